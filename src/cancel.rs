@@ -1,0 +1,250 @@
+//! Please stop: a request with a reason, which spreads down a tree.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::latch::Latch;
+use crate::outcome::Reason;
+use crate::sync::{Arc, Mutex, Weak, lock};
+
+/// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
+/// above it.
+///
+/// ```
+/// use procession::{Cancel, Reason};
+///
+/// let all = Cancel::new();
+/// let one = all.child();
+/// assert!(one.check().is_ok());
+/// assert!(all.cancel(Reason::from("closing time")));
+/// assert_eq!(one.check(), Err(Reason::from("closing time")));
+/// ```
+#[derive(Clone)]
+pub struct Cancel {
+    node: Arc<Node>,
+}
+
+struct Node {
+    reason: Latch<Reason>,
+    clock: Clock,
+    children: Mutex<Children>,
+    parent: Option<(Cancel, u64)>,
+}
+
+#[derive(Default)]
+struct Children {
+    next: u64,
+    living: HashMap<u64, Weak<Node>>,
+}
+
+impl Cancel {
+    /// A request that nobody has made yet.
+    pub fn new() -> Cancel {
+        Cancel::with_clock(Clock::system())
+    }
+
+    /// The same, with [`sleep`](Self::sleep) by the given clock.
+    pub fn with_clock(clock: Clock) -> Cancel {
+        Cancel::node(clock, None)
+    }
+
+    fn node(clock: Clock, parent: Option<(Cancel, u64)>) -> Cancel {
+        Cancel { node: Arc::new(Node { reason: Latch::new(), clock, children: Mutex::default(), parent }) }
+    }
+
+    /// A node below this one. If this one is cancelled already, so is the child.
+    pub fn child(&self) -> Cancel {
+        let child = {
+            let mut children = lock(&self.node.children);
+            children.next += 1;
+            let id = children.next;
+            let child = Cancel::node(self.node.clock.clone(), Some((self.clone(), id)));
+            children.living.insert(id, Arc::downgrade(&child.node));
+            child
+        };
+        // `cancel` sets the reason first and collects the children afterwards: either it finds this child in the list,
+        // or the child finds the reason here.
+        if let Some(reason) = self.reason() {
+            child.cancel(reason);
+        }
+        child
+    }
+
+    /// Makes the request, with a reason. Whether this call did it: only the first one counts.
+    ///
+    /// Callbacks run on this thread before it returns.
+    pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
+        let reason = reason.into();
+        let first = self.node.reason.set(reason.clone()).is_ok();
+        if first {
+            // A list instead of recursion, so that a deep tree needs no deep stack.
+            let mut below = self.node.take_children();
+            while let Some(node) = below.pop() {
+                if node.reason.set(reason.clone()).is_ok() {
+                    below.extend(node.take_children());
+                }
+            }
+        }
+        first
+    }
+
+    /// Why, if the request was made.
+    pub fn reason(&self) -> Option<Reason> {
+        self.node.reason.get()
+    }
+
+    /// Whether the request was made.
+    pub fn is_cancelled(&self) -> bool {
+        self.node.reason.is_set()
+    }
+
+    /// An error with the reason if the request was made: `cancel.check()?` between two pieces of work.
+    pub fn check(&self) -> Result<(), Reason> {
+        self.reason().map_or(Ok(()), Err)
+    }
+
+    /// Blocks the calling thread for `duration`, or until the request is made, which is then the error.
+    pub fn sleep(&self, duration: Duration) -> Result<(), Reason> {
+        let deadline = self.node.clock.deadline(duration);
+        self.node.reason.wait_until(&self.node.clock, deadline);
+        self.check()
+    }
+
+    /// Blocks the calling thread until the request is made.
+    pub fn wait(&self) -> Reason {
+        self.node.reason.wait()
+    }
+
+    /// A future of the request.
+    pub fn cancelled(&self) -> impl Future<Output = Reason> + Send + use<> {
+        self.node.reason.clone()
+    }
+
+    /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
+    /// made already. Dropping the registration takes the callback back.
+    pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> Registration {
+        Registration { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
+    }
+}
+
+impl Node {
+    fn take_children(&self) -> Vec<Arc<Node>> {
+        let living = std::mem::take(&mut lock(&self.children).living);
+        living.into_values().filter_map(|child| child.upgrade()).collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some((parent, id)) = &self.parent {
+            lock(&parent.node.children).living.remove(id);
+        }
+    }
+}
+
+impl Default for Cancel {
+    fn default() -> Cancel {
+        Cancel::new()
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("reason", &self.reason()).finish()
+    }
+}
+
+/// Keeps a callback of [`Cancel::on_cancel`] in place.
+#[must_use = "dropping this takes the callback back"]
+pub struct Registration {
+    entry: Option<(Latch<Reason>, u64)>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some((latch, id)) = self.entry.take() {
+            latch.forget(id);
+        }
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("pending", &self.entry.is_some()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_request_spreads_down_and_not_up() {
+        let root = Cancel::new();
+        let (left, right) = (root.child(), root.child());
+        let leaf = left.child();
+        assert!(left.cancel("left only"));
+        assert!(!left.cancel("again"));
+        assert_eq!(leaf.reason(), Some(Reason::from("left only")));
+        assert!(!root.is_cancelled() && !right.is_cancelled());
+        assert!(root.cancel(Reason::Shutdown));
+        assert_eq!(right.check(), Err(Reason::Shutdown));
+        assert_eq!(left.reason(), Some(Reason::from("left only")), "the first reason stays");
+        assert_eq!(root.child().reason(), Some(Reason::Shutdown), "who comes late is cancelled at once");
+    }
+
+    #[test]
+    fn a_deep_tree_needs_no_deep_stack_to_cancel_and_children_that_are_gone_leave_no_trace() {
+        let root = Cancel::new();
+        let mut chain = vec![root.clone()];
+        for _ in 0..100_000 {
+            chain.push(chain.last().unwrap().child());
+        }
+        root.cancel(Reason::Cancelled);
+        assert!(chain.last().unwrap().is_cancelled());
+        while chain.pop().is_some() {}
+
+        let busy = Cancel::new();
+        for _ in 0..1_000 {
+            let _ = busy.child();
+        }
+        assert!(lock(&busy.node.children).living.is_empty());
+    }
+
+    #[test]
+    fn sleeping_ends_with_the_time_or_with_the_request() {
+        let manual = ManualClock::new();
+        let cancel = Cancel::with_clock(manual.clock());
+        let sleeper = std::thread::spawn({
+            let child = cancel.child();
+            move || child.sleep(Duration::from_secs(60))
+        });
+        cancel.cancel("woken");
+        assert_eq!(sleeper.join().unwrap(), Err(Reason::from("woken")));
+
+        let calm = Cancel::with_clock(manual.clock());
+        assert_eq!(calm.sleep(Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn a_callback_is_called_once_or_taken_back() {
+        let called = Arc::new(AtomicUsize::new(0));
+        let count = |by: usize| {
+            let called = called.clone();
+            move |_: &Reason| {
+                called.fetch_add(by, Ordering::Relaxed);
+            }
+        };
+        let cancel = Cancel::new();
+        let kept = cancel.on_cancel(count(1));
+        drop(cancel.on_cancel(count(10)));
+        cancel.cancel(Reason::Cancelled);
+        let _late = cancel.on_cancel(count(100));
+        drop(kept);
+        assert_eq!(called.load(Ordering::Relaxed), 101);
+    }
+}

@@ -1,0 +1,238 @@
+//! Time: the only caller of `Instant::now`, and a manual clock for tests.
+//!
+//! Everything in the crate that waits for a moment asks a [`Clock`]. The system clock passes by itself; a
+//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it, and what becomes due has happened when
+//! `advance` returns, so that a test of a timeout needs no sleep.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for};
+
+/// Where a runtime, a pool or a timer takes its time from. Cheap to clone.
+///
+/// ```
+/// use procession::clock::ManualClock;
+/// use std::time::Duration;
+///
+/// let manual = ManualClock::new();
+/// let clock = manual.clock();
+/// let before = clock.now();
+/// manual.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now() - before, Duration::from_secs(3600));
+/// ```
+#[derive(Clone, Default)]
+pub struct Clock {
+    manual: Option<Arc<Manual>>,
+}
+
+impl Clock {
+    /// The clock of the operating system (monotonic).
+    pub fn system() -> Clock {
+        Clock { manual: None }
+    }
+
+    /// The present moment.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        match &self.manual {
+            None => Instant::now(),
+            Some(manual) => manual.now(),
+        }
+    }
+
+    /// Whether this clock is moved by hand.
+    pub fn is_manual(&self) -> bool {
+        self.manual.is_some()
+    }
+
+    /// The moment that lies `limit` ahead; never, if no `Instant` can express it.
+    pub(crate) fn deadline(&self, limit: Duration) -> Deadline {
+        Deadline(self.now().checked_add(limit))
+    }
+
+    /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock calls nobody:
+    /// whoever waits by it waits with a limit.
+    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> Watch {
+        Watch {
+            entry: self.manual.as_ref().map(|manual| {
+                let id = manual.watch(Arc::new(changed));
+                (manual.clone(), id)
+            }),
+        }
+    }
+
+    /// Waits on `condvar` until notified, or until `deadline`, or for no reason: the caller looks again. With a manual
+    /// clock the caller must hold a [`Watch`] that locks the same mutex and notifies.
+    pub(crate) fn wait<'a, T>(
+        &self,
+        condvar: &Condvar,
+        guard: MutexGuard<'a, T>,
+        deadline: Deadline,
+    ) -> MutexGuard<'a, T> {
+        match deadline.0 {
+            Some(at) if self.manual.is_none() => wait_for(condvar, guard, at.saturating_duration_since(self.now())),
+            _ => wait(condvar, guard),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_manual() { "Clock(manual)" } else { "Clock(system)" })
+    }
+}
+
+/// A moment, or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline(pub(crate) Option<Instant>);
+
+impl Deadline {
+    pub(crate) const NEVER: Deadline = Deadline(None);
+
+    pub(crate) fn has_passed(self, clock: &Clock) -> bool {
+        self.0.is_some_and(|at| at <= clock.now())
+    }
+}
+
+/// A clock that is moved by hand. Clones move the same clock.
+#[derive(Clone, Default)]
+pub struct ManualClock {
+    shared: Arc<Manual>,
+}
+
+impl ManualClock {
+    /// A clock that stands at the moment of this call.
+    pub fn new() -> ManualClock {
+        ManualClock::default()
+    }
+
+    /// The clock to hand to a builder.
+    pub fn clock(&self) -> Clock {
+        Clock { manual: Some(self.shared.clone()) }
+    }
+
+    /// The moment at which the clock stands.
+    pub fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    /// Moves the clock forward. Timers that become due have run, on this thread and in the order of their times, when
+    /// this returns; waits with a limit that is now over have been woken. A clock that would pass the greatest
+    /// `Instant` stays where it is.
+    pub fn advance(&self, by: Duration) {
+        {
+            let mut state = lock(&self.shared.state);
+            if let Some(now) = state.now.checked_add(by) {
+                state.now = now;
+            }
+        }
+        let watchers: Vec<Changed> = lock(&self.shared.state).watchers.iter().map(|(_, w)| w.clone()).collect();
+        for changed in watchers {
+            changed();
+        }
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualClock").field("now", &self.now()).finish()
+    }
+}
+
+type Changed = Arc<dyn Fn() + Send + Sync>;
+
+struct Manual {
+    state: Mutex<ManualState>,
+}
+
+struct ManualState {
+    now: Instant,
+    next: u64,
+    watchers: Vec<(u64, Changed)>,
+}
+
+impl Default for Manual {
+    fn default() -> Manual {
+        Manual { state: Mutex::new(ManualState { now: Instant::now(), next: 0, watchers: Vec::new() }) }
+    }
+}
+
+impl Manual {
+    fn now(&self) -> Instant {
+        lock(&self.state).now
+    }
+
+    fn watch(&self, changed: Changed) -> u64 {
+        let mut state = lock(&self.state);
+        state.next += 1;
+        let id = state.next;
+        state.watchers.push((id, changed));
+        id
+    }
+}
+
+/// Keeps a watcher of a manual clock registered.
+pub(crate) struct Watch {
+    entry: Option<(Arc<Manual>, u64)>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((manual, id)) = self.entry.take() {
+            lock(&manual.state).watchers.retain(|(other, _)| *other != id);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_manual_clock_stands_still_until_it_is_moved() {
+        let manual = ManualClock::new();
+        let clock = manual.clock();
+        let before = clock.now();
+        assert_eq!(clock.now(), before);
+        manual.advance(Duration::from_millis(7));
+        assert_eq!(clock.now(), before + Duration::from_millis(7));
+    }
+
+    #[test]
+    fn watchers_hear_each_move_and_nothing_after_they_are_dropped() {
+        let manual = ManualClock::new();
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = heard.clone();
+        let watch = manual.clock().watch(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        manual.advance(Duration::from_secs(1));
+        manual.advance(Duration::from_secs(1));
+        drop(watch);
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn the_greatest_limit_is_never_and_does_not_overflow() {
+        let clock = Clock::system();
+        assert_eq!(clock.deadline(Duration::MAX), Deadline::NEVER);
+        let manual = ManualClock::new();
+        let before = manual.now();
+        manual.advance(Duration::MAX);
+        assert_eq!(manual.now(), before);
+    }
+
+    #[test]
+    fn a_deadline_passes_at_its_moment_and_not_before() {
+        let manual = ManualClock::new();
+        let clock = manual.clock();
+        let deadline = clock.deadline(Duration::from_secs(2));
+        manual.advance(Duration::from_millis(1999));
+        assert!(!deadline.has_passed(&clock));
+        manual.advance(Duration::from_millis(1));
+        assert!(deadline.has_passed(&clock));
+    }
+}

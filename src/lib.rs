@@ -1,0 +1,125 @@
+//! Procession is a message-driven process runtime.
+//!
+//! A [`Process`] is a small state machine. The runtime *steps* it when it has events, it *yields* what it wants done, and
+//! the runtime does that. Processes are reached by their [`Pid`], cost a few hundred bytes, and run by the million on a
+//! few worker threads. People build actor systems on this, write workflows as state machines, and send messages between
+//! processes by PID.
+//!
+//! ```
+//! use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+//! use std::time::Duration;
+//!
+//! struct Counter { total: u64 }
+//!
+//! enum CounterMessage { Add(u64), Read(Reply<u64>) }
+//!
+//! impl Process for Counter {
+//!     type Message = CounterMessage;
+//!     type Output = u64;
+//!
+//!     fn step(&mut self, events: &mut Events<CounterMessage>, out: &mut StepOutput) -> StepResult<u64> {
+//!         for event in events {
+//!             match event {
+//!                 Event::Message(CounterMessage::Add(n)) => self.total += n,
+//!                 Event::Message(CounterMessage::Read(reply)) => out.reply(reply, self.total),
+//!                 Event::Cancel(_) => return Ok(Step::Done(self.total)),
+//!                 _ => {}
+//!             }
+//!         }
+//!         Ok(Step::Idle)
+//!     }
+//! }
+//!
+//! let runtime = Runtime::builder().workers(2).start()?;
+//! let counter = runtime.spawn(Counter { total: 0 })?;
+//! runtime.send(counter.address(), CounterMessage::Add(1))?;
+//! let total = runtime.ask(counter.address(), CounterMessage::Read, Duration::from_secs(1))?;
+//! assert_eq!(total, 1);
+//!
+//! let report = runtime.shutdown(Duration::from_secs(5))?;
+//! assert!(report.is_clean());
+//! assert_eq!(**counter.join().output().unwrap(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The laws
+//!
+//! What a program can rest on. Each has tests that fail if it is broken; the repository's `docs/guarantees/` has the
+//! statements in full, with the name of the test that shows each of them.
+//!
+//! 1. **One at a time.** A process is stepped by at most one thread at any moment, and every step sees all that the step
+//!    before it wrote.
+//! 2. **No lost wake-up.** A process with an event that it waits for is stepped, in finite time, without any further
+//!    prod.
+//! 3. **In order, at most once, accounted for.** Messages from one sender to one receiver are stepped in the order in
+//!    which they were sent. A message whose send succeeded is stepped exactly once, or is reported as a dead letter with
+//!    its reason. At all times accepted = stepped + dead letters + still queued.
+//! 4. **A failed step has no effects.** Yields are data, performed in order after the step has returned `Ok`. If it
+//!    returned an error or panicked, none of them is performed, and the messages that it had taken are dead letters.
+//! 5. **A PID means one process, for ever.** It is never given to another process of the same runtime; a message to an
+//!    ended process never reaches its successor in the same slot.
+//! 6. **Every question gets exactly one answer.** Each yielded command and each ask is answered once: with a value, or
+//!    with an error that says why. Never with silence.
+//! 7. **Fair.** No ready process waits for ever while others run.
+//! 8. **The control lane is never delayed.** Control signals overtake messages and are never refused by a bound.
+//! 9. **Ending is orderly and finite.** Every process that was initialised is closed exactly once, however it ended.
+//!    Shutdown takes a limit, and its report names what had to be forced and what is stuck.
+//! 10. **Contained.** A panic in user code ends the process that it happened in and nothing else. No call panics for
+//!     "stopped", "full" or "not found": refusal is a value, and hands back what was refused.
+//! 11. **Nothing grows without bound by itself.** Slots, timers, names, records and buffers go when what they were for
+//!     has ended.
+//! 12. **Idle costs nothing.** With no work, no thread of the runtime runs; an idle process costs memory only.
+//!
+//! # The rungs
+//!
+//! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
+//!   command is a job.
+//!
+//! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
+//! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
+//! tests), [`Rejected`] (why not, and the thing back).
+//!
+//! # Testing
+//!
+//! A process never holds a handle to the runtime, so it can be driven as a plain function from events to yields:
+//! [`testing`].
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+// In the order in which they build on each other: a file imports only from modules above it.
+mod sync;
+
+pub mod clock;
+mod outcome;
+
+mod cancel;
+mod gate;
+mod latch;
+pub mod timer;
+
+pub mod pool;
+
+mod process;
+
+mod names;
+mod runtime;
+mod sched;
+
+pub mod testing;
+
+pub use self::cancel::{Cancel, Registration};
+pub use self::gate::{Gate, Inside};
+pub use self::latch::Latch;
+pub use self::outcome::{BoxError, Exit, ExitError, Failure, Panic, Reason, Rejected};
+pub use self::process::{
+    Address, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed, Entry,
+    EntryError, Event, Events, Hook, InitResult, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply,
+    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+};
+pub use self::runtime::{
+    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
+    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
+    WorkerStats,
+};

@@ -1,0 +1,350 @@
+//! How something ended, and how something is refused: the words that every rung shares.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::sync::{Arc, Mutex, lock};
+
+/// Any error, as user code returns it with `?`.
+pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+
+/// Why something was asked to stop, or was ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Somebody asked for it to be cancelled.
+    Cancelled,
+    /// Its time was over.
+    TimedOut,
+    /// Somebody ended it by force.
+    Terminated,
+    /// The runtime or pool that it belonged to shuts down.
+    Shutdown,
+    /// The process for which it was done has ended.
+    Ended,
+    /// A reason in the user's own words.
+    Other(Cow<'static, str>),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Cancelled => "cancelled",
+            Reason::TimedOut => "timed out",
+            Reason::Terminated => "terminated",
+            Reason::Shutdown => "shutdown",
+            Reason::Ended => "the process it worked for has ended",
+            Reason::Other(text) => text,
+        })
+    }
+}
+
+impl Error for Reason {}
+
+impl From<&'static str> for Reason {
+    fn from(text: &'static str) -> Reason {
+        Reason::Other(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Reason {
+        Reason::Other(Cow::Owned(text))
+    }
+}
+
+/// An error with which something ended. Cheap to clone, so that everybody who waits for the end can have it.
+#[derive(Clone)]
+pub struct Failure {
+    error: Arc<dyn Error + Send + Sync + 'static>,
+}
+
+impl Failure {
+    pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> Failure {
+        Failure { error: Arc::new(error) }
+    }
+
+    /// The error as it was returned; it can be downcast.
+    pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.error
+    }
+}
+
+impl From<BoxError> for Failure {
+    fn from(error: BoxError) -> Failure {
+        Failure { error: Arc::from(error) }
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// A panic that was caught: its message as text, and the payload itself.
+#[derive(Clone)]
+pub struct Panic {
+    message: Arc<str>,
+    payload: Arc<Mutex<Option<Payload>>>,
+}
+
+type Payload = Box<dyn Any + Send + 'static>;
+
+impl Panic {
+    pub(crate) fn new(payload: Payload) -> Panic {
+        let message: Arc<str> = if let Some(text) = payload.downcast_ref::<&'static str>() {
+            Arc::from(*text)
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            Arc::from(text.as_str())
+        } else {
+            Arc::from("a panic whose payload is not text")
+        };
+        Panic { message, payload: Arc::new(Mutex::new(Some(payload))) }
+    }
+
+    /// What the panic said; a fixed sentence where the payload was not text.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The payload, once: the first caller among all clones has it. It can be downcast, or thrown again with
+    /// [`std::panic::resume_unwind`].
+    pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
+        lock(&self.payload).take()
+    }
+}
+
+impl Drop for Panic {
+    fn drop(&mut self) {
+        // A payload is the user's value, and its destructor may panic in its turn.
+        if let Some(payload) = Arc::get_mut(&mut self.payload).and_then(|cell| lock(cell).take()) {
+            drop_contained(payload);
+        }
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panic").field(&self.message).finish()
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.message)
+    }
+}
+
+impl Error for Panic {}
+
+/// Runs user code; a panic in it becomes a value.
+#[inline]
+pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(Panic::new)
+}
+
+/// Drops a user's value where a panic of its destructor must not be felt. It is told to the log and otherwise forgotten.
+#[inline]
+pub(crate) fn drop_contained<T>(value: T) {
+    if std::mem::needs_drop::<T>()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+    {
+        tracing::error!("a destructor panicked");
+        // The payload's own destructor is not given a chance to do the same.
+        std::mem::forget(payload);
+    }
+}
+
+/// How a process ended.
+///
+/// Handles give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is `Exit<()>`.
+#[derive(Clone, Debug)]
+pub enum Exit<T = ()> {
+    /// It said that it was done, with this output.
+    Done(T),
+    /// A step (or `init`) returned an error, or the process broke a rule of the runtime, which the error names.
+    Failed(Failure),
+    /// A step (or `init`) panicked.
+    Panicked(Panic),
+    /// It was ended from outside.
+    Terminated(Reason),
+}
+
+impl<T> Exit<T> {
+    /// The output, if it was done.
+    pub fn output(&self) -> Option<&T> {
+        match self {
+            Exit::Done(output) => Some(output),
+            _ => None,
+        }
+    }
+
+    /// The output, or whatever else it was as an error.
+    pub fn into_result(self) -> Result<T, ExitError> {
+        match self {
+            Exit::Done(output) => Ok(output),
+            Exit::Failed(failure) => Err(ExitError::Failed(failure)),
+            Exit::Panicked(panic) => Err(ExitError::Panicked(panic)),
+            Exit::Terminated(reason) => Err(ExitError::Terminated(reason)),
+        }
+    }
+
+    /// Whether it was done (and did not fail, panic or have to be terminated).
+    pub fn is_done(&self) -> bool {
+        matches!(self, Exit::Done(_))
+    }
+
+    /// The same end without the output.
+    pub fn without_output(&self) -> Exit {
+        match self {
+            Exit::Done(_) => Exit::Done(()),
+            Exit::Failed(failure) => Exit::Failed(failure.clone()),
+            Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
+            Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
+        }
+    }
+}
+
+impl<T> fmt::Display for Exit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Done(_) => f.write_str("done"),
+            Exit::Failed(failure) => write!(f, "failed: {failure}"),
+            Exit::Panicked(panic) => panic.fmt(f),
+            Exit::Terminated(reason) => write!(f, "terminated ({reason})"),
+        }
+    }
+}
+
+/// An end that was not [`Exit::Done`], as an error.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ExitError {
+    /// See [`Exit::Failed`].
+    #[error("the process failed: {0}")]
+    Failed(#[source] Failure),
+    /// See [`Exit::Panicked`].
+    #[error("the process {0}")]
+    Panicked(#[source] Panic),
+    /// See [`Exit::Terminated`].
+    #[error("the process was terminated ({0})")]
+    Terminated(#[source] Reason),
+}
+
+/// A refusal: why, and the thing back.
+///
+/// It is an error like any other, also where the thing itself could not be shared between threads, so `?` works on it.
+pub struct Rejected<T, E> {
+    reason: E,
+    // Only ever reached by value; the lock makes the refusal `Sync` for things that are not.
+    item: Mutex<T>,
+}
+
+impl<T, E> Rejected<T, E> {
+    pub(crate) fn new(item: T, reason: E) -> Rejected<T, E> {
+        Rejected { reason, item: Mutex::new(item) }
+    }
+
+    /// Why it was refused.
+    pub fn reason(&self) -> &E {
+        &self.reason
+    }
+
+    /// What was refused.
+    pub fn into_inner(self) -> T {
+        self.into_parts().0
+    }
+
+    /// What was refused, and why.
+    pub fn into_parts(self) -> (T, E) {
+        let item = self.item.into_inner();
+        #[cfg(not(loom))]
+        let item = item.unwrap_or_else(std::sync::PoisonError::into_inner);
+        #[cfg(loom)]
+        let item = item.expect("the model's locks are never poisoned");
+        (item, self.reason)
+    }
+}
+
+impl<T, E: fmt::Debug> fmt::Debug for Rejected<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("reason", &self.reason).field("item", &std::any::type_name::<T>()).finish()
+    }
+}
+
+impl<T, E: fmt::Display> fmt::Display for Rejected<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<T, E: Error + 'static> Error for Rejected<T, E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.reason.source()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn the_message_of_a_panic_is_text_and_its_payload_is_had_once() {
+        let panic = contain(|| panic!("broken {}", std::hint::black_box(7))).unwrap_err();
+        let clone = panic.clone();
+        assert_eq!(panic.message(), "broken 7");
+        assert_eq!(clone.take_payload().unwrap().downcast_ref::<String>().unwrap(), "broken 7");
+        assert!(panic.take_payload().is_none());
+
+        let odd = contain(|| std::panic::panic_any(42_u8)).unwrap_err();
+        assert_eq!(odd.message(), "a panic whose payload is not text");
+        assert_eq!(*odd.take_payload().unwrap().downcast::<u8>().unwrap(), 42);
+    }
+
+    #[test]
+    fn a_refusal_of_something_unshareable_is_still_an_error_for_everybody() {
+        fn shareable<E: Error + Send + Sync + 'static>(error: E) -> BoxError {
+            Box::new(error)
+        }
+        let refusal = Rejected::new(Cell::new(3), Reason::Shutdown);
+        assert_eq!(refusal.to_string(), "shutdown");
+        assert_eq!(shareable(refusal).downcast::<Rejected<Cell<i32>, Reason>>().unwrap().into_inner().get(), 3);
+    }
+
+    #[test]
+    fn a_destructor_that_panics_is_contained() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("in a destructor");
+            }
+        }
+        drop_contained(Bomb);
+        drop_contained(contain(|| std::panic::panic_any(Bomb)).unwrap_err());
+    }
+
+    #[test]
+    fn an_exit_is_a_result_with_its_cause() {
+        assert_eq!(Exit::Done(5).into_result().unwrap(), 5);
+        let failed: Exit<u8> = Exit::Failed(Failure::from(BoxError::from("no stock")));
+        assert_eq!(failed.to_string(), "failed: no stock");
+        assert_eq!(failed.into_result().unwrap_err().source().unwrap().to_string(), "no stock");
+        assert_eq!(Exit::<()>::Terminated(Reason::from("operator")).to_string(), "terminated (operator)");
+    }
+}

@@ -1,0 +1,300 @@
+//! Jobs: closures that are run once on threads that may block.
+//!
+//! Threads start on demand up to a maximum, jobs beyond that wait in a queue without bound, and threads that have had
+//! nothing to do for a while end. There is no dispatcher thread: whoever submits a job hands it over under one short lock
+//! ([`ledger`]), and an idle pool uses no processor time.
+
+mod ledger;
+mod thread;
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use self::ledger::{Ledger, Placed};
+use self::thread::Threads;
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{Rejected, drop_contained};
+use crate::sync::{Arc, Mutex, lock};
+
+/// A closure to be run once.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
+pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
+
+/// An elastic pool of threads. Clones are the same pool; when the last one is dropped the pool stops, without waiting.
+///
+/// ```
+/// use procession::pool::Pool;
+/// use std::sync::mpsc;
+///
+/// let pool = Pool::builder().max(4).build()?;
+/// let (sender, receiver) = mpsc::channel();
+/// pool.execute(move || sender.send(6 * 7).unwrap())?;
+/// assert_eq!(receiver.recv()?, 42);
+/// pool.drain(None)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Pool {
+    owner: Arc<Owner>,
+}
+
+/// Stops the pool with its last handle. The threads hold the [`Shared`] part only.
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ledger: Mutex<Ledger<Job>>,
+    threads: Threads,
+    clock: Clock,
+}
+
+/// Options of a [`Pool`].
+#[derive(Clone, Debug)]
+pub struct PoolBuilder {
+    max: usize,
+    idle_period: Option<Duration>,
+    name: String,
+    clock: Clock,
+}
+
+/// Where a pool is in its life. It only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolStatus {
+    /// It takes jobs.
+    Running,
+    /// It takes none, and does those that wait.
+    Draining,
+    /// It takes none and starts none.
+    Stopped,
+}
+
+/// Counts of a [`Pool`], all of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// The most threads there may be.
+    pub max: usize,
+    /// Threads there are.
+    pub workers: usize,
+    /// Those that have nothing to do.
+    pub resting: usize,
+    /// Jobs that are being run.
+    pub running: usize,
+    /// Jobs that wait.
+    pub waiting: usize,
+    /// Jobs ever accepted.
+    pub submitted: u64,
+    /// Jobs that have returned or panicked.
+    pub finished: u64,
+    /// Those of them that panicked.
+    pub panicked: u64,
+    /// Jobs that were given back when the pool was stopped.
+    pub abandoned: u64,
+}
+
+/// Why a pool refused a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// It has been stopped, or drains.
+    #[error("the pool takes no more jobs: it is {0:?}")]
+    Stopped(PoolStatus),
+    /// It had no thread, and the operating system gave it none.
+    #[error("the pool cannot start a thread: {0}")]
+    NoThread(#[source] io::Error),
+}
+
+/// An option of a [`PoolBuilder`] that is out of range.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("a pool needs at least one thread: `max` is {given}")]
+pub struct BadPool {
+    given: usize,
+}
+
+/// The limit was over before the last running job had returned. The pool goes on ending by itself.
+#[derive(Debug, thiserror::Error)]
+#[error("{running} jobs are still running and {waiting} waiting")]
+pub struct StillRunning {
+    /// Jobs that had not returned.
+    pub running: usize,
+    /// Jobs that had not begun (of a drain).
+    pub waiting: usize,
+}
+
+impl Pool {
+    /// Options, each with its default: as many threads as processors, but at least 4; ended after
+    /// [`DEFAULT_IDLE_PERIOD`]; called `pool-N`; the system's clock.
+    pub fn builder() -> PoolBuilder {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        PoolBuilder {
+            max: processors.max(4),
+            idle_period: Some(DEFAULT_IDLE_PERIOD),
+            name: String::from("pool"),
+            clock: Clock::system(),
+        }
+    }
+
+    /// Has `job` run once on a thread of the pool. Does not block, however many jobs wait. Jobs start in the order in
+    /// which they were submitted. A panic in a job is contained and counted.
+    ///
+    /// # Errors
+    /// The job comes back if the pool is being stopped, or has no thread and can start none.
+    pub fn execute<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), Rejected<F, PoolError>> {
+        let shared = &self.owner.shared;
+        let now = shared.clock.now();
+        let placed = {
+            let mut ledger = lock(&shared.ledger);
+            ledger.submit(job, |job| Box::new(job) as Job, now).map_err(|job| (job, ledger.status))
+        };
+        match placed {
+            Ok(Placed::Queued) => Ok(()),
+            Ok(Placed::Wake(seat)) => {
+                seat.notify_one();
+                Ok(())
+            }
+            Ok(Placed::StartWith(job)) => shared.start_with(job),
+            Ok(Placed::Start) => {
+                shared.start();
+                Ok(())
+            }
+            Err((job, status)) => Err(Rejected::new(job, PoolError::Stopped(status))),
+        }
+    }
+
+    /// Takes no more jobs, does all that wait, and returns when the last thread has ended.
+    ///
+    /// Called by a job of this pool it does not wait (it would wait for itself).
+    ///
+    /// # Errors
+    /// The limit was over before that. The draining goes on; a later [`stop`](Self::stop) cuts it short.
+    pub fn drain(&self, limit: Option<Duration>) -> Result<(), StillRunning> {
+        let seats = {
+            let mut ledger = lock(&self.owner.shared.ledger);
+            ledger.drain();
+            ledger.wake_all()
+        };
+        self.owner.shared.end(seats, limit)
+    }
+
+    /// Takes no more jobs, drops those that wait, and returns how many those were when the last thread has ended.
+    ///
+    /// Called by a job of this pool it does not wait (it would wait for itself).
+    ///
+    /// # Errors
+    /// The limit was over before the running jobs had returned.
+    pub fn stop(&self, limit: Option<Duration>) -> Result<usize, StillRunning> {
+        let (abandoned, seats) = self.owner.shared.stop();
+        let count = abandoned.len();
+        abandoned.into_iter().for_each(drop_contained);
+        self.owner.shared.end(seats, limit).map(|()| count)
+    }
+
+    /// Where the pool is in its life.
+    pub fn status(&self) -> PoolStatus {
+        lock(&self.owner.shared.ledger).status
+    }
+
+    /// Counts, all of one moment.
+    pub fn stats(&self) -> PoolStats {
+        let ledger = lock(&self.owner.shared.ledger);
+        PoolStats {
+            max: ledger.max,
+            workers: ledger.workers,
+            resting: ledger.resting(),
+            running: ledger.running,
+            waiting: ledger.waiting(),
+            submitted: ledger.submitted,
+            finished: ledger.finished,
+            panicked: ledger.panicked,
+            abandoned: ledger.abandoned,
+        }
+    }
+
+    /// Whether the calling thread is one of this pool's.
+    pub fn is_inside(&self) -> bool {
+        self.owner.shared.threads.is_current()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.stats()).finish()
+    }
+}
+
+impl Shared {
+    fn stop(&self) -> (std::collections::VecDeque<Job>, Vec<ledger::Seat>) {
+        let mut ledger = lock(&self.ledger);
+        (ledger.stop(), ledger.wake_all())
+    }
+
+    /// Wakes those who rest, and waits until all have left.
+    fn end(&self, seats: Vec<ledger::Seat>, limit: Option<Duration>) -> Result<(), StillRunning> {
+        for seat in seats {
+            seat.notify_one();
+        }
+        let deadline = limit.map_or(Deadline::NEVER, |limit| self.clock.deadline(limit));
+        let waits = !self.threads.is_current();
+        if waits {
+            self.threads.wait_until_left(self, deadline);
+        }
+        let ledger = lock(&self.ledger);
+        if ledger.is_over() || !waits {
+            return Ok(());
+        }
+        Err(StillRunning { running: ledger.running, waiting: ledger.waiting() })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let (abandoned, seats) = self.shared.stop();
+        for seat in seats {
+            seat.notify_one();
+        }
+        abandoned.into_iter().for_each(drop_contained);
+    }
+}
+
+impl PoolBuilder {
+    /// The most threads there may be.
+    pub fn max(mut self, threads: usize) -> PoolBuilder {
+        self.max = threads;
+        self
+    }
+
+    /// How long nothing may happen before the pool begins to shrink; `None`: it never does.
+    pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
+        self.idle_period = period;
+        self
+    }
+
+    /// What the threads are called, followed by a number.
+    pub fn name(mut self, name: impl Into<String>) -> PoolBuilder {
+        self.name = name.into();
+        self
+    }
+
+    /// The clock for idle periods and limits.
+    pub fn clock(mut self, clock: Clock) -> PoolBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the pool. No thread is started before there is a job.
+    ///
+    /// # Errors
+    /// The maximum is zero.
+    pub fn build(self) -> Result<Pool, BadPool> {
+        if self.max == 0 {
+            return Err(BadPool { given: self.max });
+        }
+        let ledger = Mutex::new(Ledger::new(self.max, self.idle_period, self.clock.now()));
+        let shared = Arc::new(Shared { ledger, threads: Threads::new(self.name), clock: self.clock });
+        Ok(Pool { owner: Arc::new(Owner { shared }) })
+    }
+}

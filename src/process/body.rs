@@ -1,0 +1,332 @@
+//! The body of a process: what whoever steps it must have in hands, and what a step leaves behind.
+//!
+//! **The body is the permission.** At most one body of a process exists, in a `Box`, and it is in exactly one place: at
+//! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
+//! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::command::BoxedCommand;
+use super::mailbox::{AnyMailbox, Bound};
+use super::outbox::Outbox;
+use super::pid::Pid;
+use super::reply::{AskLink, PendingReply, ProcessAsk};
+use crate::cancel::Cancel;
+use crate::clock::Clock;
+use crate::outcome::{Exit, Reason, drop_contained};
+use crate::sync::Arc;
+use crate::timer::TimerKey;
+
+/// A process, in the hands of whoever owns this.
+pub(crate) struct Body<T: ?Sized = dyn Machine> {
+    pub(crate) head: Head,
+    pub(crate) machine: T,
+}
+
+/// A body that may be stepped.
+pub(crate) type Ready = Box<Body>;
+
+/// What is the same for every type of process.
+pub(crate) struct Head {
+    pub(crate) pid: Pid,
+    /// Commands yielded whose answers have not arrived.
+    pub(crate) outstanding: u32,
+    /// Tags given out.
+    pub(crate) tags: u64,
+    /// The last step said `Wait`: the next one is given no messages.
+    pub(crate) waits: bool,
+    /// `init` has been called.
+    pub(crate) entered: bool,
+    /// `init` has been called, and `close` has not.
+    pub(crate) open: bool,
+    pub(crate) rare: Option<Box<Rare>>,
+}
+
+/// What most processes do not have.
+#[derive(Default)]
+pub(crate) struct Rare {
+    pub(crate) name: Option<Arc<str>>,
+    /// Cancelled when the process has ended: for its blocking closures and handlers.
+    pub(crate) cancel: Option<Cancel>,
+    /// Pending timers by tag, and some that have fired. A timer for never has no key.
+    pub(crate) timers: HashMap<u64, Option<TimerKey>>,
+    /// At how many timers to look for those that have fired.
+    timers_full: usize,
+    /// The mailbox, if it has a bound, while the body is at rest.
+    pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
+    pub(crate) bound: Option<Bound>,
+}
+
+impl Head {
+    pub(crate) fn new(pid: Pid) -> Head {
+        Head { pid, outstanding: 0, tags: 0, waits: false, entered: false, open: false, rare: None }
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(crate) fn name(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.name.as_ref()
+    }
+
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.bound.is_some())
+    }
+
+    /// A timer was set. Now and then those that are due are forgotten, so that one who sets timers for ever does not
+    /// remember them for ever; it costs each timer no more than a constant.
+    pub(crate) fn timers_set(&mut self, tag: u64, key: Option<TimerKey>, now: impl FnOnce() -> Instant) {
+        let rare = self.rare();
+        if rare.timers.len() >= rare.timers_full {
+            let now = now();
+            rare.timers.retain(|_, key| key.is_none_or(|key| key.moment() > now));
+            rare.timers_full = (rare.timers.len() * 2).max(16);
+        }
+        rare.timers.insert(tag, key);
+    }
+
+    /// Answers have arrived.
+    pub(crate) fn answered(&mut self, completions: u32) {
+        self.outstanding = self.outstanding.saturating_sub(completions);
+    }
+}
+
+/// What is known of a type of process without one at hand.
+pub(crate) struct Kind {
+    pub(crate) process: fn() -> &'static str,
+    pub(crate) message: TypeId,
+    pub(crate) message_name: fn() -> &'static str,
+    pub(crate) new_mailbox: fn() -> Box<dyn AnyMailbox>,
+    pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
+}
+
+/// The user's state machine, of a type that is not known here.
+pub(crate) trait Machine: Send {
+    fn kind(&self) -> &'static Kind;
+
+    /// What the next steps will see.
+    fn mailbox(&mut self) -> &mut dyn AnyMailbox;
+
+    /// Calls `init`.
+    fn enter(&mut self) -> Result<(), Exit>;
+
+    /// Calls `step` once. `budget`: the most new events that it is given.
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped;
+
+    /// Calls `close`.
+    fn close(&mut self);
+
+    /// What tells those who wait for the end, if anybody may wait. To be called when the body is gone.
+    fn last_word(&mut self, exit: &Exit) -> Option<Box<dyn FnOnce()>>;
+
+    /// Takes out what waits.
+    fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;
+
+    /// Takes out where the end is told, for a successor with the same output.
+    fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
+}
+
+/// What a step came to. Small, so that it travels in registers; what few steps have is left in the output.
+#[derive(Clone, Copy)]
+pub(crate) struct Stepped {
+    pub(crate) verdict: Verdict,
+    /// Whether messages are left that it has not been shown.
+    pub(crate) unseen: bool,
+    /// Whether signals are left.
+    pub(crate) signals: bool,
+    /// Messages that it took.
+    pub(crate) taken: u32,
+}
+
+/// What the process wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Continue,
+    Idle,
+    Wait,
+    Blocking,
+    Done,
+    /// It failed or panicked; how is in [`StepOutput::failure`].
+    Broken,
+    /// By what is in [`StepOutput::successor`].
+    Upgrade,
+}
+
+/// The state machine that replaces another.
+pub(crate) trait Successor: Send {
+    /// A body for the same process, with whatever waited in the old one. Also what waited and is of another type.
+    fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
+}
+
+/// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.
+pub(crate) trait Link: AskLink {
+    /// Any PID, for an output that no process uses yet.
+    fn nobody(&self) -> Pid;
+
+    fn clock(&self) -> &Clock;
+
+    /// Adds PIDs for new processes to `stock`, at least one if there are any.
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
+
+    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink>;
+}
+
+/// Why there can be no new process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoVacancy {
+    Limit(u32),
+    ShuttingDown,
+}
+
+/// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
+/// fails.
+pub struct StepOutput {
+    pub(super) pid: Pid,
+    pub(super) tags: u64,
+    /// The order of the yields. Sends are frequent and small, so they stand here themselves.
+    pub(crate) orders: Vec<Order>,
+    /// What the other orders are, one after the other.
+    pub(crate) yields: Vec<Yield>,
+    pub(crate) outbox: Outbox,
+    pub(super) link: Arc<dyn Link>,
+    /// PIDs at hand, so that a spawn within a step needs nobody else.
+    pub(crate) stock: Vec<Pid>,
+    /// How the step failed, if it did.
+    pub(crate) failure: Option<Exit>,
+    /// What the process is to be replaced by, if it is.
+    pub(crate) successor: Option<Box<dyn Successor>>,
+}
+
+/// One yield, in its place among the others.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// The next `count` messages of a lane.
+    Send { lane: u32, count: u32 },
+    /// The next of the other yields.
+    Next,
+}
+
+/// Something that a step wants done, other than a message sent.
+pub(crate) enum Yield {
+    /// The next message of a lane, which asks.
+    Ask {
+        lane: u32,
+        ask: Arc<ProcessAsk>,
+        limit: Duration,
+    },
+    Reply(Box<dyn PendingReply>),
+    Spawn(Ready),
+    Blocking {
+        tag: u64,
+        work: Work,
+    },
+    Timer {
+        tag: u64,
+        delay: Duration,
+    },
+    CancelTimer {
+        tag: u64,
+    },
+    Command {
+        tag: u64,
+        command: BoxedCommand,
+    },
+    Cancel {
+        tag: u64,
+        to: Pid,
+        request: Box<(Reason, Option<Duration>)>,
+    },
+    Terminate {
+        tag: u64,
+        to: Pid,
+    },
+    /// It is done.
+    Performed,
+}
+
+/// A blocking closure and its result.
+pub(crate) type Work = Box<dyn FnOnce(&Cancel) -> Box<dyn Any + Send> + Send>;
+
+/// Orders are kept in a buffer of at most this many from one busy time to the next.
+const KEPT_ORDERS: usize = 4096;
+
+impl StepOutput {
+    pub(crate) fn new(link: Arc<dyn Link>) -> StepOutput {
+        StepOutput {
+            pid: link.nobody(),
+            tags: 0,
+            orders: Vec::new(),
+            yields: Vec::new(),
+            outbox: Outbox::default(),
+            link,
+            stock: Vec::new(),
+            failure: None,
+            successor: None,
+        }
+    }
+
+    /// Makes ready for a step of this process.
+    #[inline]
+    pub(crate) fn begin(&mut self, head: &Head) {
+        self.pid = head.pid;
+        self.tags = head.tags;
+    }
+
+    /// The step has returned: what it has yielded is now the process's.
+    #[inline]
+    pub(crate) fn end(&self, head: &mut Head) {
+        head.outstanding += (self.tags - head.tags) as u32;
+        head.tags = self.tags;
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, one: Yield) {
+        self.orders.push(Order::Next);
+        self.yields.push(one);
+    }
+
+    /// The yields have been performed.
+    #[inline]
+    pub(crate) fn performed(&mut self) {
+        self.orders.clear();
+        if !self.yields.is_empty() {
+            self.yields.clear();
+        }
+        if self.orders.capacity() > KEPT_ORDERS {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.orders = Vec::new();
+        self.yields = Vec::new();
+        self.outbox.shrink();
+    }
+
+    /// Drops what was yielded by a step that failed.
+    pub(crate) fn clear(&mut self) {
+        self.orders.clear();
+        for one in std::mem::take(&mut self.yields) {
+            if let Yield::Spawn(body) = &one {
+                self.unspawn(body.head.pid);
+            }
+            drop_contained(one);
+        }
+        self.outbox.clear();
+    }
+
+    /// The PID was shown to a step, so no other process may have it; the slot is free under the next generation.
+    pub(crate) fn unspawn(&mut self, pid: Pid) {
+        self.stock.extend(pid.successor());
+    }
+}
+
+impl std::fmt::Debug for StepOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepOutput").field("pid", &self.pid).field("yields", &self.orders.len()).finish()
+    }
+}

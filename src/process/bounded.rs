@@ -1,0 +1,128 @@
+//! A mailbox with a bound: how many messages may wait, and what happens to one too many.
+
+use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Signal, Signals};
+use super::refusal::DeadReason;
+use crate::latch::Latch;
+
+/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it; signals are
+/// never counted and never refused.
+///
+/// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is there
+/// to be pushed out; a step gets its messages under that lock.
+pub(crate) struct BoundedMailbox<M> {
+    inner: Mailbox<M>,
+    bound: Bound,
+    // Senders outside that wait for room; told when there is some, or when the process has ended.
+    waiting: Vec<Latch<()>>,
+}
+
+/// What became of an offered message.
+pub(crate) enum Offer<M> {
+    Taken,
+    Refused(Envelope<M>),
+    /// A message is dead: this one or an older one.
+    Dead(Envelope<M>, DeadReason),
+}
+
+impl<M> BoundedMailbox<M> {
+    pub(crate) fn new(bound: Bound) -> BoundedMailbox<M> {
+        BoundedMailbox { inner: Mailbox::new(), bound, waiting: Vec::new() }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.bound.limit
+    }
+
+    pub(crate) fn offer(&mut self, envelope: Envelope<M>) -> Offer<M> {
+        if self.inner.messages.len() < self.bound.limit {
+            self.inner.messages.push(envelope);
+            return Offer::Taken;
+        }
+        match self.bound.overflow {
+            Overflow::Refuse => Offer::Refused(envelope),
+            Overflow::DropNewest => Offer::Dead(envelope, DeadReason::DroppedNewest),
+            Overflow::DropOldest => {
+                let oldest = self.inner.pop_message();
+                self.inner.messages.push(envelope);
+                oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadReason::DroppedOldest))
+            }
+        }
+    }
+
+    /// A latch that is set when there is room.
+    pub(crate) fn wait_for_room(&mut self) -> Latch<()> {
+        // Those who have given up leave their latches behind.
+        self.waiting.retain(Latch::is_shared);
+        let room = Latch::new();
+        self.waiting.push(room.clone());
+        room
+    }
+}
+
+impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
+    fn plain(&mut self) -> &mut dyn AnyMailbox {
+        &mut self.inner
+    }
+
+    fn take_waiting(&mut self) -> Vec<Latch<()>> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        self.inner.signal(signal);
+    }
+
+    fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
+        self.inner.absorb(other, limit)
+    }
+
+    fn messages(&self) -> usize {
+        self.inner.messages()
+    }
+
+    fn has_signals(&self) -> bool {
+        self.inner.has_signals()
+    }
+
+    fn shrink(&mut self) {
+        AnyMailbox::shrink(&mut self.inner);
+    }
+
+    fn bury(&mut self, grave: &mut Grave<'_>) {
+        self.inner.bury(grave);
+    }
+
+    fn take_signals(&mut self) -> Option<Box<Signals>> {
+        self.inner.take_signals()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn offers(overflow: Overflow) -> (Vec<String>, Vec<u32>) {
+        let mut mailbox = BoundedMailbox::new(Bound { limit: 2, overflow });
+        let told = (1..=4)
+            .map(|message| match mailbox.offer(Envelope { from: None, message }) {
+                Offer::Taken => String::from("taken"),
+                Offer::Refused(back) => format!("{} refused", back.message),
+                Offer::Dead(dead, why) => format!("{} dead, {why}", dead.message),
+            })
+            .collect();
+        let left = std::iter::from_fn(|| mailbox.inner.pop_message()).map(|envelope| envelope.message).collect();
+        (told, left)
+    }
+
+    #[test]
+    fn a_full_mailbox_does_what_its_policy_says() {
+        let (told, left) = offers(Overflow::Refuse);
+        assert_eq!((&told[2..], &left[..]), (&["3 refused".into(), "4 refused".into()][..], &[1, 2][..]));
+        let (told, left) = offers(Overflow::DropOldest);
+        assert_eq!(told[2..], ["1 dead, pushed out by a later message", "2 dead, pushed out by a later message"]);
+        assert_eq!(left, [3, 4]);
+        let (told, left) = offers(Overflow::DropNewest);
+        assert_eq!(told[2..], ["3 dead, dropped by a full mailbox", "4 dead, dropped by a full mailbox"]);
+        assert_eq!(left, [1, 2]);
+    }
+}

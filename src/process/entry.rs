@@ -1,0 +1,198 @@
+//! How a process is entered: the method that the spawner chose, and its input.
+
+use std::any::{Any, type_name};
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::outcome::BoxError;
+
+/// The entry method where the spawner chose none.
+pub(super) const MAIN: &str = "main";
+
+/// What `init` is told: the entry method that the spawner chose, and the input for it.
+///
+/// A process that offers several methods lists them; the list makes the errors:
+///
+/// ```
+/// use procession::{Entry, InitResult};
+///
+/// struct Counter { total: u64 }
+///
+/// impl Counter {
+///     fn init(&mut self, entry: Entry) -> InitResult {
+///         entry
+///             .method("main", |(): ()| Ok(()))
+///             .method("from", |total: u64| { self.total = total; Ok(()) })
+///             .finish()
+///     }
+/// }
+/// ```
+pub struct Entry {
+    process: fn() -> &'static str,
+    method: Cow<'static, str>,
+    input: Input,
+    offered: Vec<Offered>,
+    outcome: Option<InitResult>,
+}
+
+/// What `init` returns. Any error can be thrown with `?`.
+pub type InitResult = Result<(), BoxError>;
+
+/// The method and the input as the spawner gave them.
+pub(crate) struct EntryPoint {
+    pub(crate) method: Cow<'static, str>,
+    pub(crate) input: Input,
+}
+
+pub(crate) struct Input {
+    value: Box<dyn Any + Send>,
+    type_name: &'static str,
+}
+
+impl EntryPoint {
+    pub(crate) fn new<I: Send + 'static>(method: impl Into<Cow<'static, str>>, input: I) -> EntryPoint {
+        EntryPoint { method: method.into(), input: Input { value: Box::new(input), type_name: type_name::<I>() } }
+    }
+
+    /// `"main"` without an input. Makes no allocation: most processes are entered so.
+    #[inline]
+    pub(crate) fn main() -> EntryPoint {
+        EntryPoint { method: Cow::Borrowed(MAIN), input: Input { value: Box::new(()), type_name: "()" } }
+    }
+}
+
+/// A method that a process offers, with the type of its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// The name.
+    pub method: &'static str,
+    /// The type of the input.
+    pub input: &'static str,
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn new(process: fn() -> &'static str, point: EntryPoint) -> Entry {
+        Entry { process, method: point.method, input: point.input, offered: Vec::new(), outcome: None }
+    }
+
+    /// The name of the method that the spawner chose; `"main"` where it chose none.
+    pub fn name(&self) -> &str {
+        &self.method
+    }
+
+    /// Offers a method: if it is the chosen one, `enter` is called with the input, now.
+    #[inline]
+    pub fn method<I: 'static>(mut self, name: &'static str, enter: impl FnOnce(I) -> InitResult) -> Entry {
+        if self.outcome.is_some() {
+            return self;
+        }
+        if self.method != name {
+            self.offered.push(Offered { method: name, input: type_name::<I>() });
+            return self;
+        }
+        let input = std::mem::replace(&mut self.input, EntryPoint::main().input);
+        self.outcome = Some(match input.value.downcast::<I>() {
+            Ok(value) => enter(*value),
+            Err(_) => Err(Box::new(EntryError::WrongInput {
+                process: (self.process)(),
+                method: name,
+                given: input.type_name,
+                expected: type_name::<I>(),
+            })),
+        });
+        self
+    }
+
+    /// The result of the chosen method.
+    ///
+    /// # Errors
+    /// What the method returned; or [`EntryError`] if it is not among those offered, or takes another input.
+    #[inline]
+    pub fn finish(self) -> InitResult {
+        self.outcome.unwrap_or_else(|| {
+            Err(Box::new(EntryError::UnknownMethod {
+                process: (self.process)(),
+                asked: self.method.into_owned(),
+                offered: self.offered,
+            }))
+        })
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("method", &self.method).field("input", &self.input.type_name).finish()
+    }
+}
+
+/// The spawner asked for an entry that the process does not offer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// There is no such method.
+    #[error("{process} has no entry method {asked:?}; it offers {}", list(offered))]
+    UnknownMethod {
+        /// The type of the process.
+        process: &'static str,
+        /// What the spawner asked for.
+        asked: String,
+        /// What there is.
+        offered: Vec<Offered>,
+    },
+    /// There is such a method, with another input.
+    #[error("entry method {method:?} of {process} takes an input of type {expected}, and was given {given}")]
+    WrongInput {
+        /// The type of the process.
+        process: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The type of the input that was given.
+        given: &'static str,
+        /// The type that it takes.
+        expected: &'static str,
+    },
+}
+
+fn list(offered: &[Offered]) -> String {
+    if offered.is_empty() {
+        return String::from("none");
+    }
+    let each: Vec<String> = offered.iter().map(|one| format!("{:?} ({})", one.method, one.input)).collect();
+    each.join(", ")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn enter(point: EntryPoint) -> Result<u64, EntryError> {
+        let mut total = 0;
+        Entry::new(|| "Counter", point)
+            .method(MAIN, |(): ()| Ok(()))
+            .method("from", |n: u64| {
+                total = n;
+                Ok(())
+            })
+            .finish()
+            .map_err(|error| *error.downcast::<EntryError>().unwrap())?;
+        Ok(total)
+    }
+
+    #[test]
+    fn the_chosen_method_gets_its_typed_input() {
+        assert_eq!(enter(EntryPoint::main()), Ok(0));
+        assert_eq!(enter(EntryPoint::new("from", 9_u64)), Ok(9));
+    }
+
+    #[test]
+    fn an_unknown_method_and_a_wrong_input_name_what_was_asked_for_and_what_is_offered() {
+        assert_eq!(
+            enter(EntryPoint::new("resume", ())).unwrap_err().to_string(),
+            "Counter has no entry method \"resume\"; it offers \"main\" (()), \"from\" (u64)"
+        );
+        assert_eq!(
+            enter(EntryPoint::new("from", "nine")).unwrap_err().to_string(),
+            "entry method \"from\" of Counter takes an input of type u64, and was given &str"
+        );
+    }
+}

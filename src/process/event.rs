@@ -1,0 +1,246 @@
+//! What a step is given: events, in order.
+
+use std::collections::VecDeque;
+
+use super::command::{CancelRequest, Completed};
+use super::mailbox::{Control, Envelope, Mailbox};
+use super::pid::Pid;
+
+/// Something that a process is told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<M> {
+    /// A message. Who sent it: [`Events::sender`].
+    Message(M),
+    /// The answer to a command that the process yielded.
+    Completed(Completed),
+    /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
+    /// process by force when the deadline has passed.
+    Cancel(CancelRequest),
+}
+
+/// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
+///
+/// Control signals come first. Then messages and completions in the order of their arrival; messages of one sender in
+/// the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
+/// waits for.
+///
+/// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
+/// take stay, in order, in front of later ones.
+pub struct Events<'a, M> {
+    mailbox: &'a mut Mailbox<M>,
+    // Messages that earlier steps passed over; older than everything in the mailbox. Boxed, for most steps have none.
+    kept: Option<Kept<M>>,
+    // Messages that this step has passed over.
+    passed: Option<Kept<M>>,
+    messages: bool,
+    budget: u32,
+    taken: u32,
+    sender: Option<Pid>,
+}
+
+/// Messages that were passed over, in order; at least one.
+pub(crate) type Kept<M> = Box<VecDeque<Envelope<M>>>;
+
+impl<'a, M> Events<'a, M> {
+    #[inline]
+    pub(crate) fn new(
+        mailbox: &'a mut Mailbox<M>,
+        kept: Option<Kept<M>>,
+        messages: bool,
+        budget: u32,
+    ) -> Events<'a, M> {
+        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None }
+    }
+
+    /// How many messages were taken.
+    #[inline]
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Messages that were passed over, and those of earlier steps that this one did not come to.
+    #[inline]
+    pub(crate) fn into_kept(self) -> Option<Kept<M>> {
+        match (self.passed, self.kept) {
+            (Some(mut passed), Some(mut kept)) => {
+                passed.append(&mut kept);
+                Some(passed)
+            }
+            (passed, kept) => passed.or(kept),
+        }
+    }
+
+    /// Who sent the message that was taken last: a process, or nobody for the world outside.
+    pub fn sender(&self) -> Option<Pid> {
+        self.sender
+    }
+
+    /// The next event, passing over messages that are not `wanted`. What is passed over stays in the mailbox, in order,
+    /// in front of later messages, and is offered again when the process is next stepped with something new; by itself
+    /// it wakes nobody.
+    pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
+        if let Some(event) = self.control() {
+            return Some(event);
+        }
+        if self.messages {
+            // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
+            while let Some(kept) = &mut self.kept
+                && let Some(oldest) = kept.front()
+            {
+                let wanted = wanted(&oldest.message);
+                let envelope = kept.pop_front()?;
+                if wanted {
+                    return Some(self.take(envelope));
+                }
+                self.pass(envelope);
+            }
+            self.kept = None;
+        }
+        while self.budget > 0 {
+            if let Some(event) = self.completion() {
+                return Some(event);
+            }
+            if !self.messages {
+                return None;
+            }
+            let wanted = wanted(&self.mailbox.messages.front()?.message);
+            let envelope = self.mailbox.pop_message()?;
+            self.budget -= 1;
+            if wanted {
+                return Some(self.take(envelope));
+            }
+            self.pass(envelope);
+        }
+        None
+    }
+
+    fn pass(&mut self, envelope: Envelope<M>) {
+        self.passed.get_or_insert_default().push_back(envelope);
+    }
+
+    #[inline]
+    fn take(&mut self, envelope: Envelope<M>) -> Event<M> {
+        self.taken += 1;
+        self.sender = envelope.from;
+        Event::Message(envelope.message)
+    }
+
+    fn control(&mut self) -> Option<Event<M>> {
+        match self.mailbox.signals.as_mut()?.control.pop_front()? {
+            Control::Cancel(request) => Some(Event::Cancel(request)),
+        }
+    }
+
+    fn completion(&mut self) -> Option<Event<M>> {
+        let messages = self.messages;
+        let signals = self.mailbox.signals.as_mut()?;
+        // With messages, a completion waits for its turn among them.
+        let (_, completed) =
+            signals.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= signals.popped)?;
+        self.budget -= 1;
+        Some(Event::Completed(completed))
+    }
+}
+
+impl<M> Iterator for Events<'_, M> {
+    type Item = Event<M>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event<M>> {
+        if self.mailbox.signals.is_some() || self.kept.is_some() || !self.messages {
+            return self.select(|_| true);
+        }
+        if self.budget == 0 {
+            return None;
+        }
+        let envelope = self.mailbox.messages.pop()?;
+        self.budget -= 1;
+        Some(self.take(envelope))
+    }
+}
+
+impl<M> std::fmt::Debug for Events<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events")
+            .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.len()) + self.mailbox.messages.len()))
+            .field("taken", &self.taken)
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::mailbox::{AnyMailbox, Signal};
+    use super::*;
+    use crate::outcome::Reason;
+
+    fn filled(messages: impl IntoIterator<Item = u32>) -> Mailbox<u32> {
+        let mut mailbox = Mailbox::new();
+        messages.into_iter().for_each(|message| mailbox.messages.push(Envelope { from: None, message }));
+        mailbox
+    }
+
+    fn completed(tag: u64) -> Signal {
+        Signal::Completed(Completed::new(tag, Ok(Box::new(()))))
+    }
+
+    fn cancel() -> Signal {
+        Signal::Control(Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None }))
+    }
+
+    fn names(events: &mut Events<'_, u32>) -> Vec<String> {
+        events
+            .map(|event| match event {
+                Event::Message(n) => n.to_string(),
+                Event::Completed(done) => format!("c{}", done.tag()),
+                Event::Cancel(_) => String::from("cancel"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn control_overtakes_and_completions_keep_their_place_among_the_messages() {
+        let mut mailbox = filled([1, 2]);
+        mailbox.signal(completed(7));
+        mailbox.messages.push(Envelope { from: None, message: 3 });
+        mailbox.signal(cancel());
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
+        assert_eq!(events.taken(), 3);
+    }
+
+    #[test]
+    fn a_waiting_process_is_given_completions_and_control_but_no_message() {
+        let mut mailbox = filled([1]);
+        mailbox.signal(completed(7));
+        mailbox.signal(cancel());
+        let mut events = Events::new(&mut mailbox, None, false, 100);
+        assert_eq!(names(&mut events), ["cancel", "c7"]);
+        assert_eq!(mailbox.messages.len(), 1);
+    }
+
+    #[test]
+    fn what_is_passed_over_stays_in_order_in_front_of_what_comes_later() {
+        let mut mailbox = filled(1..=6);
+        let mut events = Events::new(&mut mailbox, None, true, 5);
+        assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
+        assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
+        assert_eq!(events.taken(), 2);
+        let kept = events.into_kept();
+        let mut events = Events::new(&mut mailbox, kept, true, 5);
+        assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
+    }
+
+    #[test]
+    fn the_bound_counts_what_is_new_so_that_what_was_left_cannot_hide_it() {
+        let mut mailbox = filled(0..10);
+        let mut events = Events::new(&mut mailbox, None, true, 4);
+        assert!(events.select(|_| false).is_none());
+        let kept = events.into_kept();
+        assert_eq!(kept.as_ref().unwrap().len(), 4);
+        let mut events = Events::new(&mut mailbox, kept, true, 4);
+        assert_eq!(names(&mut events), ["0", "1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(mailbox.messages.len(), 2);
+    }
+}

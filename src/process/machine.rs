@@ -1,0 +1,216 @@
+//! A process of the user's type as a [`Machine`].
+
+use std::any::{Any, TypeId, type_name};
+use std::marker::PhantomData;
+
+use super::body::{Body, Head, Kind, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
+use super::bounded::BoundedMailbox;
+use super::contract::{Process, Step, Upgrade};
+use super::entry::{Entry, EntryPoint};
+use super::event::{Events, Kept};
+use super::mailbox::{AnyMailbox, Mailbox, Queue};
+use super::pid::Pid;
+use crate::latch::Latch;
+use crate::outcome::{Exit, Failure, contain, drop_contained};
+use crate::sync::Arc;
+
+/// Where the end of a process is told to those who wait for it.
+pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
+
+struct Typed<P: Process> {
+    mailbox: Mailbox<P::Message>,
+    rare: Option<Box<TypedRare<P>>>,
+    process: P,
+}
+
+/// What most processes do not have.
+struct TypedRare<P: Process> {
+    entry: Option<EntryPoint>,
+    exit: Option<ExitLatch<P::Output>>,
+    output: Option<P::Output>,
+    // Messages that steps have passed over.
+    kept: Option<Kept<P::Message>>,
+}
+
+impl<P: Process> Default for TypedRare<P> {
+    fn default() -> TypedRare<P> {
+        TypedRare { entry: None, exit: None, output: None, kept: None }
+    }
+}
+
+/// The kind of a type of process, in one place for the whole program.
+struct KindOf<P>(PhantomData<P>);
+
+impl<P: Process> KindOf<P> {
+    const KIND: Kind = Kind {
+        process: type_name::<P>,
+        message: TypeId::of::<P::Message>(),
+        message_name: type_name::<P::Message>,
+        new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
+        new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
+    };
+}
+
+/// The body of a new process.
+pub(crate) fn new_body<P: Process>(
+    process: P,
+    pid: Pid,
+    entry: Option<EntryPoint>,
+    exit: Option<ExitLatch<P::Output>>,
+) -> Box<Body<impl Machine + HasProcess<P>>> {
+    let rare = (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, ..TypedRare::default() }));
+    Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process } })
+}
+
+/// A machine from which the process can be had back, as long as its type is known.
+pub(crate) trait HasProcess<P> {
+    fn into_process(self) -> P;
+}
+
+impl<P: Process> HasProcess<P> for Typed<P> {
+    fn into_process(self) -> P {
+        self.process
+    }
+}
+
+impl<P: Process> Typed<P> {
+    fn rare(&mut self) -> &mut TypedRare<P> {
+        self.rare.get_or_insert_default()
+    }
+}
+
+impl<P: Process> Machine for Typed<P> {
+    fn kind(&self) -> &'static Kind {
+        &KindOf::<P>::KIND
+    }
+
+    fn mailbox(&mut self) -> &mut dyn AnyMailbox {
+        &mut self.mailbox
+    }
+
+    fn enter(&mut self) -> Result<(), Exit> {
+        let point = self.rare.as_mut().and_then(|rare| rare.entry.take()).unwrap_or_else(EntryPoint::main);
+        match contain(|| self.process.init(Entry::new(type_name::<P>, point))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
+            Err(panic) => Err(Exit::Panicked(panic)),
+        }
+    }
+
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped {
+        let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
+        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget);
+        out.begin(head);
+        let result = contain(|| self.process.step(&mut events, out));
+        out.end(head);
+        let taken = events.taken();
+        if let Some(kept) = events.into_kept() {
+            self.rare().kept = Some(kept);
+        }
+        let verdict = match result {
+            Ok(Ok(Step::Continue)) => Verdict::Continue,
+            Ok(Ok(Step::Idle)) => Verdict::Idle,
+            Ok(Ok(Step::Wait)) => Verdict::Wait,
+            Ok(Ok(Step::Blocking)) => Verdict::Blocking,
+            Ok(Ok(Step::Done(output))) => {
+                match &mut self.rare {
+                    Some(rare) if rare.exit.is_some() => rare.output = Some(output),
+                    _ => drop_contained(output),
+                }
+                Verdict::Done
+            }
+            Ok(Ok(Step::Upgrade(upgrade))) => {
+                out.successor = Some(upgrade.successor);
+                Verdict::Upgrade
+            }
+            Ok(Err(error)) => {
+                out.failure = Some(Exit::Failed(Failure::from(error)));
+                Verdict::Broken
+            }
+            Err(panic) => {
+                out.failure = Some(Exit::Panicked(panic));
+                Verdict::Broken
+            }
+        };
+        Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
+    }
+
+    fn close(&mut self) {
+        if let Err(panic) = contain(|| self.process.close()) {
+            tracing::error!(process = type_name::<P>(), %panic, "`close` panicked");
+        }
+    }
+
+    fn last_word(&mut self, exit: &Exit) -> Option<Box<dyn FnOnce()>> {
+        let rare = self.rare.as_mut()?;
+        let latch = rare.exit.take()?;
+        let exit = match exit {
+            // A process that says it is done has left its output.
+            Exit::Done(()) => Exit::Done(Arc::new(rare.output.take()?)),
+            Exit::Failed(failure) => Exit::Failed(failure.clone()),
+            Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
+            Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
+        };
+        Some(Box::new(move || {
+            let _ = latch.set(exit);
+        }))
+    }
+
+    fn take_mailbox(&mut self) -> Box<dyn AnyMailbox> {
+        let mut mailbox = std::mem::replace(&mut self.mailbox, Mailbox::new());
+        if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
+            // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
+            if let Some(signals) = &mut mailbox.signals {
+                signals.completions.iter_mut().for_each(|(arrived, _)| *arrived += kept.len() as u64);
+            }
+            let mut all = Queue::Many(*kept);
+            all.append(&mut mailbox.messages);
+            mailbox.messages = all;
+        }
+        Box::new(mailbox)
+    }
+
+    fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
+        let exit = self.rare.as_mut()?.exit.take()?;
+        Some(Box::new(exit))
+    }
+}
+
+/// The process that takes over from another, and how it is entered.
+struct SuccessorOf<P: Process> {
+    process: P,
+    entry: Option<EntryPoint>,
+}
+
+impl<P: Process> Successor for SuccessorOf<P> {
+    fn succeed(self: Box<Self>, mut old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) {
+        let exit = old.machine.take_exit().and_then(|exit| exit.downcast::<ExitLatch<P::Output>>().ok());
+        let mut waiting = old.machine.take_mailbox();
+        let pid = old.head.pid;
+        let head = std::mem::replace(&mut old.head, Head::new(pid));
+        drop_contained(old);
+        let mut new = new_body(self.process, pid, self.entry, exit.map(|exit| *exit));
+        new.head = Head { waits: false, entered: false, open: false, ..head };
+        // Completions that waited were counted when they arrived; they only change their place.
+        new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
+        let refused = (waiting.messages() > 0).then_some(waiting);
+        (new, refused)
+    }
+}
+
+impl<O> Upgrade<O> {
+    /// Replacement by `process`, entered at `"main"` without input.
+    pub fn to<P: Process<Output = O>>(process: P) -> Upgrade<O> {
+        Upgrade { successor: Box::new(SuccessorOf { process, entry: None }), leaves: PhantomData }
+    }
+
+    /// Replacement by `process`, entered at `method` with `input`.
+    pub fn entering<P: Process<Output = O>, I: Send + 'static>(
+        process: P,
+        method: impl Into<std::borrow::Cow<'static, str>>,
+        input: I,
+    ) -> Upgrade<O> {
+        let entry = Some(EntryPoint::new(method, input));
+        Upgrade { successor: Box::new(SuccessorOf { process, entry }), leaves: PhantomData }
+    }
+}

@@ -1,0 +1,360 @@
+//! What waits for a process: its messages in the order of their arrival, and its signals (control and completions).
+//!
+//! The same structure is used twice: behind the lock of the process's cell for what arrives while somebody holds the
+//! body, and inside the body for what its next steps will see.
+
+use std::any::Any;
+use std::collections::VecDeque;
+
+use super::command::{CancelRequest, Completed};
+use super::pid::Pid;
+use crate::latch::Latch;
+
+/// What a full mailbox does with one message too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overflow {
+    /// Refuses it: a sender outside gets it back; one that a process sent becomes a dead letter.
+    Refuse,
+    /// Takes it, and drops the oldest that waits, which becomes a dead letter.
+    DropOldest,
+    /// Drops it: it becomes a dead letter.
+    DropNewest,
+}
+
+/// The bound of a mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) limit: usize,
+    pub(crate) overflow: Overflow,
+}
+
+/// A message and who sent it.
+pub(crate) struct Envelope<M> {
+    pub(crate) from: Option<Pid>,
+    pub(crate) message: M,
+}
+
+/// A first-in, first-out queue that makes no allocation for a single message, which is what most mailboxes hold.
+pub(crate) enum Queue<M> {
+    Empty,
+    One(Envelope<M>),
+    Many(VecDeque<Envelope<M>>),
+}
+
+/// A queue at rest keeps a buffer of at most this many bytes.
+const KEPT_AT_REST: usize = 256;
+
+impl<M> Queue<M> {
+    #[inline]
+    pub(crate) fn push(&mut self, envelope: Envelope<M>) {
+        match self {
+            Queue::Empty => *self = Queue::One(envelope),
+            Queue::Many(many) => many.push_back(envelope),
+            Queue::One(_) => self.push_second(envelope),
+        }
+    }
+
+    fn push_second(&mut self, envelope: Envelope<M>) {
+        let mut many = VecDeque::with_capacity(4);
+        if let Queue::One(first) = std::mem::replace(self, Queue::Empty) {
+            many.push_back(first);
+        }
+        many.push_back(envelope);
+        *self = Queue::Many(many);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Envelope<M>> {
+        match self {
+            Queue::Many(many) => many.pop_front(),
+            Queue::Empty => None,
+            Queue::One(_) => match std::mem::replace(self, Queue::Empty) {
+                Queue::One(only) => Some(only),
+                _ => None,
+            },
+        }
+    }
+
+    pub(crate) fn front(&self) -> Option<&Envelope<M>> {
+        match self {
+            Queue::Empty => None,
+            Queue::One(only) => Some(only),
+            Queue::Many(many) => many.front(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Queue::Empty => 0,
+            Queue::One(_) => 1,
+            Queue::Many(many) => many.len(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes all of `other` behind what is here.
+    pub(crate) fn append(&mut self, other: &mut Queue<M>) {
+        if self.is_empty() {
+            std::mem::swap(self, other);
+            return;
+        }
+        match std::mem::replace(other, Queue::Empty) {
+            Queue::Empty => {}
+            Queue::One(only) => self.push(only),
+            Queue::Many(mut many) => {
+                if let Queue::Many(mine) = self {
+                    mine.append(&mut many);
+                } else {
+                    many.into_iter().for_each(|envelope| self.push(envelope));
+                }
+            }
+        }
+    }
+
+    /// Lets a large empty buffer go: what grew in a burst is not kept by a process at rest.
+    fn shrink(&mut self) {
+        if let Queue::Many(many) = self
+            && many.is_empty()
+            && many.capacity() * size_of::<Envelope<M>>() > KEPT_AT_REST
+        {
+            *self = Queue::Empty;
+        }
+    }
+}
+
+/// What overtakes messages, or does not count as one.
+pub(crate) enum Signal {
+    Control(Control),
+    Completed(Completed),
+}
+
+/// The control lane: never refused by a bound, never behind a message.
+pub(crate) enum Control {
+    Cancel(CancelRequest),
+}
+
+/// The signals that wait. Made with the first one, for most processes have none most of the time.
+#[derive(Default)]
+pub(crate) struct Signals {
+    pub(crate) control: VecDeque<Control>,
+    // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
+    // everything sees completions and messages in the order of their arrival.
+    pub(crate) completions: VecDeque<(u64, Completed)>,
+    // Messages taken from the queue since this was made.
+    pub(crate) popped: u64,
+}
+
+impl Signals {
+    fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.completions.is_empty()
+    }
+}
+
+/// Messages and signals of one process.
+pub(crate) struct Mailbox<M> {
+    pub(crate) messages: Queue<M>,
+    pub(crate) signals: Option<Box<Signals>>,
+}
+
+impl<M> Mailbox<M> {
+    pub(crate) fn new() -> Mailbox<M> {
+        Mailbox { messages: Queue::Empty, signals: None }
+    }
+
+    #[inline]
+    pub(crate) fn pop_message(&mut self) -> Option<Envelope<M>> {
+        let envelope = self.messages.pop();
+        if let (Some(signals), Some(_)) = (&mut self.signals, &envelope) {
+            signals.popped += 1;
+        }
+        envelope
+    }
+
+    pub(crate) fn has_signals(&self) -> bool {
+        self.signals.as_ref().is_some_and(|signals| !signals.is_empty())
+    }
+
+    /// How many messages, counted as `popped` is, have arrived.
+    fn arrived(&self) -> u64 {
+        self.signals.as_ref().map_or(0, |signals| signals.popped) + self.messages.len() as u64
+    }
+}
+
+/// Is shown a dead message: who sent it, its type's name, and itself.
+pub(crate) type Grave<'a> = dyn FnMut(Option<Pid>, &'static str, &dyn Any) + 'a;
+
+/// A mailbox whose message type is not known here.
+pub(crate) trait AnyMailbox: Any + Send {
+    /// Without its bound, if it has one.
+    fn plain(&mut self) -> &mut dyn AnyMailbox;
+
+    /// Those who wait for room, which there is now.
+    fn take_waiting(&mut self) -> Vec<Latch<()>> {
+        Vec::new()
+    }
+
+    fn signal(&mut self, signal: Signal);
+
+    /// Takes over what is in `other`, a mailbox of the same type, behind what is here; messages only up to `limit`.
+    /// How many completions came over.
+    fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32;
+
+    fn messages(&self) -> usize;
+
+    fn has_signals(&self) -> bool;
+
+    /// Lets large empty buffers go.
+    fn shrink(&mut self);
+
+    /// Takes the messages out one by one, each shown to `grave` before it is dropped.
+    fn bury(&mut self, grave: &mut Grave<'_>);
+
+    /// Takes the signals out.
+    fn take_signals(&mut self) -> Option<Box<Signals>>;
+}
+
+impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
+    fn plain(&mut self) -> &mut dyn AnyMailbox {
+        self
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let arrived = self.arrived();
+        let signals = self.signals.get_or_insert_default();
+        match signal {
+            Signal::Control(control) => signals.control.push_back(control),
+            Signal::Completed(completed) => signals.completions.push_back((arrived, completed)),
+        }
+    }
+
+    fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
+        let signals = other.take_signals();
+        let Some(other) = (other.plain() as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
+            // A mailbox of another type has nothing that is meant for this one but its signals.
+            return self.absorb_signals(signals);
+        };
+        let completions = self.absorb_signals(signals);
+        if limit >= other.messages.len() {
+            self.messages.append(&mut other.messages);
+        } else {
+            for _ in 0..limit {
+                if let Some(envelope) = other.messages.pop() {
+                    self.messages.push(envelope);
+                }
+            }
+        }
+        completions
+    }
+
+    fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn has_signals(&self) -> bool {
+        self.has_signals()
+    }
+
+    fn shrink(&mut self) {
+        self.messages.shrink();
+        if self.signals.as_ref().is_some_and(|signals| signals.is_empty()) {
+            self.signals = None;
+        }
+    }
+
+    fn bury(&mut self, grave: &mut Grave<'_>) {
+        while let Some(envelope) = self.messages.pop() {
+            grave(envelope.from, std::any::type_name::<M>(), &envelope.message);
+            crate::outcome::drop_contained(envelope);
+        }
+    }
+
+    fn take_signals(&mut self) -> Option<Box<Signals>> {
+        self.signals.take()
+    }
+}
+
+impl<M: Send + 'static> Mailbox<M> {
+    /// Puts signals that waited elsewhere behind those that are here. Their places among the messages were counted from
+    /// the first message of that other queue, which comes behind all that is here.
+    fn absorb_signals(&mut self, signals: Option<Box<Signals>>) -> u32 {
+        let Some(mut theirs) = signals else { return 0 };
+        let offset = self.arrived();
+        let completions = theirs.completions.len() as u32;
+        let mine = self.signals.get_or_insert_default();
+        mine.control.append(&mut theirs.control);
+        let popped = theirs.popped;
+        mine.completions.extend(
+            theirs.completions.into_iter().map(|(arrived, one)| (arrived.saturating_sub(popped) + offset, one)),
+        );
+        completions
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn envelope(message: u32) -> Envelope<u32> {
+        Envelope { from: None, message }
+    }
+
+    fn drain(queue: &mut Queue<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop()).map(|envelope| envelope.message).collect()
+    }
+
+    #[test]
+    fn a_queue_gives_back_what_was_pushed_in_order_whatever_its_form() {
+        let mut queue = Queue::Empty;
+        for n in 0..3 {
+            for message in 0..n {
+                queue.push(envelope(message));
+            }
+            assert_eq!(queue.len(), n as usize);
+            assert_eq!(drain(&mut queue), (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn appending_keeps_the_order_in_every_pair_of_forms() {
+        for mine in 0..4 {
+            for theirs in 0..4 {
+                let (mut a, mut b) = (Queue::Empty, Queue::Empty);
+                (0..mine).for_each(|n| a.push(envelope(n)));
+                (mine..mine + theirs).for_each(|n| b.push(envelope(n)));
+                a.append(&mut b);
+                assert!(b.is_empty());
+                assert_eq!(drain(&mut a), (0..mine + theirs).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_leaves_no_large_buffer_behind() {
+        let mut mailbox = Mailbox::new();
+        (0..1_000).for_each(|n| mailbox.messages.push(envelope(n)));
+        while mailbox.messages.pop().is_some() {}
+        AnyMailbox::shrink(&mut mailbox);
+        assert!(matches!(mailbox.messages, Queue::Empty));
+    }
+
+    #[test]
+    fn absorbed_completions_keep_their_place_among_the_messages() {
+        let completed = |tag| Signal::Completed(Completed::new(tag, Ok(Box::new(()))));
+        let (mut body, mut inbox) = (Mailbox::new(), Mailbox::new());
+        (0..3).for_each(|n| body.messages.push(envelope(n)));
+        body.signal(completed(1));
+        body.pop_message();
+        inbox.messages.push(envelope(3));
+        inbox.signal(completed(2));
+        inbox.messages.push(envelope(4));
+        assert_eq!(body.absorb(&mut inbox, usize::MAX), 1);
+        let places: Vec<_> =
+            body.signals.unwrap().completions.into_iter().map(|(arrived, one)| (arrived, one.tag())).collect();
+        assert_eq!(places, [(3, 1), (4, 2)], "after message 2, and after message 3");
+    }
+}

@@ -1,0 +1,133 @@
+//! The yields: everything that a step can want done.
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+use super::body::{Order, StepOutput, Work, Yield};
+use super::command::{BoxedCommand, Command, Elapsed, Tag};
+use super::pid::{Address, Pid};
+use super::reply::{Pending, ProcessAsk, Reply};
+use crate::cancel::Cancel;
+use crate::outcome::Reason;
+use crate::sync::Arc;
+
+/// Yields are written down, and performed in the order in which they were written when the step has returned `Ok`.
+///
+/// Those that return a [`Tag`] are *commands*: each is answered once, by an
+/// [`Event::Completed`](super::Event::Completed) with that tag. The others have no answer; what can go wrong with them
+/// is told elsewhere: a message that cannot be delivered becomes a dead letter, a child that cannot start has that as its
+/// exit, a reply that comes too late is counted.
+impl StepOutput {
+    /// The PID of the process that is being stepped.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The time, by the runtime's clock.
+    pub fn now(&self) -> Instant {
+        self.link.clock().now()
+    }
+
+    /// Sends a message. From this process to one receiver, what is sent first is stepped first.
+    #[inline]
+    pub fn send<M: Send + 'static>(&mut self, to: Address<M>, message: M) {
+        self.send_to(to.pid(), message);
+    }
+
+    /// Sends a message to a plain PID. Whether its process takes this type is checked when it is delivered; if not, the
+    /// message is a dead letter.
+    #[inline]
+    pub fn send_to<M: Send + 'static>(&mut self, to: Pid, message: M) {
+        let lane = self.outbox.push(to, message);
+        match self.orders.last_mut() {
+            Some(Order::Send { lane: last, count }) if *last == lane && *count < u32::MAX => *count += 1,
+            _ => self.orders.push(Order::Send { lane, count: 1 }),
+        }
+    }
+
+    /// Answers a question.
+    pub fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
+        self.push(Yield::Reply(Box::new(Pending { reply, value })));
+    }
+
+    /// Asks another process: `question` makes the message around the [`Reply`] that it carries. Answered with the reply,
+    /// or with an error that says why there is none: at once if the process is not there, takes other messages, has
+    /// ended, or drops the reply; and when `limit` is over.
+    pub fn ask<M: Send + 'static, T: Send + 'static>(
+        &mut self,
+        to: Address<M>,
+        question: impl FnOnce(Reply<T>) -> M,
+        limit: Duration,
+    ) -> Tag<T> {
+        let tag = self.tag();
+        let ask = Arc::new(ProcessAsk::new(self.link.clone().as_ask_link(), self.pid, tag.id(), to.pid()));
+        let message = question(Reply::new(ask.clone()));
+        let lane = self.outbox.push(to.pid(), message);
+        self.push(Yield::Ask { lane, ask, limit });
+        tag
+    }
+
+    /// Runs a closure on the pool, where it may block. Answered with what it returns; if it panics, with the panic.
+    pub fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Tag<T> {
+        self.blocking_with(move |_| work())
+    }
+
+    /// Runs a closure on the pool, where it may block, and lends it a [`Cancel`] that tells when the process has ended
+    /// and nobody wants the result any more. A closure that has not begun by then is not run.
+    pub fn blocking_with<T: Send + 'static>(&mut self, work: impl FnOnce(&Cancel) -> T + Send + 'static) -> Tag<T> {
+        let tag = self.tag();
+        let work: Work = Box::new(move |cancel| Box::new(work(cancel)) as Box<dyn Any + Send>);
+        self.push(Yield::Blocking { tag: tag.id(), work });
+        tag
+    }
+
+    /// Sets a timer. Answered when `delay` has passed by the runtime's clock, and never before.
+    pub fn after(&mut self, delay: Duration) -> Tag<Elapsed> {
+        let tag = self.tag();
+        self.push(Yield::Timer { tag: tag.id(), delay });
+        tag
+    }
+
+    /// Cancels a timer of this process: it is answered with
+    /// [`CommandError::Cancelled`](super::CommandError::Cancelled), unless its answer is on its way already.
+    pub fn cancel_timer(&mut self, timer: Tag<Elapsed>) {
+        self.push(Yield::CancelTimer { tag: timer.id() });
+    }
+
+    /// Has a command of the user's own carried out by its handler.
+    pub fn command<C: Command>(&mut self, command: C) -> Tag<C::Output> {
+        let tag = self.tag();
+        self.push(Yield::Command { tag: tag.id(), command: BoxedCommand::new(command) });
+        tag
+    }
+
+    /// Asks a process to stop, with a reason. Answered with whether it was there to be told; with an error if the PID
+    /// has never been given.
+    pub fn cancel(&mut self, pid: Pid, reason: impl Into<Reason>) -> Tag<bool> {
+        self.cancel_request(pid, reason.into(), None)
+    }
+
+    /// Asks a process to stop within `limit`, which the process is told; nothing happens when it is over.
+    pub fn cancel_within(&mut self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
+        self.cancel_request(pid, reason.into(), Some(limit))
+    }
+
+    fn cancel_request(&mut self, to: Pid, reason: Reason, limit: Option<Duration>) -> Tag<bool> {
+        let tag = self.tag();
+        self.push(Yield::Cancel { tag: tag.id(), to, request: Box::new((reason, limit)) });
+        tag
+    }
+
+    /// Ends a process: after the step that it may be in, it is not stepped again. Answered with whether it was there to
+    /// be ended; with an error if the PID has never been given.
+    pub fn terminate(&mut self, pid: Pid) -> Tag<bool> {
+        let tag = self.tag();
+        self.push(Yield::Terminate { tag: tag.id(), to: pid });
+        tag
+    }
+
+    fn tag<T>(&mut self) -> Tag<T> {
+        self.tags += 1;
+        Tag::new(self.tags)
+    }
+}

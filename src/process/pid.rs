@@ -1,0 +1,209 @@
+//! The name of a process: a PID, for ever its own; and a PID together with the type of message that it takes.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+/// Names one process, for ever: a PID is never given to another process of the same runtime.
+///
+/// Printed, and parsed back, as `<node.slot.generation>`. The *node* is the runtime's number; the *slot* is a place in
+/// its table of processes, used again by later processes, each time under a new *generation*. A slot that has had all
+/// its generations is not used any more.
+///
+/// ```
+/// use procession::Pid;
+///
+/// let pid: Pid = "<7.12.3>".parse()?;
+/// assert_eq!(pid.to_string(), "<7.12.3>");
+/// # Ok::<(), procession::ParsePidError>(())
+/// ```
+// One word, so that it travels in a register: node, slot and generation from the highest bits to the lowest. The
+// generation is not zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(NonZeroU64);
+
+const NODE_BITS: u32 = 14;
+const SLOT_BITS: u32 = 26;
+const GENERATION_BITS: u32 = 24;
+
+impl Pid {
+    /// The greatest node number.
+    pub const MAX_NODE: u32 = (1 << NODE_BITS) - 1;
+    /// The first process of the node 0.
+    pub(crate) const FIRST: Pid = Pid(NonZeroU64::MIN);
+    pub(crate) const MAX_SLOT: u32 = (1 << SLOT_BITS) - 1;
+    pub(crate) const MAX_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
+
+    /// Nothing, if a number is out of range, or the generation zero.
+    pub(crate) fn new(node: u32, slot: u32, generation: u32) -> Option<Pid> {
+        if node > Pid::MAX_NODE || slot > Pid::MAX_SLOT || generation > Pid::MAX_GENERATION || generation == 0 {
+            return None;
+        }
+        let word = u64::from(node) << (SLOT_BITS + GENERATION_BITS)
+            | u64::from(slot) << GENERATION_BITS
+            | u64::from(generation);
+        NonZeroU64::new(word).map(Pid)
+    }
+
+    /// The number of the runtime.
+    #[inline]
+    pub fn node(self) -> u32 {
+        (self.0.get() >> (SLOT_BITS + GENERATION_BITS)) as u32
+    }
+
+    /// The place in the runtime's table of processes.
+    #[inline]
+    pub fn slot(self) -> u32 {
+        (self.0.get() >> GENERATION_BITS) as u32 & Pid::MAX_SLOT
+    }
+
+    /// Which of the processes that have had this slot: the first has 1.
+    #[inline]
+    pub fn generation(self) -> u32 {
+        self.0.get() as u32 & Pid::MAX_GENERATION
+    }
+
+    /// The PID of the next process in the same slot, if there can be one.
+    pub(crate) fn successor(self) -> Option<Pid> {
+        Pid::new(self.node(), self.slot(), self.generation() + 1)
+    }
+
+    /// All of it in one word; never 0.
+    pub(crate) fn to_word(self) -> u64 {
+        self.0.get()
+    }
+
+    /// This PID as the address of a process that takes messages of type `M`. Whether it does is checked when a message
+    /// is delivered.
+    pub fn typed<M>(self) -> Address<M> {
+        Address { pid: self, takes: PhantomData }
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{}.{}.{}>", self.node(), self.slot(), self.generation())
+    }
+}
+
+impl fmt::Debug for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not a PID.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a PID: expected `<node.slot.generation>` in decimal, the generation not zero, as in `<1.42.7>`"
+)]
+pub struct ParsePidError {
+    text: String,
+}
+
+impl FromStr for Pid {
+    type Err = ParsePidError;
+
+    fn from_str(text: &str) -> Result<Pid, ParsePidError> {
+        parse(text).ok_or_else(|| ParsePidError { text: text.chars().take(80).collect() })
+    }
+}
+
+fn parse(text: &str) -> Option<Pid> {
+    let mut numbers = text.strip_prefix('<')?.strip_suffix('>')?.split('.').map(|number| {
+        // `u32::from_str` would take a sign, and then the text would not be what the PID prints.
+        let plain = number.bytes().all(|byte| byte.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+        plain.then(|| number.parse().ok()).flatten()
+    });
+    let pid = Pid::new(numbers.next()??, numbers.next()??, numbers.next()??)?;
+    numbers.next().is_none().then_some(pid)
+}
+
+/// The PID of a process together with the type of message that it takes, so that the compiler checks what is sent.
+pub struct Address<M> {
+    pid: Pid,
+    takes: PhantomData<fn(M)>,
+}
+
+impl<M> Address<M> {
+    /// The PID alone.
+    #[inline]
+    pub fn pid(self) -> Pid {
+        self.pid
+    }
+}
+
+impl<M> Clone for Address<M> {
+    fn clone(&self) -> Address<M> {
+        *self
+    }
+}
+
+impl<M> Copy for Address<M> {}
+
+impl<M> PartialEq for Address<M> {
+    fn eq(&self, other: &Address<M>) -> bool {
+        self.pid == other.pid
+    }
+}
+
+impl<M> Eq for Address<M> {}
+
+impl<M> std::hash::Hash for Address<M> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.pid.hash(state);
+    }
+}
+
+impl<M> fmt::Debug for Address<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} taking {}", self.pid, std::any::type_name::<M>())
+    }
+}
+
+impl<M> From<Address<M>> for Pid {
+    fn from(address: Address<M>) -> Pid {
+        address.pid
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_is_small_and_reads_back_what_it_prints() {
+        assert_eq!(size_of::<Pid>(), 8);
+        assert_eq!(size_of::<Option<Pid>>(), 8);
+        for text in ["<0.0.1>", "<1.42.7>", "<16383.67108863.16777215>"] {
+            assert_eq!(text.parse::<Pid>().unwrap().to_string(), text);
+        }
+        let (early, late): (Pid, Pid) = ("<1.2.3>".parse().unwrap(), "<1.2.4>".parse().unwrap());
+        assert!(early < late);
+        assert_eq!(early.successor(), Some(late));
+        assert_eq!("<1.2.16777215>".parse::<Pid>().unwrap().successor(), None);
+    }
+
+    #[test]
+    fn a_text_that_is_not_a_pid_is_refused_with_the_text_and_the_form() {
+        for text in [
+            "",
+            "1.2.3",
+            "<1.2>",
+            "<1.2.3.4>",
+            "<1.2.0>",
+            "<1.2.x>",
+            "<+1.2.3>",
+            "<01.2.3>",
+            "<16384.0.1>",
+            "<0.67108864.1>",
+            "<0.0.16777216>",
+            "<4294967296.0.1>",
+            "< 1.2.3>",
+        ] {
+            let error = text.parse::<Pid>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is not a PID: expected `<node.slot.generation>`")), "{error}");
+        }
+    }
+}

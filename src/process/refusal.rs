@@ -1,0 +1,120 @@
+//! What becomes of a message that does not reach a step: a refusal where the sender is told, a dead letter where it
+//! cannot be.
+
+use std::any::Any;
+use std::fmt;
+
+use super::pid::Pid;
+
+/// Why a message was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No process has this PID: it has ended, or has never been, or belongs to another runtime.
+    #[error("no such process: {pid} (it has ended, or never was in this runtime)")]
+    NoSuchProcess {
+        /// Where the message was sent.
+        pid: Pid,
+    },
+    /// The process takes messages of another type.
+    #[error("{pid} takes messages of type {takes}, and was sent a {sent}")]
+    WrongType {
+        /// Where the message was sent.
+        pid: Pid,
+        /// The type that the process takes.
+        takes: &'static str,
+        /// The type of the message.
+        sent: &'static str,
+    },
+    /// The mailbox has a bound, and holds that many messages.
+    #[error("the mailbox of {pid} is full: it holds its limit of {limit} messages")]
+    Full {
+        /// Where the message was sent.
+        pid: Pid,
+        /// The bound.
+        limit: usize,
+    },
+    /// A call that waits was made from inside a step, where it would hold up a worker.
+    #[error("a step cannot wait for room in the mailbox of {pid}: yield the message with `StepOutput::send`")]
+    InsideStep {
+        /// Where the message was sent.
+        pid: Pid,
+    },
+}
+
+/// Why a message became a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadReason {
+    /// A process sent it to a PID that no process has.
+    NoSuchProcess,
+    /// Its receiver does not take messages of its type (or was upgraded to one that does not).
+    WrongType,
+    /// A process sent it to a mailbox that was full, and refuses what is too much.
+    Full,
+    /// A later message pushed it out of a full mailbox.
+    DroppedOldest,
+    /// The mailbox was full, and drops what is too much.
+    DroppedNewest,
+    /// Its receiver ended before it was stepped.
+    Ended,
+    /// The step that had taken it failed or panicked.
+    StepFailed,
+}
+
+impl DeadReason {
+    pub(crate) const ALL: [DeadReason; 7] = [
+        DeadReason::NoSuchProcess,
+        DeadReason::WrongType,
+        DeadReason::Full,
+        DeadReason::DroppedOldest,
+        DeadReason::DroppedNewest,
+        DeadReason::Ended,
+        DeadReason::StepFailed,
+    ];
+}
+
+impl fmt::Display for DeadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeadReason::NoSuchProcess => "no such process",
+            DeadReason::WrongType => "wrong type",
+            DeadReason::Full => "mailbox full",
+            DeadReason::DroppedOldest => "pushed out by a later message",
+            DeadReason::DroppedNewest => "dropped by a full mailbox",
+            DeadReason::Ended => "the receiver has ended",
+            DeadReason::StepFailed => "the step that had taken it failed",
+        })
+    }
+}
+
+/// A message that was accepted and will not be stepped.
+pub struct DeadLetter<'a> {
+    /// Where it was sent.
+    pub to: Pid,
+    /// Who sent it; nobody for the world outside.
+    pub from: Option<Pid>,
+    /// Why it is dead.
+    pub reason: DeadReason,
+    /// The type of the message.
+    pub type_name: &'static str,
+    pub(crate) message: Option<&'a dyn Any>,
+}
+
+impl DeadLetter<'_> {
+    /// The message, if it is of this type and still there: a step that failed had it in its hands.
+    pub fn message<M: 'static>(&self) -> Option<&M> {
+        self.message?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for DeadLetter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("to", &self.to)
+            .field("from", &self.from)
+            .field("reason", &self.reason)
+            .field("type_name", &self.type_name)
+            .finish_non_exhaustive()
+    }
+}

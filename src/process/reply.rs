@@ -1,0 +1,258 @@
+//! Ask and reply: the right to answer one question, once.
+
+use std::any::type_name;
+use std::fmt;
+
+use super::command::{Answer, AnswerTo, CommandError};
+use super::pid::Pid;
+use crate::latch::Latch;
+use crate::outcome::drop_contained;
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::timer::TimerKey;
+
+/// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
+/// handed to another process, or taken to another thread. Dropping it tells the asker that no answer will come.
+#[must_use = "dropping this tells the asker that no answer will come"]
+pub struct Reply<T> {
+    ask: Option<Arc<dyn Ask<T>>>,
+}
+
+/// A question that waits for its answer.
+pub(crate) trait Ask<T>: Send + Sync {
+    /// Decides the question, if nothing has decided it before.
+    fn decide(&self, answer: Result<T, CommandError>) -> Decided;
+
+    /// The reply was dropped: why there is no answer.
+    fn abandoned(&self) -> CommandError;
+
+    fn link(&self) -> &dyn AskLink;
+}
+
+/// What came of deciding a question.
+#[must_use]
+pub(crate) enum Decided {
+    /// It was decided before.
+    Late,
+    /// It is answered.
+    Answered,
+    /// It is decided, and this is to be delivered to the process that asked.
+    Deliver { to: Pid, tag: u64, answer: Answer },
+}
+
+impl Decided {
+    /// Delivers what is to be delivered. Whether the question was still open.
+    fn settle(self, link: &dyn AskLink) -> bool {
+        match self {
+            Decided::Late => return false,
+            Decided::Answered => {}
+            Decided::Deliver { to, tag, answer } => link.answer(to, tag, answer),
+        }
+        true
+    }
+}
+
+impl<T> Reply<T> {
+    pub(crate) fn new(ask: Arc<dyn Ask<T>>) -> Reply<T> {
+        Reply { ask: Some(ask) }
+    }
+
+    /// Answers now. Inside a step, prefer [`StepOutput::reply`](super::StepOutput::reply), which answers only if the
+    /// step succeeds. Whether the asker still waited: an answer that comes too late is discarded (and counted).
+    pub fn send(mut self, value: T) -> bool {
+        self.ask.take().is_some_and(|ask| ask.decide(Ok(value)).settle(ask.link()))
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(ask) = self.ask.take() {
+            ask.decide(Err(ask.abandoned())).settle(ask.link());
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({})", type_name::<T>())
+    }
+}
+
+/// What a question needs from the runtime.
+pub(crate) trait AskLink: AnswerTo {
+    fn is_alive(&self, pid: Pid) -> bool;
+    fn late_reply(&self);
+    fn forget_timer(&self, key: TimerKey);
+}
+
+/// What every question has, whoever asks.
+pub(crate) struct Question {
+    link: Arc<dyn AskLink>,
+    target: Pid,
+    // Decides between the reply, the time limit, and the reply's being dropped: the first to set it answers.
+    decided: AtomicBool,
+    // Known when the message could not be delivered: a better reason than that the reply was dropped with it.
+    undelivered: Mutex<Option<CommandError>>,
+}
+
+impl Question {
+    pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> Question {
+        Question { link, target, decided: AtomicBool::new(false), undelivered: Mutex::new(None) }
+    }
+
+    fn decide(&self) -> bool {
+        // Ordering: Relaxed is enough, one read-modify-write wins; the answer itself travels under the asker's lock.
+        !self.decided.swap(true, Ordering::Relaxed)
+    }
+
+    fn is_decided(&self) -> bool {
+        self.decided.load(Ordering::Relaxed)
+    }
+
+    fn refuse(&self, why: CommandError) {
+        *lock(&self.undelivered) = Some(why);
+    }
+
+    fn too_late<T>(&self, answer: Result<T, CommandError>) {
+        if answer.is_ok() {
+            self.link.late_reply();
+        }
+        drop_contained(answer);
+    }
+
+    fn abandoned(&self) -> CommandError {
+        lock(&self.undelivered).take().unwrap_or_else(|| {
+            if self.link.is_alive(self.target) { CommandError::Dropped } else { CommandError::Ended(self.target) }
+        })
+    }
+}
+
+/// A question of one process to another; its answer is a completion.
+pub(crate) struct ProcessAsk {
+    question: Question,
+    asker: Pid,
+    tag: u64,
+    timer: Mutex<Option<TimerKey>>,
+}
+
+impl ProcessAsk {
+    pub(crate) fn new(link: Arc<dyn AskLink>, asker: Pid, tag: u64, target: Pid) -> ProcessAsk {
+        ProcessAsk { question: Question::new(link, target), asker, tag, timer: Mutex::new(None) }
+    }
+
+    /// The number of the tag under which the asker waits.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Notes why the message cannot be delivered; dropping it, and the reply in it, then says so to the asker.
+    pub(crate) fn refuse(&self, why: CommandError) {
+        self.question.refuse(why);
+    }
+
+    /// Notes the timer that ends the wait. If the question is decided already, the timer is taken back.
+    pub(crate) fn set_timer(&self, key: TimerKey) {
+        *lock(&self.timer) = Some(key);
+        if self.question.is_decided() {
+            self.forget_timer();
+        }
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.question.is_decided()
+    }
+
+    /// Ends the wait with an error, if nothing has decided it before.
+    pub(crate) fn give_up(&self, why: CommandError) {
+        self.decide_with(Err(why)).settle(&*self.question.link);
+    }
+
+    fn forget_timer(&self) {
+        let timer = lock(&self.timer).take();
+        if let Some(key) = timer {
+            self.question.link.forget_timer(key);
+        }
+    }
+
+    fn decide_with(&self, answer: Answer) -> Decided {
+        if self.question.decide() {
+            self.forget_timer();
+            return Decided::Deliver { to: self.asker, tag: self.tag, answer };
+        }
+        self.question.too_late(answer);
+        Decided::Late
+    }
+}
+
+impl<T: Send + 'static> Ask<T> for ProcessAsk {
+    fn decide(&self, answer: Result<T, CommandError>) -> Decided {
+        self.decide_with(answer.map(|value| Box::new(value) as _))
+    }
+
+    fn abandoned(&self) -> CommandError {
+        self.question.abandoned()
+    }
+
+    fn link(&self) -> &dyn AskLink {
+        &*self.question.link
+    }
+}
+
+/// A question from outside; whoever asked waits at the latch.
+pub(crate) struct OutsideAsk<T> {
+    question: Question,
+    pub(crate) answer: Latch<Result<T, CommandError>>,
+}
+
+impl<T: Send> OutsideAsk<T> {
+    pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> OutsideAsk<T> {
+        OutsideAsk { question: Question::new(link, target), answer: Latch::new() }
+    }
+
+    /// See [`ProcessAsk::refuse`].
+    pub(crate) fn refuse(&self, why: CommandError) {
+        self.question.refuse(why);
+    }
+
+    /// Ends the wait with an error, if nothing has decided it before.
+    pub(crate) fn give_up(&self, why: CommandError) {
+        let _ = self.decide(Err(why));
+    }
+}
+
+impl<T: Send> Ask<T> for OutsideAsk<T> {
+    fn decide(&self, answer: Result<T, CommandError>) -> Decided {
+        if self.question.decide() {
+            let _ = self.answer.set_once(answer);
+            return Decided::Answered;
+        }
+        self.question.too_late(answer);
+        Decided::Late
+    }
+
+    fn abandoned(&self) -> CommandError {
+        self.question.abandoned()
+    }
+
+    fn link(&self) -> &dyn AskLink {
+        &*self.question.link
+    }
+}
+
+/// A reply that a step has yielded and that is not sent yet.
+pub(crate) trait PendingReply: Send {
+    fn decide(self: Box<Self>) -> Decided;
+}
+
+pub(crate) struct Pending<T> {
+    pub(crate) reply: Reply<T>,
+    pub(crate) value: T,
+}
+
+impl<T: Send> PendingReply for Pending<T> {
+    fn decide(mut self: Box<Self>) -> Decided {
+        match self.reply.ask.take() {
+            Some(ask) => ask.decide(Ok(self.value)),
+            None => Decided::Late,
+        }
+    }
+}

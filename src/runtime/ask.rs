@@ -1,0 +1,115 @@
+//! Questions from outside.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Runtime;
+use crate::outcome::{Reason, Rejected};
+use crate::process::{Address, CommandError, OutsideAsk, Reply};
+use crate::sync::Arc;
+use crate::timer::{TimerKey, Timers};
+
+impl Runtime {
+    /// Asks a process, and blocks the calling thread until it has replied: `question` makes the message around the
+    /// [`Reply`] that it carries.
+    ///
+    /// # Errors
+    /// Why there is no reply: at once if the process is not there, takes other messages, is full, ends, or drops the
+    /// reply; and when `limit` is over. Refused inside a step, which must not block: ask with
+    /// [`StepOutput::ask`](crate::StepOutput::ask) there.
+    pub fn ask<M: Send + 'static, T: Send + 'static>(
+        &self,
+        to: Address<M>,
+        question: impl FnOnce(Reply<T>) -> M,
+        limit: Duration,
+    ) -> Result<T, CommandError> {
+        if self.is_inside_step() {
+            return Err(CommandError::InsideStep);
+        }
+        let ask = self.put_question(to, question);
+        let clock = &self.core().road.clock;
+        if !ask.answer.wait_until(clock, clock.deadline(limit)) {
+            // If the reply comes at this very moment, this changes nothing and the reply is there.
+            ask.give_up(CommandError::TimedOut);
+        }
+        // Decided, and whoever decided has set the answer or is about to.
+        ask.answer.wait_until(clock, crate::clock::Deadline::NEVER);
+        ask.answer.take().unwrap_or(Err(CommandError::Dropped))
+    }
+
+    /// Asks a process, for async code: a future of the reply, or of the error that says why there is none. The limit
+    /// runs from this call. Dropping the future gives the question up; a reply is then too late.
+    pub fn ask_async<M: Send + 'static, T: Send + 'static>(
+        &self,
+        to: Address<M>,
+        question: impl FnOnce(Reply<T>) -> M,
+        limit: Duration,
+    ) -> Asking<T> {
+        let ask = self.put_question(to, question);
+        let timers = self.core().timers.clone();
+        let mut timer = None;
+        if !ask.answer.is_set() {
+            let late = Arc::downgrade(&ask);
+            let time_out = move || {
+                if let Some(ask) = late.upgrade() {
+                    ask.give_up(CommandError::TimedOut);
+                }
+            };
+            match timers.after(limit, Box::new(time_out)) {
+                Ok(key) => timer = key,
+                Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
+            }
+        }
+        Asking { ask, timers, timer }
+    }
+
+    fn put_question<M: Send + 'static, T: Send + 'static>(
+        &self,
+        to: Address<M>,
+        question: impl FnOnce(Reply<T>) -> M,
+    ) -> Arc<OutsideAsk<T>> {
+        let ask = Arc::new(OutsideAsk::new(self.core().clone(), to.pid()));
+        let message = question(Reply::new(ask.clone()));
+        if let Err(refused) = self.core().road.send(to.pid(), message) {
+            let (message, why) = Rejected::into_parts(refused);
+            ask.refuse(why.into());
+            // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
+            crate::outcome::drop_contained(message);
+            ask.give_up(CommandError::Dropped);
+        }
+        ask
+    }
+}
+
+/// A question that was asked from outside, as a future of its answer.
+pub struct Asking<T: Send + 'static> {
+    ask: Arc<OutsideAsk<T>>,
+    timers: Timers,
+    timer: Option<TimerKey>,
+}
+
+impl<T: Send + 'static> Future for Asking<T> {
+    type Output = Result<T, CommandError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.ask.answer.poll_with(cx, Option::take)
+    }
+}
+
+impl<T: Send + 'static> Drop for Asking<T> {
+    fn drop(&mut self) {
+        self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
+        if let Some(key) = self.timer.take() {
+            self.timers.cancel(key);
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Asking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").field("answered", &self.ask.answer.is_set()).finish()
+    }
+}

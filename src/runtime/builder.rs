@@ -1,0 +1,293 @@
+//! Options of a runtime, and its start.
+
+use std::any::{TypeId, type_name};
+use std::collections::HashMap;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rand::rngs::{SysRng, Xoshiro256PlusPlus};
+use rand::{RngExt as _, SeedableRng as _, TryRng as _};
+
+use super::dispatch::Core;
+use super::{Owner, Runtime};
+use crate::clock::Clock;
+use crate::gate::Gate;
+use crate::names::Names;
+use crate::outcome::BoxError;
+use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
+use crate::process::body::StepOutput;
+use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
+use crate::sched::counters::Counters;
+use crate::sched::queue::Queues;
+use crate::sched::sleep::Sleep;
+use crate::sched::table::{MOST_PROCESSES, Table};
+use crate::sched::worker::Worker;
+use crate::sched::{Road, Roll, Seat};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex};
+use crate::timer::Timers;
+
+/// The most new events that one step is given, where nothing else was said.
+pub const DEFAULT_STEP_EVENTS: usize = 128;
+
+/// The most processes, where nothing else was said: 16,777,216.
+pub const DEFAULT_MAX_PROCESSES: usize = 1 << 24;
+
+/// The most threads for blocking work, where nothing else was said.
+pub const DEFAULT_BLOCKING_THREADS: usize = 512;
+
+const MOST_WORKERS: usize = 1024;
+const MOST_STEP_EVENTS: usize = 1 << 20;
+const MOST_BLOCKING_THREADS: usize = 1 << 16;
+
+/// Where no node is given.
+const RANDOM_NODES: RangeInclusive<u32> = 1..=Pid::MAX_NODE;
+
+/// Vacant slots that a worker keeps for the processes that it spawns.
+const STOCK: usize = 64;
+
+/// Options of a [`Runtime`], each with a default. Values out of range are refused by [`start`](Self::start).
+///
+/// ```
+/// use procession::Runtime;
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder().workers(2).max_processes(10_000).start()?;
+/// runtime.shutdown(Duration::from_secs(5))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a builder does nothing until `start` is called"]
+pub struct RuntimeBuilder {
+    workers: Option<usize>,
+    thread_name: String,
+    node: Option<u32>,
+    seed: Option<u64>,
+    max_processes: Option<usize>,
+    step_events: usize,
+    blocking_threads: usize,
+    blocking_idle: Option<Duration>,
+    clock: Clock,
+    exact_step_times: bool,
+    hook: Option<Arc<dyn Hook>>,
+    handlers: HashMap<TypeId, Arc<dyn Handler>>,
+    twice: Option<&'static str>,
+}
+
+impl RuntimeBuilder {
+    pub(super) fn new() -> RuntimeBuilder {
+        RuntimeBuilder {
+            workers: None,
+            thread_name: String::from("procession"),
+            node: None,
+            seed: None,
+            max_processes: None,
+            step_events: DEFAULT_STEP_EVENTS,
+            blocking_threads: DEFAULT_BLOCKING_THREADS,
+            blocking_idle: Some(DEFAULT_IDLE_PERIOD),
+            clock: Clock::system(),
+            exact_step_times: false,
+            hook: None,
+            handlers: HashMap::new(),
+            twice: None,
+        }
+    }
+
+    /// How many threads step processes: 1 to 1,024; as many as there are processors, where nothing is said.
+    pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What the threads are called: `NAME-worker-0`, `NAME-blocking-1`, `NAME-timers`. The default is `procession`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// The first number of every PID: 0 to 16,383. The default is a random one, so that a PID of another runtime, in this program or in one that ran before, is (almost certainly)
+    /// recognised as foreign.
+    pub fn node(mut self, node: u32) -> RuntimeBuilder {
+        self.node = Some(node);
+        self
+    }
+
+    /// The seed of everything that the runtime decides at random: its node, and whom a worker steals from. The default
+    /// comes from the operating system.
+    pub fn seed(mut self, seed: u64) -> RuntimeBuilder {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The most processes there may be at once: 1 to 67,108,864. A limit that is set here is exact; where nothing is
+    /// said it is [`DEFAULT_MAX_PROCESSES`], less a few dozen for each worker.
+    pub fn max_processes(mut self, limit: usize) -> RuntimeBuilder {
+        self.max_processes = Some(limit);
+        self
+    }
+
+    /// The most new events that one step is given: 1 to 1,048,576; [`DEFAULT_STEP_EVENTS`] where nothing is said. Control
+    /// signals, and messages that earlier steps have passed over, are not counted.
+    pub fn step_events(mut self, events: usize) -> RuntimeBuilder {
+        self.step_events = events;
+        self
+    }
+
+    /// The most threads for blocking work: 1 to 65,536; [`DEFAULT_BLOCKING_THREADS`] where nothing is said. They start on
+    /// demand; work beyond that waits.
+    pub fn blocking_threads(mut self, threads: usize) -> RuntimeBuilder {
+        self.blocking_threads = threads;
+        self
+    }
+
+    /// How long there must be no blocking work before its threads begin to end; `None`: they never do. The default is
+    /// [`DEFAULT_IDLE_PERIOD`].
+    pub fn blocking_idle(mut self, period: Option<Duration>) -> RuntimeBuilder {
+        self.blocking_idle = period;
+        self
+    }
+
+    /// The clock for timers, limits and times; a [`ManualClock`](crate::clock::ManualClock) for tests.
+    pub fn clock(mut self, clock: Clock) -> RuntimeBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Reads the clock before every step, so that the time in the current step is exact. Without this it is read once in
+    /// 32 steps, which is much cheaper, and the time shown may include the (at most 31) steps before this one.
+    pub fn exact_step_times(mut self) -> RuntimeBuilder {
+        self.exact_step_times = true;
+        self
+    }
+
+    /// Somebody who is told of spawns, exits and dead letters.
+    pub fn hook(mut self, hook: impl Hook) -> RuntimeBuilder {
+        self.hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// Registers the handler for a type of command. It is called on a worker's thread, so it should only set things in
+    /// motion: the [`Completion`] may be completed from any thread or async runtime. An error that it returns, a panic,
+    /// and a completion that is dropped answer the command, too.
+    pub fn handler<C, F>(mut self, handler: F) -> RuntimeBuilder
+    where
+        C: Command,
+        F: Fn(C, Completion<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
+    {
+        let handler = Arc::new(HandlerFn::<C, F>::new(handler));
+        if self.handlers.insert(TypeId::of::<C>(), handler).is_some() {
+            self.twice = Some(type_name::<C>());
+        }
+        self
+    }
+
+    /// Starts the runtime and its workers.
+    ///
+    /// # Errors
+    /// An option is out of range; two handlers were registered for one command; the operating system gives no thread.
+    pub fn start(self) -> Result<Runtime, BuildError> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
+        let limit = self.max_processes.unwrap_or(DEFAULT_MAX_PROCESSES);
+        let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
+        let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
+        let blocking = in_range("blocking_threads", self.blocking_threads, 1..=MOST_BLOCKING_THREADS)?;
+        if let Some(command) = self.twice {
+            return Err(BuildError::TwoHandlers { command });
+        }
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => SysRng.try_next_u64().map_err(|error| BuildError::Start(io::Error::other(error)))?,
+        };
+        let node = self.node.unwrap_or_else(|| Xoshiro256PlusPlus::seed_from_u64(seed).random_range(RANDOM_NODES));
+        let out_of_range =
+            || BuildError::OutOfRange { option: "node", given: node as usize, allowed: 0..=Pid::MAX_NODE as usize };
+        let table = Table::new(node, limit as u32).ok_or_else(out_of_range)?;
+        let name = &self.thread_name;
+        let pool = Pool::builder()
+            .max(blocking)
+            .idle_period(self.blocking_idle)
+            .name(format!("{name}-blocking"))
+            .clock(self.clock.clone())
+            .build()
+            .map_err(|error| BuildError::Start(io::Error::other(error)))?;
+        let (queues, deques) = Queues::new(workers);
+        let road = Arc::new(Road {
+            table,
+            queues,
+            sleep: Sleep::new(workers),
+            seats: std::iter::repeat_with(Seat::new).take(workers).collect(),
+            outside: Counters::shared(),
+            hook: self.hook,
+            start: self.clock.now(),
+            clock: self.clock.clone(),
+            dooms: AtomicUsize::new(0),
+            door: Gate::new(),
+            roll_called: AtomicBool::new(false),
+            roll: Roll::new(),
+            stopped: AtomicBool::new(false),
+            budget: budget as u32,
+            stock: if self.max_processes.is_some() { 0 } else { STOCK },
+            exact_times: self.exact_step_times,
+        });
+        let core = Arc::new_cyclic(|me| Core {
+            road: road.clone(),
+            timers: Timers::new(self.clock, format!("{name}-timers")),
+            pool,
+            names: Names::default(),
+            handlers: self.handlers,
+            pool_steps: Mutex::default(),
+            me: me.clone(),
+        });
+        let runtime = Runtime { owner: Arc::new(Owner::new(core.clone())) };
+        for (index, deque) in deques.into_iter().enumerate() {
+            let out = StepOutput::new(core.clone());
+            let worker = Worker::new(core.clone(), road.clone(), index, deque, out, seed);
+            // If a thread cannot be started, dropping the runtime ends those that could.
+            runtime.owner.start_worker(format!("{name}-worker-{index}"), worker).map_err(BuildError::Start)?;
+        }
+        tracing::debug!(node, workers, "runtime started");
+        Ok(runtime)
+    }
+}
+
+impl std::fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("workers", &self.workers)
+            .field("max_processes", &self.max_processes)
+            .field("step_events", &self.step_events)
+            .field("blocking_threads", &self.blocking_threads)
+            .field("handlers", &self.handlers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn in_range(option: &'static str, given: usize, allowed: RangeInclusive<usize>) -> Result<usize, BuildError> {
+    if allowed.contains(&given) { Ok(given) } else { Err(BuildError::OutOfRange { option, given, allowed }) }
+}
+
+/// Why a runtime was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option is out of range.
+    #[error("`{option}` is {given}; allowed is {} to {}", allowed.start(), allowed.end())]
+    OutOfRange {
+        /// The method of the builder.
+        option: &'static str,
+        /// What was given.
+        given: usize,
+        /// What is allowed.
+        allowed: RangeInclusive<usize>,
+    },
+    /// Two handlers were registered for one type of command.
+    #[error("two handlers were registered for the command {command}; there can be one")]
+    TwoHandlers {
+        /// The type of the command.
+        command: &'static str,
+    },
+    /// The operating system refused a thread, or random numbers for the seed.
+    #[error("the runtime cannot be started: {0}")]
+    Start(#[source] io::Error),
+}

@@ -1,0 +1,336 @@
+//! Effects: what is done with the yields that are more than messages.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::cancel::Cancel;
+use crate::clock::Clock;
+use crate::names::Names;
+use crate::outcome::{Exit, Failure, Reason, contain};
+use crate::pool::Pool;
+use crate::process::body::{Head, Link, NoVacancy, Ready, StepOutput, Work, Yield};
+use crate::process::mailbox::{Control, Signal};
+use crate::process::outbox::{Missed, Opened, Outbox, Post};
+use crate::process::{
+    Answer, AnswerTo, AskLink, CancelRequest, CommandError, DeadReason, Decided, Elapsed, Handler, Pid, ProcessAsk,
+    SpawnError,
+};
+use crate::sched::cell::Missing;
+use crate::sched::router::Router;
+use crate::sched::turn::{After, Engine, end, turn};
+use crate::sched::{Hands, OutsideHands, Road};
+use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::timer::{TimerKey, Timers};
+
+/// A runtime without its threads: what processes, timers, jobs and handles share.
+pub(crate) struct Core {
+    pub(crate) road: Arc<Road>,
+    pub(crate) timers: Timers,
+    pub(crate) pool: Pool,
+    pub(crate) names: Names,
+    pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
+    /// Blocking steps, by packed PID, with when they began.
+    pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
+    pub(crate) me: Weak<Core>,
+}
+
+impl Core {
+    pub(crate) fn hands(&self) -> OutsideHands<'_> {
+        OutsideHands { road: &self.road }
+    }
+
+    /// Itself, for those who outlive the call. Somebody holds the core as long as anything of it runs.
+    pub(crate) fn shared(&self) -> Option<Arc<Core>> {
+        self.me.upgrade()
+    }
+
+    /// Sends a cancel request. Whether the process was there to be told.
+    pub(crate) fn cancel<H: Hands>(
+        &self,
+        hands: &mut H,
+        to: Pid,
+        reason: Reason,
+        limit: Option<Duration>,
+    ) -> Result<bool, Missing> {
+        let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
+        let request = Control::Cancel(CancelRequest { reason, deadline });
+        known(self.road.signal(hands, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
+    }
+
+    /// Sends a question that a process asks, and sets the timer that ends its wait.
+    fn ask<H: Hands>(
+        &self,
+        from: Pid,
+        lane: u32,
+        ask: Arc<ProcessAsk>,
+        limit: Duration,
+        outbox: &mut Outbox,
+        hands: &mut H,
+    ) {
+        let counters = hands.counters();
+        counters.add(&counters.accepted, 1);
+        let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
+        outbox.deliver(lane, 1, from, &mut post);
+        if ask.is_decided() {
+            return;
+        }
+        let late = ask.clone();
+        match self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut))) {
+            Ok(Some(key)) => ask.set_timer(key),
+            Ok(None) => {}
+            Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
+        }
+    }
+
+    fn set_timer<H: Hands>(&self, head: &mut Head, tag: u64, delay: Duration, hands: &mut H) {
+        let Some(core) = self.shared() else { return };
+        let pid = head.pid;
+        let action = Box::new(move || core.answer(pid, tag, Ok(Box::new(Elapsed))));
+        match self.timers.after(delay, action) {
+            Ok(key) => {
+                head.timers_set(tag, key, || self.road.clock.now());
+            }
+            Err(_) => self.road.answer(hands, pid, tag, Err(CommandError::Cancelled(Reason::Shutdown))),
+        }
+    }
+
+    fn cancel_timer<H: Hands>(&self, head: &mut Head, tag: u64, hands: &mut H) {
+        let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
+        // A timer for never has no key, and cannot be on its way.
+        if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
+            self.road.answer(hands, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+        }
+    }
+
+    fn block(&self, head: &mut Head, tag: u64, work: Work) {
+        let Some(core) = self.shared() else { return };
+        let cancel = self.cancel_of(head);
+        let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
+        // A job that is refused is dropped, and that is an answer.
+        let _ = self.pool.execute(move || job.run());
+    }
+
+    /// What tells the jobs and handlers of a process that it has ended.
+    fn cancel_of(&self, head: &mut Head) -> Cancel {
+        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
+    }
+}
+
+/// An ended process is not an error to those who want it ended.
+fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
+    match told {
+        Err(Missing::Ended) => Ok(false),
+        other => other,
+    }
+}
+
+/// The same as the answer to a command.
+fn as_answer(told: Result<bool, Missing>, pid: Pid) -> Answer {
+    match told {
+        Ok(was_there) => Ok(Box::new(was_there) as Box<dyn Any + Send>),
+        Err(_) => Err(CommandError::NoSuchProcess(pid)),
+    }
+}
+
+impl Engine for Core {
+    fn road(&self) -> &Road {
+        &self.road
+    }
+
+    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H) {
+        let pid = head.pid;
+        match one {
+            Yield::Ask { lane, ask, limit } => self.ask(pid, lane, ask, limit, outbox, hands),
+            Yield::Reply(reply) => {
+                if let Decided::Deliver { to, tag, answer } = reply.decide() {
+                    self.road.answer(hands, to, tag, answer);
+                }
+            }
+            Yield::Blocking { tag, work } => self.block(head, tag, work),
+            Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, hands),
+            Yield::CancelTimer { tag } => self.cancel_timer(head, tag, hands),
+            Yield::Command { tag, command } => {
+                match (self.handlers.get(&command.kind()), self.shared()) {
+                    (Some(handler), Some(core)) => {
+                        // The handler is user code on this thread.
+                        hands.let_go();
+                        handler.handle(command.command, core, pid, tag, self.cancel_of(head));
+                    }
+                    _ => self.road.answer(hands, pid, tag, Err(CommandError::Unknown { name: command.name })),
+                }
+            }
+            Yield::Cancel { tag, to, request } => {
+                let (reason, limit) = *request;
+                let told = self.cancel(hands, to, reason, limit);
+                self.road.answer(hands, pid, tag, as_answer(told, to));
+            }
+            Yield::Terminate { tag, to } => {
+                let told = self.road.terminate(hands, to, false);
+                self.road.answer(hands, pid, tag, as_answer(told, to));
+            }
+            // The road does these itself.
+            Yield::Spawn(_) | Yield::Performed => {}
+        }
+    }
+
+    fn begins(&self, head: &Head) -> Result<(), Exit> {
+        let Some(name) = head.name() else { return Ok(()) };
+        self.names
+            .register(name, head.pid)
+            .map_err(|holder| Exit::Failed(Failure::new(SpawnError::NameTaken { name: name.clone(), holder })))
+    }
+
+    fn ended(&self, head: &mut Head) {
+        let Some(rare) = head.rare.as_mut() else { return };
+        if let Some(name) = &rare.name {
+            self.names.unregister(name, head.pid);
+        }
+        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
+            self.timers.cancel(key);
+        }
+        if let Some(cancel) = rare.cancel.take() {
+            cancel.cancel(Reason::Ended);
+        }
+    }
+
+    fn to_pool(&self, ready: Ready) {
+        let Some(core) = self.shared() else { return };
+        let turn = PoolTurn { core, ready: Some(ready) };
+        // A turn that is refused is dropped, and ends its process.
+        let _ = self.pool.execute(move || turn.run());
+    }
+}
+
+impl AnswerTo for Core {
+    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
+        self.road.answer(&mut self.hands(), to, tag, answer);
+    }
+}
+
+impl AskLink for Core {
+    fn is_alive(&self, pid: Pid) -> bool {
+        self.road.is_alive(pid)
+    }
+
+    fn late_reply(&self) {
+        self.road.outside.add(&self.road.outside.late_replies, 1);
+    }
+
+    fn forget_timer(&self, key: TimerKey) {
+        self.timers.cancel(key);
+    }
+}
+
+impl Link for Core {
+    fn nobody(&self) -> Pid {
+        self.road.table.nobody()
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.road.clock
+    }
+
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+        if self.road.door.is_closed() {
+            return Err(NoVacancy::ShuttingDown);
+        }
+        let wanted = (self.road.stock / 2).max(1);
+        stock.extend(std::iter::from_fn(|| self.road.table.vacancy()).take(wanted));
+        // The lowest slots first.
+        stock.reverse();
+        if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink> {
+        self
+    }
+}
+
+/// A blocking closure of a process. It answers when it has run; dropped before that, it answers too.
+struct BlockingJob {
+    core: Arc<Core>,
+    pid: Pid,
+    tag: u64,
+    cancel: Cancel,
+    work: Option<Work>,
+}
+
+impl BlockingJob {
+    fn run(mut self) {
+        let Some(work) = self.work.take() else { return };
+        let answer = match self.cancel.check() {
+            Ok(()) => contain(|| work(&self.cancel)).map_err(CommandError::Panicked),
+            Err(reason) => Err(CommandError::Cancelled(reason)),
+        };
+        self.core.answer(self.pid, self.tag, answer);
+    }
+}
+
+impl Drop for BlockingJob {
+    fn drop(&mut self) {
+        if self.work.is_some() {
+            self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+        }
+    }
+}
+
+/// A step that may block. Dropped before it has run, it ends its process.
+struct PoolTurn {
+    core: Arc<Core>,
+    ready: Option<Ready>,
+}
+
+impl PoolTurn {
+    fn run(mut self) {
+        let Some(ready) = self.ready.take() else { return };
+        let core = self.core.clone();
+        let key = ready.head.pid.to_word();
+        lock(&core.pool_steps).insert(key, core.road.clock.now());
+        let mut out = StepOutput::new(core.clone());
+        let after = turn(&*core, &mut core.hands(), &mut out, ready);
+        lock(&core.pool_steps).remove(&key);
+        give_back(&core, &mut out);
+        if let After::Ready(ready) = after {
+            core.road.inject(ready);
+        }
+    }
+}
+
+impl Drop for PoolTurn {
+    fn drop(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            let mut out = StepOutput::new(self.core.clone());
+            end(&*self.core, &mut self.core.hands(), &mut out, ready, Exit::Terminated(Reason::Shutdown));
+            give_back(&self.core, &mut out);
+        }
+    }
+}
+
+/// Vacancies that came together in an output that is not kept.
+pub(crate) fn give_back(core: &Core, out: &mut StepOutput) {
+    out.stock.drain(..).for_each(|vacancy| core.road.table.give_back(vacancy));
+}
+
+/// Posts a question: if it cannot be delivered, the asker is told why.
+struct AskPost<'a, 'r, H: Hands> {
+    router: Router<'r, H>,
+    ask: &'a ProcessAsk,
+    missed: Option<Missed>,
+}
+
+impl<H: Hands> Post for AskPost<'_, '_, H> {
+    fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
+        self.router.post(to, sent, fill).inspect_err(|missed| self.missed = Some(*missed))
+    }
+
+    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any) {
+        // A message that an older one made room for is somebody else's.
+        match self.missed {
+            Some(missed) => self.ask.refuse(missed.into_error(to, type_name).into()),
+            None if why != DeadReason::DroppedOldest => self.ask.refuse(CommandError::Full(to)),
+            None => {}
+        }
+        self.router.dead(to, from, why, type_name, message);
+    }
+}

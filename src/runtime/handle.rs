@@ -1,0 +1,90 @@
+//! A handle to a process that was spawned from outside: its address, and its end.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::outcome::Exit;
+use crate::process::machine::ExitLatch;
+use crate::process::{Address, Pid, Process};
+use crate::sync::Arc;
+
+/// A process that was spawned from outside: its address, and a way to wait for its end. Clones are for the same process;
+/// dropping a handle ends nothing.
+///
+/// It is also a `Future` of the exit.
+pub struct Handle<P: Process> {
+    address: Address<P::Message>,
+    exit: ExitLatch<P::Output>,
+    clock: Clock,
+}
+
+impl<P: Process> Handle<P> {
+    pub(super) fn new(pid: Pid, exit: ExitLatch<P::Output>, clock: Clock) -> Handle<P> {
+        Handle { address: pid.typed(), exit, clock }
+    }
+
+    /// The PID.
+    pub fn pid(&self) -> Pid {
+        self.address.pid()
+    }
+
+    /// The address, which knows the type of message.
+    pub fn address(&self) -> Address<P::Message> {
+        self.address
+    }
+
+    /// Blocks the calling thread until the process has ended and was closed, and says how it ended. Any number of
+    /// threads may wait.
+    ///
+    /// A step must not wait so: it would hold up its worker, which may be the one that the other process needs.
+    pub fn join(&self) -> Exit<Arc<P::Output>> {
+        self.exit.wait()
+    }
+
+    /// The same, but only as long as `limit`; nothing if the process has not ended by then.
+    pub fn join_within(&self, limit: Duration) -> Option<Exit<Arc<P::Output>>> {
+        self.exit.wait_until(&self.clock, self.clock.deadline(limit));
+        self.exit.get()
+    }
+
+    /// How the process ended, if it has.
+    pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
+        self.exit.get()
+    }
+
+    /// Whether the process has ended.
+    pub fn is_over(&self) -> bool {
+        self.exit.is_set()
+    }
+}
+
+impl<P: Process> Clone for Handle<P> {
+    fn clone(&self) -> Handle<P> {
+        Handle { address: self.address, exit: self.exit.clone(), clock: self.clock.clone() }
+    }
+}
+
+impl<P: Process> Future for Handle<P> {
+    type Output = Exit<Arc<P::Output>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.exit).poll(cx)
+    }
+}
+
+// The fields are shared references and numbers; nothing is pinned.
+impl<P: Process> Unpin for Handle<P> {}
+
+impl<P: Process> fmt::Debug for Handle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("pid", &self.pid())
+            .field("process", &std::any::type_name::<P>())
+            .field("is_over", &self.is_over())
+            .finish()
+    }
+}

@@ -1,0 +1,274 @@
+//! Seeing inside: the processes there are, and counts of what has happened.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::Runtime;
+use super::dispatch::Core;
+use crate::process::{DeadReason, Pid};
+use crate::sched::cell::{Look, Missing, Rest};
+use crate::sched::counters::{Count, Counters};
+use crate::sync::{Arc, Ordering, lock};
+
+/// What a process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProcessState {
+    /// It waits for its turn to be stepped.
+    Ready,
+    /// It is being stepped.
+    Running,
+    /// It waits for the answer to a command.
+    Blocked,
+    /// It waits for an event.
+    Idle,
+    /// It has ended.
+    Complete,
+}
+
+impl fmt::Display for ProcessState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProcessState::Ready => "ready",
+            ProcessState::Running => "running",
+            ProcessState::Blocked => "blocked",
+            ProcessState::Idle => "idle",
+            ProcessState::Complete => "complete",
+        })
+    }
+}
+
+/// One process, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// Its PID.
+    pub pid: Pid,
+    /// Its name, if it has one.
+    pub name: Option<Arc<str>>,
+    /// The type of the process.
+    pub type_name: &'static str,
+    /// What it is doing.
+    pub state: ProcessState,
+    /// Steps that have returned.
+    pub steps: u64,
+    /// Messages that wait, those included that steps have passed over.
+    pub mailbox: usize,
+    /// How long ago it was spawned (to within the last 32 steps of the worker that spawned it).
+    pub age: Duration,
+    /// How long it has been in its current step; see
+    /// [`RuntimeBuilder::exact_step_times`](crate::RuntimeBuilder::exact_step_times).
+    pub in_step: Option<Duration>,
+}
+
+/// Counts since the runtime was started, added up at one call; exact when nothing is going on meanwhile.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Processes there are.
+    pub processes: u64,
+    /// Processes ever spawned.
+    pub spawned: u64,
+    /// How processes have ended.
+    pub ended: Ended,
+    /// What became of messages.
+    pub messages: Messages,
+    /// Answers to commands of processes that had ended.
+    pub discarded_answers: u64,
+    /// Replies that came when nobody waited any more.
+    pub late_replies: u64,
+    /// Timers that are pending.
+    pub timers: usize,
+    /// Each worker's counts.
+    pub workers: Vec<WorkerStats>,
+    /// Steps that were run on the pool, or to end a process in a shutdown.
+    pub steps_elsewhere: u64,
+    /// Processes in the global queue.
+    pub global_queue: usize,
+}
+
+/// How processes have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// They said that they were done.
+    pub done: u64,
+    /// They failed.
+    pub failed: u64,
+    /// They panicked.
+    pub panicked: u64,
+    /// They were terminated.
+    pub terminated: u64,
+}
+
+impl Ended {
+    /// All together.
+    pub fn total(self) -> u64 {
+        self.done + self.failed + self.panicked + self.terminated
+    }
+}
+
+/// What became of messages: at every quiet moment, `accepted = stepped + dead + queued`.
+#[derive(Clone, Debug, Default)]
+pub struct Messages {
+    /// Sent with success from outside, or yielded by a step that succeeded.
+    pub accepted: u64,
+    /// Taken by a step that succeeded.
+    pub stepped: u64,
+    /// Dead letters, by reason.
+    pub dead_by_reason: HashMap<DeadReason, u64>,
+    /// Waiting now.
+    pub queued: u64,
+}
+
+impl Messages {
+    /// Dead letters of every reason.
+    pub fn dead(&self) -> u64 {
+        self.dead_by_reason.values().sum()
+    }
+}
+
+/// What one worker has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerStats {
+    /// Steps.
+    pub steps: u64,
+    /// Processes found in the hand-off slot.
+    pub handed_off: u64,
+    /// Processes found in the own deque.
+    pub from_own: u64,
+    /// Processes found in the global queue (each batch counts once; the rest of it is found in the own deque).
+    pub from_global: u64,
+    /// Processes stolen from another worker (as above).
+    pub stolen: u64,
+    /// Times it went to sleep.
+    pub parked: u64,
+    /// Times it woke another worker.
+    pub woke_others: u64,
+}
+
+impl Runtime {
+    /// All processes, each as it was when its turn to be looked at came.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.core().processes()
+    }
+
+    /// One process; nothing if it has ended, or never was.
+    pub fn process(&self, pid: Pid) -> Option<ProcessInfo> {
+        let core = self.core();
+        let look = core.road.table.cell(pid)?.look().filter(|look| look.generation == pid.generation())?;
+        let name = core.names.all().into_iter().find_map(|(holder, name)| (holder == pid).then_some(name));
+        Some(core.info(pid, look, name, &core.running()))
+    }
+
+    /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
+    /// PID.
+    pub fn state(&self, pid: Pid) -> Option<ProcessState> {
+        if let Some(info) = self.process(pid) {
+            return Some(info.state);
+        }
+        match self.core().road.table.cell(pid)?.check(pid) {
+            Err(Missing::Never) => None,
+            _ => Some(ProcessState::Complete),
+        }
+    }
+
+    /// Counts since the runtime was started.
+    pub fn stats(&self) -> Stats {
+        self.core().stats()
+    }
+}
+
+impl Core {
+    pub(super) fn processes(&self) -> Vec<ProcessInfo> {
+        let mut names: HashMap<Pid, Arc<str>> = self.names.all().into_iter().collect();
+        let running = self.running();
+        let table = &self.road.table;
+        table
+            .cells()
+            .filter_map(|(slot, cell)| {
+                let look = cell.look()?;
+                let pid = table.pid(slot, look.generation)?;
+                Some(self.info(pid, look, names.remove(&pid), &running))
+            })
+            .collect()
+    }
+
+    /// The processes that are in a step, with how long they have been.
+    fn running(&self) -> HashMap<u64, Duration> {
+        let road = &self.road;
+        let now = road.now_nanos();
+        let on_workers = road.seats.iter().map(|seat| {
+            let current = seat.current.load(Ordering::Acquire);
+            (current, Duration::from_nanos(now.saturating_sub(seat.since.load(Ordering::Relaxed))))
+        });
+        let mut running: HashMap<u64, Duration> = on_workers.filter(|(current, _)| *current != 0).collect();
+        let now = road.clock.now();
+        running.extend(lock(&self.pool_steps).iter().map(|(pid, began)| (*pid, now.saturating_duration_since(*began))));
+        running
+    }
+
+    fn info(&self, pid: Pid, look: Look, name: Option<Arc<str>>, running: &HashMap<u64, Duration>) -> ProcessInfo {
+        let in_step = running.get(&pid.to_word()).copied().filter(|_| look.rest == Rest::Out);
+        ProcessInfo {
+            pid,
+            name,
+            type_name: (look.kind.process)(),
+            state: match look.rest {
+                Rest::Idle => ProcessState::Idle,
+                Rest::Waiting => ProcessState::Blocked,
+                Rest::Out if in_step.is_some() => ProcessState::Running,
+                Rest::Out => ProcessState::Ready,
+            },
+            steps: look.steps,
+            mailbox: look.queued as usize,
+            age: Duration::from_micros(self.road.now_micros().saturating_sub(look.born)),
+            in_step,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let road = &self.road;
+        let all: Vec<&Counters> = road.seats.iter().map(|seat| &seat.counters).chain([&road.outside]).collect();
+        let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
+        let ended = Ended {
+            done: sum(|counters| &counters.done),
+            failed: sum(|counters| &counters.failed),
+            panicked: sum(|counters| &counters.panicked),
+            terminated: sum(|counters| &counters.terminated),
+        };
+        let spawned = sum(|counters| &counters.spawned);
+        let dead = |place: usize| all.iter().map(|counters| counters.dead[place].get()).sum::<u64>();
+        let queued = road.table.cells().filter_map(|(_, cell)| cell.look()).map(|look| u64::from(look.queued)).sum();
+        Stats {
+            processes: spawned.saturating_sub(ended.total()),
+            spawned,
+            ended,
+            messages: Messages {
+                accepted: sum(|counters| &counters.accepted),
+                stepped: sum(|counters| &counters.stepped),
+                dead_by_reason: DeadReason::ALL.into_iter().enumerate().map(|(i, reason)| (reason, dead(i))).collect(),
+                queued,
+            },
+            discarded_answers: sum(|counters| &counters.discarded_answers),
+            late_replies: sum(|counters| &counters.late_replies),
+            timers: self.timers.pending(),
+            workers: road.seats.iter().map(|seat| of_worker(&seat.counters)).collect(),
+            steps_elsewhere: road.outside.steps.get(),
+            global_queue: road.queues.global_len(),
+        }
+    }
+}
+
+fn of_worker(counters: &Counters) -> WorkerStats {
+    WorkerStats {
+        steps: counters.steps.get(),
+        handed_off: counters.handed_off.get(),
+        from_own: counters.from_own.get(),
+        from_global: counters.from_global.get(),
+        stolen: counters.stolen.get(),
+        parked: counters.parked.get(),
+        woke_others: counters.woke_others.get(),
+    }
+}

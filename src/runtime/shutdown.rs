@@ -1,0 +1,207 @@
+//! The end of a runtime, in order: the door, the processes, the timers, the blocking work, the workers.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Owner;
+use super::dispatch::give_back;
+use super::inspect::ProcessInfo;
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::outcome::{Reason, drop_contained};
+use crate::process::CancelRequest;
+use crate::process::body::StepOutput;
+use crate::sched::turn::{After, turn};
+use crate::sync::{Arc, Ordering, lock, thread};
+
+/// How long a shutdown waits, after its limit, for steps and jobs that are being run to return. By the system's clock:
+/// with a manual one nobody might move it any more.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// How a runtime ended.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Processes that lived when the shutdown began, and ended by themselves within the limit.
+    pub ended: usize,
+    /// Processes that had to be terminated.
+    pub terminated: usize,
+    /// Processes that could not be ended, because a step did not return. When it does, they are closed.
+    pub stuck: Vec<ProcessInfo>,
+    /// Jobs on the pool (blocking closures) that had not returned.
+    pub jobs_running: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl ShutdownReport {
+    /// Whether nothing had to be forced, and nothing is left.
+    pub fn is_clean(&self) -> bool {
+        self.terminated == 0 && self.stuck.is_empty() && self.jobs_running == 0
+    }
+}
+
+impl fmt::Display for ShutdownReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended, {} terminated, {} stuck", self.ended, self.terminated, self.stuck.len())?;
+        for process in &self.stuck {
+            write!(f, "; {} {}", process.pid, process.type_name)?;
+            if let Some(name) = &process.name {
+                write!(f, " {name:?}")?;
+            }
+            write!(f, " ({})", process.state)?;
+        }
+        if self.jobs_running > 0 {
+            write!(f, "; {} blocking jobs still run", self.jobs_running)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a shutdown was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShutdownError {
+    /// It was called from inside a step or a job of the same runtime, and would have waited for its own caller.
+    #[error("a step or job of this runtime cannot wait for its shutdown: request it from another thread")]
+    Inside,
+}
+
+/// Whose turn it is to shut down. The first who asks does it, the others wait for the report.
+pub(super) struct Shutdown {
+    begun: crate::sync::AtomicBool,
+    report: Latch<Arc<ShutdownReport>>,
+}
+
+impl Shutdown {
+    pub(super) fn new() -> Shutdown {
+        Shutdown { begun: crate::sync::AtomicBool::new(false), report: Latch::new() }
+    }
+
+    fn is_mine(&self) -> bool {
+        // Ordering: Relaxed: one exchange wins; what the winner does travels through the latch.
+        !self.begun.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Owner {
+    pub(super) fn shut_down(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
+        if self.is_inside() {
+            return Err(ShutdownError::Inside);
+        }
+        if self.shutdown.is_mine() {
+            let report = Arc::new(self.end(limit));
+            if report.is_clean() {
+                tracing::info!(%report, "runtime shut down");
+            } else {
+                tracing::warn!(%report, "runtime shut down by force");
+            }
+            let _ = self.shutdown.report.set(report);
+        }
+        Ok(self.shutdown.report.wait())
+    }
+
+    /// Whether the calling thread works for this runtime: then it cannot wait for its end.
+    pub(super) fn is_inside(&self) -> bool {
+        self.is_worker() || self.core.pool.is_inside()
+    }
+
+    fn end(&self, limit: Duration) -> ShutdownReport {
+        let (core, road) = (&self.core, &self.core.road);
+        tracing::info!(?limit, node = road.table.node(), "runtime shuts down");
+        let began = road.clock.now();
+        let deadline = road.clock.deadline(limit);
+        // Those who are half-way through a spawn from outside are waited for; the rest finds the door closed.
+        road.door.close();
+        road.door.empty().wait_until(&road.clock, deadline);
+        let lived = self.ask_all_to_stop(deadline);
+        let mut report = ShutdownReport::default();
+        let mut forced = 0;
+        if !road.roll.empty.wait_until(&road.clock, deadline) {
+            forced = self.terminate_all();
+            road.roll.empty.wait_until(&Clock::system(), Clock::system().deadline(GRACE));
+            report.stuck = core.processes();
+        }
+        report.terminated = forced.saturating_sub(report.stuck.len());
+        report.ended = lived.saturating_sub(forced);
+        core.timers.stop().into_iter().for_each(drop_contained);
+        report.jobs_running = core.pool.stop(Some(GRACE)).err().map_or(0, |still| still.running);
+        self.end_workers();
+        report.took = road.clock.now().saturating_duration_since(began);
+        report
+    }
+
+    /// Sends every process a cancel event. How many there were.
+    fn ask_all_to_stop(&self, deadline: Deadline) -> usize {
+        let road = &self.core.road;
+        let request = CancelRequest { reason: Reason::Shutdown, deadline: deadline.0 };
+        road.roll_called.store(true, Ordering::SeqCst);
+        let mut lived = 0;
+        for (_, cell) in road.table.cells() {
+            let watched = || {
+                lived += 1;
+                road.roll.add();
+            };
+            if let Some(ready) = cell.cancel_and_watch(&request, watched) {
+                road.inject(ready);
+            }
+        }
+        road.roll.strike();
+        lived
+    }
+
+    /// Terminates every process that is left, and ends those that no worker comes to because all are stuck. How many
+    /// were terminated.
+    fn terminate_all(&self) -> usize {
+        let (core, road) = (&self.core, &self.core.road);
+        let mut forced = 0;
+        for (slot, cell) in road.table.cells() {
+            let Some(pid) = cell.look().and_then(|look| road.table.pid(slot, look.generation)) else { continue };
+            forced += usize::from(road.terminate(&mut core.hands(), pid, true).unwrap_or(false));
+        }
+        let mut out = StepOutput::new(core.clone());
+        while let Some(ready) = road.queues.take_any() {
+            if let After::Ready(ready) = turn(&**core, &mut core.hands(), &mut out, ready) {
+                road.inject(ready);
+            }
+        }
+        give_back(core, &mut out);
+        forced
+    }
+
+    /// Has the workers leave, and joins those that do.
+    fn end_workers(&self) {
+        let road = &self.core.road;
+        road.stopped.store(true, Ordering::SeqCst);
+        road.sleep.wake_all();
+        self.inside.close();
+        // A worker that is stuck in a step leaves when the step returns, and nobody waits for it.
+        self.inside.empty().wait_until(&Clock::system(), Clock::system().deadline(GRACE));
+        let (left, stuck): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *lock(&self.workers)).into_iter().partition(|worker| worker.has_left());
+        for worker in left {
+            worker.join();
+        }
+        if !stuck.is_empty() {
+            tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind");
+        }
+    }
+}
+
+/// The last handle is gone: what is left is ended by force.
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.shutdown.is_mine() {
+            return;
+        }
+        if !self.is_inside() {
+            self.end(Duration::ZERO);
+            return;
+        }
+        // A process had the last handle. Its thread cannot wait for itself, so somebody else does.
+        let owner = Owner::taken_over(self);
+        let name = String::from("procession-shutdown");
+        if let Err(error) = thread::Builder::new().name(name).spawn(move || drop(owner)) {
+            tracing::error!(%error, "no thread to shut the runtime down; its processes are left as they are");
+        }
+    }
+}

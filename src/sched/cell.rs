@@ -1,0 +1,419 @@
+//! The cell of a process: one small lock around where its body is and what has arrived for it meanwhile.
+//!
+//! The two races of waking live here, both decided under the lock; `docs/scheduling.md` has the argument.
+//!
+//! | the body is | a message or signal arrives | the step it was out for ends |
+//! |---|---|---|
+//! | **resting**, and waits for such an event | it goes into the body's mailbox, and the sender *takes the body out*: that is the wake, and it can happen once only | — |
+//! | **resting**, and waits for something else | it goes into the body's mailbox | — |
+//! | **out** (in a queue, or in somebody's hands) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
+//! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
+//!
+//! No user code runs under the lock, and nothing of the user's is dropped under it.
+
+use std::any::TypeId;
+
+use crate::latch::Latch;
+use crate::outcome::Reason;
+use crate::process::body::{Kind, Ready, Stepped};
+use crate::process::mailbox::{AnyMailbox, Bound, Control, Signal};
+use crate::process::outbox::{Missed, Opened};
+use crate::process::{CancelRequest, Pid};
+use crate::sync::{Mutex, lock};
+
+/// One slot of the process table. A cache line, so that neighbours do not disturb each other.
+#[repr(align(64))]
+pub(crate) struct Cell {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    place: Place,
+    /// The type of the process; of the last one, if the slot is vacant.
+    kind: Option<&'static Kind>,
+    steps: u64,
+    /// When the process was spawned, in the upper 48 bits, and the flags in the lower 16.
+    stamp: u64,
+    generation: u32,
+    /// Messages that were accepted and not yet taken by a step.
+    queued: u32,
+}
+
+enum Place {
+    Vacant,
+    Resting(Ready),
+    /// With what has arrived meanwhile. A mailbox with a bound is always here while the body is out.
+    Out(Option<Box<dyn AnyMailbox>>),
+}
+
+/// The process rests until a command is answered; messages do not wake it.
+const WAITS: u64 = 1;
+/// The mailbox has a bound.
+const BOUNDED: u64 = 1 << 1;
+/// The process is to be ended instead of stepped.
+const DOOMED: u64 = 1 << 2;
+/// It is to be ended because the runtime shuts down.
+const BY_SHUTDOWN: u64 = 1 << 3;
+/// The shutdown waits for its end.
+const WATCHED: u64 = 1 << 4;
+const FLAGS: u64 = 0xffff;
+
+/// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
+const STAMP_SHIFT: u32 = 16;
+
+/// Why a PID names no living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No process has had it.
+    Never,
+    /// Its process has ended, or is being ended.
+    Ended,
+}
+
+/// What a process wants after a step that did not end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To be stepped again.
+    Again,
+    /// To be stepped again on the pool.
+    AgainOnPool,
+    /// To be stepped when there is an event.
+    AnyEvent,
+    /// To be stepped when there is a signal.
+    Signal,
+}
+
+/// What came of a step.
+#[must_use]
+pub(crate) enum Settled {
+    /// The body is at rest.
+    Resting,
+    /// It is to be stepped again.
+    Again(Ready),
+    /// It is to be ended.
+    Doomed(Ready),
+    /// It waits for a signal, and none can come.
+    WaitsForNothing(Ready),
+}
+
+/// What came of dooming a process.
+#[must_use]
+pub(crate) enum Doomed {
+    /// It was at rest: whoever has the body now must see to its end.
+    Woken(Ready),
+    /// Whoever has the body will find out.
+    Noted,
+    /// It was doomed before.
+    Already,
+}
+
+/// What is left in the cell of a process that has ended.
+pub(crate) struct Vacated {
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    pub(crate) watched: bool,
+    pub(crate) doomed: bool,
+}
+
+/// What an onlooker sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) generation: u32,
+    pub(crate) kind: &'static Kind,
+    pub(crate) rest: Rest,
+    pub(crate) steps: u64,
+    pub(crate) queued: u32,
+    /// Microseconds since the runtime was started.
+    pub(crate) born: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Idle,
+    Waiting,
+    Out,
+}
+
+impl Cell {
+    pub(crate) fn new() -> Cell {
+        Cell {
+            inner: Mutex::new(Inner { place: Place::Vacant, kind: None, steps: 0, stamp: 0, generation: 0, queued: 0 }),
+        }
+    }
+
+    /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
+    /// process may begin any more; that is asked under the lock, so that who looks through the table after closing sees
+    /// every process.
+    pub(crate) fn install(
+        &self,
+        generation: u32,
+        kind: &'static Kind,
+        bound: Option<Bound>,
+        born: u64,
+        closed: impl FnOnce() -> bool,
+    ) -> bool {
+        let inbox = bound.map(kind.new_bounded);
+        let mut inner = lock(&self.inner);
+        if closed() {
+            drop(inner);
+            return false;
+        }
+        let flags = if inbox.is_some() { BOUNDED } else { 0 };
+        *inner = Inner {
+            place: Place::Out(inbox),
+            kind: Some(kind),
+            steps: 0,
+            stamp: born << STAMP_SHIFT | flags,
+            generation,
+            queued: 0,
+        };
+        true
+    }
+
+    /// Opens the mailbox for messages of one type, if the process lives and takes them, and has it filled under the lock;
+    /// `fill` says how many more messages it holds. A body that comes back has been woken.
+    #[inline]
+    pub(crate) fn post<F>(&self, pid: Pid, sent: TypeId, fill: F) -> Result<Option<Ready>, Missed>
+    where
+        F: FnOnce(Opened<'_>) -> u32,
+    {
+        let mut inner = lock(&self.inner);
+        let Some(kind) = inner.kind.filter(|_| inner.missing(pid).is_none()) else { return Err(Missed::NoSuchProcess) };
+        if kind.message != sent {
+            return Err(Missed::WrongType(kind.message_name));
+        }
+        let opened = if inner.stamp & BOUNDED != 0 {
+            let mailbox = match &mut inner.place {
+                Place::Resting(body) => body.head.rare().bounded.as_deref_mut(),
+                Place::Out(inbox) => inbox.as_deref_mut(),
+                Place::Vacant => None,
+            };
+            Opened::Bounded(mailbox.ok_or(Missed::NoSuchProcess)?)
+        } else {
+            match &mut inner.place {
+                Place::Resting(body) => Opened::Free(body.machine.mailbox()),
+                Place::Out(inbox) => Opened::Free(&mut **inbox.get_or_insert_with(kind.new_mailbox)),
+                Place::Vacant => return Err(Missed::NoSuchProcess),
+            }
+        };
+        let more = fill(opened);
+        inner.queued += more;
+        Ok(if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None })
+    }
+
+    /// Whether the PID's process lives.
+    pub(crate) fn check(&self, pid: Pid) -> Result<(), Missing> {
+        lock(&self.inner).missing(pid).map_or(Ok(()), Err)
+    }
+
+    /// Delivers a signal. A body that comes back has been woken.
+    pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
+        let mut inner = lock(&self.inner);
+        match inner.missing(pid) {
+            None => Ok(inner.signal(signal)),
+            Some(missing) => Err((missing, signal)),
+        }
+    }
+
+    /// A step has returned and its yields are performed: puts the body to rest, unless there is something for it.
+    #[inline]
+    pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+        let mut inner = lock(&self.inner);
+        inner.steps += 1;
+        inner.queued = inner.queued.saturating_sub(stepped.taken);
+        if inner.stamp & DOOMED != 0 {
+            return Settled::Doomed(body);
+        }
+        let (mut messages, mut signals) = (stepped.unseen, stepped.signals);
+        let mut spare = None;
+        if let Place::Out(Some(inbox)) = &mut inner.place {
+            // Messages under a bound stay here until a step is about to be given them.
+            let bounded = body.head.is_bounded();
+            let mailbox = body.machine.mailbox();
+            let completions = mailbox.absorb(&mut **inbox, if bounded { 0 } else { usize::MAX });
+            messages = mailbox.messages() > 0 || inbox.messages() > 0;
+            signals = mailbox.has_signals();
+            body.head.answered(completions);
+        }
+        let again = match want {
+            Want::Again | Want::AgainOnPool => true,
+            Want::AnyEvent => messages || signals,
+            Want::Signal => signals,
+        };
+        body.head.waits = want == Want::Signal;
+        if again {
+            return Settled::Again(body);
+        }
+        if want == Want::Signal && body.head.outstanding == 0 {
+            return Settled::WaitsForNothing(body);
+        }
+        if let Place::Out(Some(inbox)) = std::mem::replace(&mut inner.place, Place::Vacant) {
+            if inner.stamp & BOUNDED != 0 {
+                body.head.rare().bounded = Some(inbox);
+            } else {
+                spare = Some(inbox);
+            }
+        }
+        if stepped.taken > 1 || spare.is_some() {
+            body.machine.mailbox().shrink();
+        }
+        inner.set_flag(WAITS, want == Want::Signal);
+        inner.place = Place::Resting(body);
+        drop(inner);
+        drop(spare);
+        Settled::Resting
+    }
+
+    /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room. Those
+    /// who wait for room come back, to be told.
+    pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Vec<Latch<()>> {
+        let mut inner = lock(&self.inner);
+        let Place::Out(Some(inbox)) = &mut inner.place else { return Vec::new() };
+        let mailbox = body.machine.mailbox();
+        let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
+        let completions = mailbox.absorb(&mut **inbox, wanted);
+        body.head.answered(completions);
+        if wanted > 0 { inbox.take_waiting() } else { Vec::new() }
+    }
+
+    /// Decides that the process is to be ended instead of stepped.
+    pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Doomed, Missing> {
+        let mut inner = lock(&self.inner);
+        match inner.missing(pid) {
+            Some(Missing::Ended) if inner.is_live(pid) => return Ok(Doomed::Already),
+            Some(missing) => return Err(missing),
+            None => {}
+        }
+        inner.stamp |= DOOMED | if by_shutdown { BY_SHUTDOWN } else { 0 };
+        Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
+    }
+
+    /// Why the process is to be ended, if it is.
+    pub(crate) fn doomed(&self) -> Option<Reason> {
+        lock(&self.inner).doom()
+    }
+
+    /// The process has ended: from here on its PID names nobody.
+    pub(crate) fn vacate(&self) -> Vacated {
+        let mut inner = lock(&self.inner);
+        let inbox = match std::mem::replace(&mut inner.place, Place::Vacant) {
+            Place::Out(inbox) => inbox,
+            Place::Resting(_) | Place::Vacant => None,
+        };
+        inner.queued = 0;
+        Vacated { inbox, watched: inner.stamp & WATCHED != 0, doomed: inner.stamp & DOOMED != 0 }
+    }
+
+    /// A step has asked for the state machine to be replaced by one of another kind. What has arrived for the old one
+    /// comes back.
+    pub(crate) fn upgrade(&self, kind: &'static Kind, bound: Option<Bound>, taken: u32) -> Option<Box<dyn AnyMailbox>> {
+        let fresh = bound.map(kind.new_bounded);
+        let mut inner = lock(&self.inner);
+        inner.steps += 1;
+        inner.queued = inner.queued.saturating_sub(taken);
+        inner.kind = Some(kind);
+        match std::mem::replace(&mut inner.place, Place::Out(fresh)) {
+            Place::Out(inbox) => inbox,
+            Place::Resting(_) | Place::Vacant => None,
+        }
+    }
+
+    /// Messages that had been accepted are dead, and no step will take them.
+    pub(crate) fn forget_messages(&self, count: u32) {
+        let mut inner = lock(&self.inner);
+        inner.queued = inner.queued.saturating_sub(count);
+    }
+
+    /// For the shutdown: asks whatever process lives here to stop, and has its end reported. Its generation, and its body
+    /// if that woke it.
+    pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
+        let mut inner = lock(&self.inner);
+        if matches!(inner.place, Place::Vacant) {
+            return None;
+        }
+        inner.stamp |= WATCHED;
+        watched();
+        if inner.stamp & DOOMED != 0 {
+            return None;
+        }
+        inner.signal(Signal::Control(Control::Cancel(request.clone())))
+    }
+
+    /// What an onlooker sees, if a process lives here.
+    pub(crate) fn look(&self) -> Option<Look> {
+        let inner = lock(&self.inner);
+        let rest = match inner.place {
+            Place::Vacant => return None,
+            Place::Out(_) => Rest::Out,
+            Place::Resting(_) if inner.stamp & WAITS != 0 => Rest::Waiting,
+            Place::Resting(_) => Rest::Idle,
+        };
+        Some(Look {
+            generation: inner.generation,
+            kind: inner.kind?,
+            rest,
+            steps: inner.steps,
+            queued: inner.queued,
+            born: inner.stamp >> STAMP_SHIFT,
+        })
+    }
+}
+
+impl Inner {
+    fn is_live(&self, pid: Pid) -> bool {
+        self.generation == pid.generation() && !matches!(self.place, Place::Vacant)
+    }
+
+    #[inline]
+    fn missing(&self, pid: Pid) -> Option<Missing> {
+        if self.is_live(pid) && self.stamp & DOOMED == 0 {
+            None
+        } else if pid.generation() > self.generation {
+            Some(Missing::Never)
+        } else {
+            Some(Missing::Ended)
+        }
+    }
+
+    fn doom(&self) -> Option<Reason> {
+        (self.stamp & DOOMED != 0).then_some(if self.stamp & BY_SHUTDOWN != 0 {
+            Reason::Shutdown
+        } else {
+            Reason::Terminated
+        })
+    }
+
+    fn set_flag(&mut self, flag: u64, on: bool) {
+        debug_assert!(flag & !FLAGS == 0);
+        self.stamp = if on { self.stamp | flag } else { self.stamp & !flag };
+    }
+
+    /// Takes the body out, if it is at rest: the one way in which a process is woken.
+    #[inline]
+    fn wake(&mut self) -> Option<Ready> {
+        if !matches!(self.place, Place::Resting(_)) {
+            return None;
+        }
+        let Place::Resting(mut body) = std::mem::replace(&mut self.place, Place::Out(None)) else { return None };
+        if self.stamp & BOUNDED != 0 {
+            self.place = Place::Out(body.head.rare().bounded.take());
+        }
+        Some(body)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Option<Ready> {
+        match &mut self.place {
+            Place::Resting(body) => {
+                body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
+                body.machine.mailbox().signal(signal);
+                self.wake()
+            }
+            Place::Out(inbox) => {
+                if let Some(kind) = self.kind {
+                    inbox.get_or_insert_with(kind.new_mailbox).signal(signal);
+                }
+                None
+            }
+            Place::Vacant => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Counts: what was spawned, sent, stepped and lost; kept by each worker for itself, added up when somebody asks.
+
+use crate::outcome::Exit;
+use crate::process::DeadReason;
+use crate::sync::{AtomicU64, Ordering};
+
+/// One count. Written by one thread only, or by several: whoever owns the [`Counters`] knows.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counts of one worker, or of everybody else together.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    shared: bool,
+    pub(crate) spawned: Count,
+    pub(crate) done: Count,
+    pub(crate) failed: Count,
+    pub(crate) panicked: Count,
+    pub(crate) terminated: Count,
+    pub(crate) accepted: Count,
+    pub(crate) stepped: Count,
+    pub(crate) dead: [Count; DeadReason::ALL.len()],
+    pub(crate) discarded_answers: Count,
+    pub(crate) late_replies: Count,
+    pub(crate) steps: Count,
+    pub(crate) handed_off: Count,
+    pub(crate) from_own: Count,
+    pub(crate) from_global: Count,
+    pub(crate) stolen: Count,
+    pub(crate) parked: Count,
+    pub(crate) woke_others: Count,
+}
+
+impl Counters {
+    /// Counts that several threads write.
+    pub(crate) fn shared() -> Counters {
+        Counters { shared: true, ..Counters::default() }
+    }
+
+    /// Adds to one of these counts.
+    #[inline]
+    pub(crate) fn add(&self, count: &Count, by: u64) {
+        // Ordering: Relaxed: each count is a number by itself; who compares several of them waits for a quiet moment by
+        // other means, and those order the counts as well.
+        if self.shared {
+            count.0.fetch_add(by, Ordering::Relaxed);
+        } else {
+            // The only writer: no need for a locked instruction.
+            count.0.store(count.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn dead(&self, reason: DeadReason, by: u64) {
+        if let Some(place) = DeadReason::ALL.iter().position(|one| *one == reason) {
+            self.add(&self.dead[place], by);
+        }
+    }
+
+    pub(crate) fn ended(&self, exit: &Exit) {
+        let count = match exit {
+            Exit::Done(()) => &self.done,
+            Exit::Failed(_) => &self.failed,
+            Exit::Panicked(_) => &self.panicked,
+            Exit::Terminated(_) => &self.terminated,
+        };
+        self.add(count, 1);
+    }
+}

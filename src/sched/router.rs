@@ -1,0 +1,170 @@
+//! Sending: from a PID to a mailbox, and a wake-up if there is somebody to wake.
+
+use std::any::{Any, TypeId, type_name};
+
+use super::cell::{Doomed, Missing};
+use super::{Hands, Road};
+use crate::latch::Latch;
+use crate::outcome::{Rejected, drop_contained};
+use crate::process::bounded::{BoundedMailbox, Offer};
+use crate::process::mailbox::{Envelope, Mailbox, Signal};
+use crate::process::outbox::{Missed, Opened, Post};
+use crate::process::{Answer, Completed, DeadLetter, DeadReason, Pid, SendError};
+use crate::sync::Ordering;
+
+/// The router on behalf of somebody's hands.
+pub(crate) struct Router<'a, H: Hands> {
+    road: &'a Road,
+    hands: &'a mut H,
+}
+
+impl<'a, H: Hands> Router<'a, H> {
+    #[inline]
+    pub(crate) fn new(road: &'a Road, hands: &'a mut H) -> Router<'a, H> {
+        Router { road, hands }
+    }
+}
+
+impl<H: Hands> Post for Router<'_, H> {
+    fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
+        let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
+        if let Some(ready) = cell.post(to, sent, fill)? {
+            self.hands.woken(ready);
+        }
+        Ok(())
+    }
+
+    fn dead(&mut self, to: Pid, from: Option<Pid>, reason: DeadReason, type_name: &'static str, message: &dyn Any) {
+        self.hands.let_go();
+        let letter = DeadLetter { to, from, reason, type_name, message: Some(message) };
+        self.road.dead_letter(self.hands.counters(), &letter);
+    }
+}
+
+/// A message that was refused, and a latch that is set when it is worth trying again, if one was asked for.
+pub(crate) struct Refused<M> {
+    pub(crate) message: Rejected<M, SendError>,
+    pub(crate) room: Option<Latch<()>>,
+}
+
+/// What became of a message from outside.
+enum Sent<M> {
+    Taken,
+    /// It was taken, or dropped, at the cost of this one.
+    Dead(Envelope<M>, DeadReason),
+    /// With a latch that is set when there is room, if one was asked for.
+    Refused(M, SendError, Option<Latch<()>>),
+}
+
+impl Road {
+    /// Sends a message from the world outside.
+    pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
+        self.offer(to, message, false).map_err(|refused| refused.message)
+    }
+
+    /// Sends a message from the world outside. If the mailbox is full and `waits`, a latch comes back with the message,
+    /// which is set when it is worth trying again.
+    pub(crate) fn offer<M: Send + 'static>(&self, to: Pid, message: M, waits: bool) -> Result<(), Refused<M>> {
+        let mut sent = Sent::Refused(message, SendError::NoSuchProcess { pid: to }, None);
+        if let Some(cell) = self.table.cell(to) {
+            let posted = cell.post(to, TypeId::of::<M>(), |opened| {
+                if let Sent::Refused(message, why, _) = std::mem::replace(&mut sent, Sent::Taken) {
+                    sent = put(why, opened, message, waits);
+                }
+                u32::from(matches!(sent, Sent::Taken))
+            });
+            match posted {
+                Ok(Some(ready)) => self.inject(ready),
+                Ok(None) => {}
+                Err(missed) => {
+                    if let Sent::Refused(_, why, _) = &mut sent {
+                        *why = missed.into_error(to, type_name::<M>());
+                    }
+                }
+            }
+        }
+        match sent {
+            Sent::Refused(message, why, room) => {
+                return Err(Refused { message: Rejected::new(message, why), room });
+            }
+            Sent::Taken => self.outside.add(&self.outside.accepted, 1),
+            Sent::Dead(Envelope { from, message }, reason) => {
+                self.outside.add(&self.outside.accepted, 1);
+                let letter = DeadLetter { to, from, reason, type_name: type_name::<M>(), message: Some(&message) };
+                self.dead_letter(&self.outside, &letter);
+                drop_contained(message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers a signal.
+    pub(crate) fn signal<H: Hands>(&self, hands: &mut H, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+        let Some(cell) = self.table.cell(to) else { return Err((Missing::Never, signal)) };
+        if let Some(ready) = cell.signal(to, signal)? {
+            hands.woken(ready);
+        }
+        Ok(())
+    }
+
+    /// Delivers the answer to a command. Whoever waited for it may have ended: then it is discarded, and counted.
+    pub(crate) fn answer<H: Hands>(&self, hands: &mut H, to: Pid, tag: u64, answer: Answer) {
+        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completed::new(tag, answer))) {
+            let counters = hands.counters();
+            counters.add(&counters.discarded_answers, 1);
+            hands.let_go();
+            drop_contained(signal);
+        }
+    }
+
+    /// Has a process ended instead of stepped, from the moment this returns. Whether it was there to be ended.
+    pub(crate) fn terminate<H: Hands>(&self, hands: &mut H, pid: Pid, by_shutdown: bool) -> Result<bool, Missing> {
+        let cell = self.table.cell(pid).ok_or(Missing::Never)?;
+        // Counted first: a worker that does not see the count yet is in the step that the process may be in.
+        self.dooms.fetch_add(1, Ordering::SeqCst);
+        let doomed = cell.doom(pid, by_shutdown);
+        if !matches!(doomed, Ok(Doomed::Woken(_) | Doomed::Noted)) {
+            self.dooms.fetch_sub(1, Ordering::SeqCst);
+        }
+        match doomed {
+            Ok(Doomed::Woken(ready)) => hands.woken(ready),
+            Ok(Doomed::Noted) => {}
+            Ok(Doomed::Already) | Err(Missing::Ended) => return Ok(false),
+            Err(Missing::Never) => return Err(Missing::Never),
+        }
+        Ok(true)
+    }
+
+    /// Whether the PID's process lives, and is not about to be ended.
+    pub(crate) fn is_alive(&self, pid: Pid) -> bool {
+        self.table.cell(pid).is_some_and(|cell| cell.check(pid).is_ok())
+    }
+}
+
+/// Puts a message into an open mailbox. The type was compared when it was opened; `missed` is for the case that never is.
+fn put<M: Send + 'static>(missed: SendError, opened: Opened<'_>, message: M, waits: bool) -> Sent<M> {
+    let envelope = Envelope { from: None, message };
+    match opened {
+        Opened::Free(mailbox) => match (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>() {
+            Some(mailbox) => {
+                mailbox.messages.push(envelope);
+                Sent::Taken
+            }
+            None => Sent::Refused(envelope.message, missed, None),
+        },
+        Opened::Bounded(mailbox) => match (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<M>>() {
+            Some(mailbox) => match mailbox.offer(envelope) {
+                Offer::Taken => Sent::Taken,
+                Offer::Dead(dead, reason) => Sent::Dead(dead, reason),
+                Offer::Refused(back) => {
+                    let SendError::NoSuchProcess { pid } = missed else {
+                        return Sent::Refused(back.message, missed, None);
+                    };
+                    let full = SendError::Full { pid, limit: mailbox.limit() };
+                    Sent::Refused(back.message, full, waits.then(|| mailbox.wait_for_room()))
+                }
+            },
+            None => Sent::Refused(envelope.message, missed, None),
+        },
+    }
+}

@@ -1,0 +1,245 @@
+//! When a worker may fall asleep, and who wakes it.
+//!
+//! `docs/scheduling.md` has the protocol step by step, with the argument why no work is left lying while everybody
+//! sleeps. In short: one word holds how many workers *look* for work and how many *sleep*.
+//!
+//! - Who adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who looks.
+//! - Who finds nothing: enters the list of sleepers and leaves those who look (one change of the word), **fence**, asks
+//!   once more whether there is work, and only then sleeps.
+//! - Who finds work and was the last who looked: leaves those who look, **fence**, asks whether there is more, and if so
+//!   wakes one.
+//!
+//! What "work" is, is asked with a closure, so that the model checker can see all of the protocol without the queues.
+
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
+
+pub(crate) struct Sleep {
+    /// Those who look in the lower half, those who sleep in the upper half.
+    counts: AtomicUsize,
+    sleepers: Mutex<Vec<usize>>,
+    seats: Box<[Seat]>,
+}
+
+#[derive(Default)]
+struct Seat {
+    woken: Mutex<bool>,
+    wake: Condvar,
+}
+
+const HALF: u32 = usize::BITS / 2;
+const LOOKS: usize = 1;
+const SLEEPS: usize = 1 << HALF;
+
+fn looking(counts: usize) -> usize {
+    counts & (SLEEPS - 1)
+}
+
+fn sleeping(counts: usize) -> usize {
+    counts >> HALF
+}
+
+impl Sleep {
+    pub(crate) fn new(workers: usize) -> Sleep {
+        Sleep {
+            counts: AtomicUsize::new(0),
+            sleepers: Mutex::new(Vec::with_capacity(workers)),
+            seats: std::iter::repeat_with(Seat::default).take(workers).collect(),
+        }
+    }
+
+    /// A worker has nothing to do and looks for work. Ends with [`work_found`](Self::work_found) or
+    /// [`fall_asleep`](Self::fall_asleep).
+    pub(crate) fn start_looking(&self) {
+        self.counts.fetch_add(LOOKS, Ordering::SeqCst);
+    }
+
+    /// A worker that looked has found work. If nobody looks any more, and there is more to find, somebody is woken: who
+    /// adds work wakes nobody as long as somebody looks, and counts on this. Whether somebody was woken.
+    pub(crate) fn work_found(&self, more: impl FnOnce() -> bool) -> bool {
+        let before = self.counts.fetch_sub(LOOKS, Ordering::SeqCst);
+        if looking(before) > 1 || sleeping(before) == 0 {
+            return false;
+        }
+        // Ordering: pairs with the fence of `work_added`: either that one saw nobody look, or `more` sees its work.
+        fence(Ordering::SeqCst);
+        more() && self.wake_one()
+    }
+
+    /// Work has been added to a queue that every worker looks at. Whether somebody was woken for it.
+    #[inline]
+    pub(crate) fn work_added(&self) -> bool {
+        // Ordering: pairs with the fences of `fall_asleep` and `work_found`. The work is in the queue before the word is
+        // read here; they write the word before they ask for work. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        let counts = self.counts.load(Ordering::Relaxed);
+        looking(counts) == 0 && sleeping(counts) > 0 && self.wake_one()
+    }
+
+    /// A worker that looked has found nothing. Returns when it has been woken, or when there is work after all; in either
+    /// case the worker looks again. Whether it slept.
+    pub(crate) fn fall_asleep(&self, worker: usize, work: impl FnOnce() -> bool) -> bool {
+        {
+            let mut sleepers = lock(&self.sleepers);
+            sleepers.push(worker);
+            // One change, so that nobody ever sees a worker that neither looks nor sleeps.
+            self.counts.fetch_add(SLEEPS - LOOKS, Ordering::SeqCst);
+        }
+        // Ordering: pairs with the fence of `work_added`; see there.
+        fence(Ordering::SeqCst);
+        if work() && self.get_up(worker) {
+            return false;
+        }
+        let seat = &self.seats[worker];
+        let mut woken = lock(&seat.woken);
+        while !std::mem::take(&mut *woken) {
+            woken = wait(&seat.wake, woken);
+        }
+        true
+    }
+
+    /// Takes a worker off the list again, unless somebody has just woken it.
+    fn get_up(&self, worker: usize) -> bool {
+        let mut sleepers = lock(&self.sleepers);
+        let Some(place) = sleepers.iter().position(|other| *other == worker) else { return false };
+        sleepers.remove(place);
+        self.counts.fetch_sub(SLEEPS - LOOKS, Ordering::SeqCst);
+        true
+    }
+
+    /// Wakes the worker that fell asleep last, who looks from then on, unless somebody looks already.
+    fn wake_one(&self) -> bool {
+        let worker = {
+            let mut sleepers = lock(&self.sleepers);
+            if looking(self.counts.load(Ordering::SeqCst)) > 0 {
+                return false;
+            }
+            let Some(worker) = sleepers.pop() else { return false };
+            self.counts.fetch_sub(SLEEPS - LOOKS, Ordering::SeqCst);
+            worker
+        };
+        self.rouse(worker);
+        true
+    }
+
+    /// Wakes everybody, for the end.
+    pub(crate) fn wake_all(&self) {
+        let woken: Vec<usize> = {
+            let mut sleepers = lock(&self.sleepers);
+            self.counts.fetch_sub((SLEEPS - LOOKS) * sleepers.len(), Ordering::SeqCst);
+            sleepers.drain(..).collect()
+        };
+        woken.into_iter().for_each(|worker| self.rouse(worker));
+    }
+
+    fn rouse(&self, worker: usize) {
+        let seat = &self.seats[worker];
+        *lock(&seat.woken) = true;
+        seat.wake.notify_one();
+    }
+
+    /// How many sleep.
+    #[cfg(test)]
+    pub(crate) fn sleeping(&self) -> usize {
+        sleeping(self.counts.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_adds_work_wakes_one_sleeper_and_nobody_while_somebody_looks() {
+        let sleep = Sleep::new(2);
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                sleep.start_looking();
+                let slept = sleep.fall_asleep(0, || false);
+                let woke_another = sleep.work_found(|| true);
+                (slept, woke_another)
+            });
+            while sleep.sleeping() == 0 {
+                std::thread::yield_now();
+            }
+            sleep.start_looking();
+            assert!(!sleep.work_added(), "somebody looks");
+            assert!(sleep.work_found(|| true), "the last who looks passes it on");
+            assert_eq!(sleeper.join().unwrap(), (true, false));
+        });
+        assert!(!sleep.work_added(), "nobody sleeps");
+    }
+
+    #[test]
+    fn who_finds_work_at_the_last_look_does_not_sleep() {
+        let sleep = Sleep::new(1);
+        sleep.start_looking();
+        assert!(!sleep.fall_asleep(0, || true));
+        assert_eq!(sleep.sleeping(), 0);
+        assert!(!sleep.work_found(|| false));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sync::Arc;
+
+    /// A queue of nothing but a count.
+    fn take(work: &AtomicUsize) -> bool {
+        work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+    }
+
+    fn worker(sleep: Arc<Sleep>, work: Arc<AtomicUsize>, me: usize, share: usize) {
+        let mut done = 0;
+        while done < share {
+            sleep.start_looking();
+            while !take(&work) {
+                sleep.fall_asleep(me, || work.load(Ordering::Relaxed) > 0);
+            }
+            sleep.work_found(|| work.load(Ordering::Relaxed) > 0);
+            done += 1;
+        }
+    }
+
+    /// Work arrives while the only worker falls asleep. A lost wake-up is a deadlock, which the model reports. Breaks
+    /// when `fall_asleep` does not ask for work after it has entered the list.
+    #[test]
+    fn a_worker_falls_asleep_while_work_arrives() {
+        loom::model(|| {
+            let (sleep, work) = (Arc::new(Sleep::new(1)), Arc::new(AtomicUsize::new(0)));
+            let thread = loom::thread::spawn({
+                let (sleep, work) = (sleep.clone(), work.clone());
+                move || worker(sleep, work, 0, 2)
+            });
+            for _ in 0..2 {
+                work.fetch_add(1, Ordering::Relaxed);
+                sleep.work_added();
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Two pieces of work, two workers that each do one: the second piece must not be left to a worker that sleeps.
+    /// Breaks when `work_found` wakes nobody.
+    #[test]
+    fn the_last_who_looks_passes_the_search_on() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (sleep, work) = (Arc::new(Sleep::new(2)), Arc::new(AtomicUsize::new(0)));
+            let threads: Vec<_> = (0..2)
+                .map(|me| {
+                    let (sleep, work) = (sleep.clone(), work.clone());
+                    loom::thread::spawn(move || worker(sleep, work, me, 1))
+                })
+                .collect();
+            for _ in 0..2 {
+                work.fetch_add(1, Ordering::Relaxed);
+                sleep.work_added();
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+}

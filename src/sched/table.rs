@@ -1,0 +1,141 @@
+//! The table of processes: slots that never move and are never freed, found by index.
+//!
+//! A PID's slot number is an index into segments that are made when they are first needed; its generation is compared
+//! under the slot's lock. So looking a process up costs the same with ten processes as with a million, there is no
+//! reference to count, and a message to an ended process cannot reach its successor: the comparison and the delivery are
+//! one critical section.
+
+use crossbeam_queue::SegQueue;
+
+use super::cell::Cell;
+use crate::process::Pid;
+use crate::sync::{AtomicUsize, OnceLock, Ordering};
+
+/// Slots in a segment; a power of two. 128 KiB of cells.
+const SEGMENT: usize = 2048;
+
+/// The most processes that a runtime can be told to hold.
+pub(crate) const MOST_PROCESSES: u32 = Pid::MAX_SLOT + 1;
+
+pub(crate) struct Table {
+    node: u32,
+    nobody: Pid,
+    limit: u32,
+    segments: Box<[OnceLock<Box<[Cell]>>]>,
+    /// Slots ever used.
+    used: AtomicUsize,
+    /// Slots whose process has ended, as the PIDs of their next ones.
+    vacant: SegQueue<Pid>,
+}
+
+impl Table {
+    /// Nothing, if the node is out of range.
+    pub(crate) fn new(node: u32, limit: u32) -> Option<Table> {
+        let segments = (limit as usize).div_ceil(SEGMENT);
+        Some(Table {
+            node,
+            nobody: Pid::new(node, 0, 1)?,
+            limit,
+            segments: std::iter::repeat_with(OnceLock::new).take(segments).collect(),
+            used: AtomicUsize::new(0),
+            vacant: SegQueue::new(),
+        })
+    }
+
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// A PID that means nobody in particular.
+    pub(crate) fn nobody(&self) -> Pid {
+        self.nobody
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The cell where the process of this PID is, or was, or will be.
+    #[inline]
+    pub(crate) fn cell(&self, pid: Pid) -> Option<&Cell> {
+        if pid.node() != self.node {
+            return None;
+        }
+        self.slot(pid.slot() as usize)
+    }
+
+    #[inline]
+    fn slot(&self, slot: usize) -> Option<&Cell> {
+        self.segments.get(slot / SEGMENT)?.get()?.get(slot % SEGMENT)
+    }
+
+    /// A PID for a new process, if there is room for one.
+    pub(crate) fn vacancy(&self) -> Option<Pid> {
+        self.vacant.pop().or_else(|| self.first_use())
+    }
+
+    fn first_use(&self) -> Option<Pid> {
+        // Ordering: SeqCst, so that of a shutdown which closes the door and then asks how many slots are in use, and a
+        // spawn which takes one and then asks whether the door is closed, at least one sees the other.
+        let slot = self
+            .used
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < self.limit as usize).then(|| used + 1))
+            .ok()?;
+        self.segments[slot / SEGMENT]
+            .get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT.min(self.limit as usize)).collect());
+        Pid::new(self.node, slot as u32, 1)
+    }
+
+    /// Takes back a PID that nobody has had.
+    pub(crate) fn give_back(&self, vacancy: Pid) {
+        self.vacant.push(vacancy);
+    }
+
+    /// Takes back the slot of a process that has ended.
+    pub(crate) fn give_back_after(&self, ended: Pid) {
+        if let Some(next) = ended.successor() {
+            self.vacant.push(next);
+        }
+    }
+
+    /// All cells that have ever been used, with their slots.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = (u32, &Cell)> {
+        let used = self.used.load(Ordering::SeqCst);
+        (0..used).filter_map(|slot| Some((slot as u32, self.slot(slot)?)))
+    }
+
+    pub(crate) fn pid(&self, slot: u32, generation: u32) -> Option<Pid> {
+        Pid::new(self.node, slot, generation)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_back_under_a_new_generation_and_the_limit_is_exact() {
+        let table = Table::new(7, 3).unwrap();
+        let taken: Vec<_> = std::iter::from_fn(|| table.vacancy()).collect();
+        assert_eq!(taken.iter().map(Pid::to_string).collect::<Vec<_>>(), ["<7.0.1>", "<7.1.1>", "<7.2.1>"]);
+        table.give_back_after(taken[1]);
+        assert_eq!(table.vacancy().unwrap().to_string(), "<7.1.2>");
+        assert!(table.vacancy().is_none());
+        table.give_back_after("<7.1.16777215>".parse().unwrap());
+        assert!(table.vacancy().is_none(), "a slot that has had all its generations is not used again");
+    }
+
+    #[test]
+    fn a_cell_is_a_cache_line() {
+        assert_eq!(size_of::<Cell>(), 64);
+    }
+
+    #[test]
+    fn a_pid_of_another_runtime_has_no_cell_here() {
+        let table = Table::new(7, 10).unwrap();
+        table.vacancy().unwrap();
+        assert!(table.cell("<7.0.1>".parse().unwrap()).is_some());
+        assert!(table.cell("<8.0.1>".parse().unwrap()).is_none());
+        assert!(table.cell("<7.9999.1>".parse().unwrap()).is_none());
+    }
+}

@@ -1,0 +1,331 @@
+//! A turn: a process in hand is stepped, what it wants is done, and its body is put to rest, or passed on, or it ends.
+//!
+//! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
+//! no worker came to.
+
+use super::cell::{Settled, Vacated, Want};
+use super::router::Router;
+use super::{Hands, Road};
+use crate::latch::Latch;
+use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
+use crate::process::mailbox::AnyMailbox;
+use crate::process::outbox::Outbox;
+use crate::process::{DeadLetter, DeadReason, Pid, ProcessRef, WaitedForNothing};
+use crate::sync::Ordering;
+
+/// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
+pub(crate) trait Engine: Send + Sync + 'static {
+    fn road(&self) -> &Road;
+
+    /// Performs one yield of the process with this head.
+    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H);
+
+    /// A process begins: it takes its name, if it wants one.
+    fn begins(&self, head: &Head) -> Result<(), Exit>;
+
+    /// A process has ended: what it had outside of the road goes.
+    fn ended(&self, head: &mut Head);
+
+    /// The next step of this process is to be run on the pool.
+    fn to_pool(&self, ready: Ready);
+}
+
+/// What is to be done with the body after a turn.
+#[must_use]
+pub(crate) enum After {
+    /// Nothing: it rests, or is gone.
+    Nothing,
+    /// It is ready, behind the others.
+    Ready(Ready),
+}
+
+/// Gives the process a turn.
+pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready) -> After {
+    let road = engine.road();
+    let pid = body.head.pid;
+    let Some(cell) = road.table.cell(pid) else { return After::Nothing };
+    let mut in_a_row = 0;
+    loop {
+        if road.dooms.load(Ordering::Relaxed) > 0
+            && let Some(reason) = cell.doomed()
+        {
+            end(engine, hands, out, body, Exit::Terminated(reason));
+            return After::Nothing;
+        }
+        hands.begins(pid);
+        if !body.head.entered
+            && let Err(exit) = enter(engine, &mut body)
+        {
+            end(engine, hands, out, body, exit);
+            return After::Nothing;
+        }
+        if body.head.is_bounded() {
+            tell_of_room(cell.fill(&mut body, road.budget));
+        }
+        let stepped = step(road, hands, out, &mut body);
+        let want = match stepped.verdict {
+            Verdict::Continue => Want::Again,
+            Verdict::Idle => Want::AnyEvent,
+            Verdict::Wait => Want::Signal,
+            Verdict::Blocking => Want::AgainOnPool,
+            Verdict::Done => {
+                // Closed first: what its last messages set off elsewhere finds its resources released.
+                close(hands, &mut body);
+                perform(engine, hands, out, &mut body.head);
+                end(engine, hands, out, body, Exit::Done(()));
+                return After::Nothing;
+            }
+            Verdict::Broken => {
+                lost(road, hands, &body, stepped.taken);
+                let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
+                end(engine, hands, out, body, exit);
+                return After::Nothing;
+            }
+            Verdict::Upgrade => {
+                close(hands, &mut body);
+                perform(engine, hands, out, &mut body.head);
+                if let Some(successor) = out.successor.take() {
+                    body = upgrade(road, hands, body, successor, stepped.taken);
+                }
+                continue;
+            }
+        };
+        perform(engine, hands, out, &mut body.head);
+        match cell.settle(body, want, stepped) {
+            Settled::Resting => return After::Nothing,
+            Settled::Doomed(body) => {
+                let reason = cell.doomed().unwrap_or(Reason::Terminated);
+                end(engine, hands, out, body, Exit::Terminated(reason));
+                return After::Nothing;
+            }
+            Settled::WaitsForNothing(body) => {
+                end(engine, hands, out, body, Exit::Failed(Failure::new(WaitedForNothing)));
+                return After::Nothing;
+            }
+            Settled::Again(ready) if want == Want::AgainOnPool => {
+                engine.to_pool(ready);
+                return After::Nothing;
+            }
+            Settled::Again(ready) => {
+                in_a_row += 1;
+                let goes_on = want != Want::Again && in_a_row < H::STEPS_IN_A_ROW && !hands.has_next();
+                if !goes_on && !hands.is_alone() {
+                    return After::Ready(ready);
+                }
+                body = ready;
+            }
+        }
+    }
+}
+
+fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
+    engine.begins(&body.head)?;
+    body.head.entered = true;
+    body.head.open = true;
+    body.machine.enter()
+}
+
+#[inline]
+fn step<H: Hands>(road: &Road, hands: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+    let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
+        step_traced(road, out, body)
+    } else {
+        body.machine.step(&mut body.head, out, road.budget)
+    };
+    let counters = hands.counters();
+    counters.add(&counters.steps, 1);
+    if stepped.verdict != Verdict::Broken {
+        counters.add(&counters.stepped, u64::from(stepped.taken));
+    }
+    stepped
+}
+
+#[cold]
+fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+    let process = (body.machine.kind().process)();
+    let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
+    body.machine.step(&mut body.head, out, road.budget)
+}
+
+/// The messages that a failed step had taken are dead letters, though nobody has them any more.
+#[cold]
+fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
+    hands.let_go();
+    for _ in 0..taken {
+        let letter = DeadLetter {
+            to: body.head.pid,
+            from: None,
+            reason: DeadReason::StepFailed,
+            type_name: (body.machine.kind().message_name)(),
+            message: None,
+        };
+        road.dead_letter(hands.counters(), &letter);
+    }
+}
+
+/// Performs what the step has yielded, in order.
+#[inline]
+fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, head: &mut Head) {
+    if out.orders.is_empty() {
+        return;
+    }
+    let road = engine.road();
+    let StepOutput { orders, yields, outbox, stock, .. } = out;
+    let mut others = yields.iter_mut();
+    for order in orders.iter() {
+        match *order {
+            Order::Send { lane, count } => {
+                let counters = hands.counters();
+                counters.add(&counters.accepted, u64::from(count));
+                outbox.deliver(lane, count, head.pid, &mut Router::new(road, hands));
+            }
+            Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
+                Some(Yield::Spawn(child)) => begin(road, hands, stock, child),
+                Some(other) => engine.perform(other, head, outbox, hands),
+                None => {}
+            },
+        }
+    }
+    out.performed();
+}
+
+/// A process that a step has spawned takes its place in the table.
+fn begin<H: Hands>(road: &Road, hands: &mut H, stock: &mut Vec<Pid>, child: Ready) {
+    let pid = child.head.pid;
+    let kind = child.machine.kind();
+    let bound = child.head.rare.as_ref().and_then(|rare| rare.bound);
+    let installed = road
+        .table
+        .cell(pid)
+        .is_some_and(|cell| cell.install(pid.generation(), kind, bound, hands.about_now(), || road.door.is_closed()));
+    if !installed {
+        // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
+        stock.extend(pid.successor());
+        drop_contained(child);
+        return;
+    }
+    let counters = hands.counters();
+    counters.add(&counters.spawned, 1);
+    told_of_spawn(road, &child);
+    hands.spawned(child);
+}
+
+/// Tells the log and the hook that a process was spawned.
+#[inline]
+pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
+    tracing::debug!(pid = %body.head.pid, process = (body.machine.kind().process)(), name = body.head.name().map(|name| &**name), "spawned");
+    if road.hook.is_some() {
+        let process = reference(body);
+        road.tell_hook(|hook| hook.spawned(&process));
+    }
+}
+
+fn reference(body: &Ready) -> ProcessRef {
+    ProcessRef { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
+}
+
+/// Calls `close`, if `init` was called and `close` was not.
+fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
+    if std::mem::replace(&mut body.head.open, false) {
+        hands.let_go();
+        body.machine.close();
+    }
+}
+
+/// Replaces the state machine. What waited for the old one and is of a type that the new one does not take, is dead.
+fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn Successor>, taken: u32) -> Ready {
+    let pid = body.head.pid;
+    let (mut body, refused) = successor.succeed(body);
+    let Some(cell) = road.table.cell(pid) else { return body };
+    let bound = body.head.rare.as_ref().and_then(|rare| rare.bound);
+    let mut inbox = cell.upgrade(body.machine.kind(), bound, taken);
+    if let Some(inbox) = &mut inbox {
+        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+        body.head.answered(completions);
+        tell_of_room(inbox.take_waiting());
+    }
+    let mut dead = 0;
+    for mut mailbox in [refused, inbox].into_iter().flatten() {
+        dead += mailbox.messages() as u32;
+        bury(road, hands, pid, &mut *mailbox, DeadReason::WrongType);
+    }
+    cell.forget_messages(dead);
+    body
+}
+
+/// Those who wait for room in a mailbox may try again; if the process has ended, they learn it then.
+fn tell_of_room(waiting: Vec<Latch<()>>) {
+    for room in waiting {
+        let _ = room.set(());
+    }
+}
+
+/// Reports every message in a mailbox that no step will see, and drops it.
+fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
+    if mailbox.messages() == 0 {
+        return;
+    }
+    hands.let_go();
+    let counters = hands.counters();
+    mailbox.bury(&mut |from, type_name, message| {
+        road.dead_letter(counters, &DeadLetter { to: pid, from, reason, type_name, message: Some(message) });
+    });
+}
+
+/// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
+#[inline(never)]
+pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready, exit: Exit) {
+    let road = engine.road();
+    let pid = body.head.pid;
+    close(hands, &mut body);
+    let Some(cell) = road.table.cell(pid) else { return };
+    let Vacated { inbox, watched, doomed } = cell.vacate();
+    if doomed {
+        road.dooms.fetch_sub(1, Ordering::SeqCst);
+    }
+    // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
+    out.clear();
+    if body.head.rare.is_some() {
+        engine.ended(&mut body.head);
+    }
+    let mut left = body.machine.take_mailbox();
+    bury(road, hands, pid, &mut *left, DeadReason::Ended);
+    if let Some(mut inbox) = inbox {
+        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        tell_of_room(inbox.take_waiting());
+        drop_contained(inbox);
+    }
+    drop_contained(left);
+    let counters = hands.counters();
+    counters.ended(&exit);
+    told_of_exit(road, &body, &exit);
+    let last_word = body.machine.last_word(&exit);
+    drop_contained((body, exit));
+    if out.stock.len() < road.stock {
+        out.stock.extend(pid.successor())
+    } else {
+        road.table.give_back_after(pid)
+    }
+    if let Some(last_word) = last_word {
+        last_word();
+    }
+    if watched {
+        road.roll.strike();
+    }
+}
+
+fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
+    let (pid, process) = (body.head.pid, (body.machine.kind().process)());
+    let name = body.head.name().map(|name| &**name);
+    match exit {
+        Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
+        Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
+        Exit::Failed(error) => tracing::warn!(%pid, process, name, %error, "failed"),
+        Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
+    }
+    if road.hook.is_some() {
+        let process = reference(body);
+        road.tell_hook(|hook| hook.exited(&process, exit));
+    }
+}

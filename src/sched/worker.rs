@@ -1,0 +1,269 @@
+//! A worker: finds work, gives it a turn, and sleeps when there is none.
+//!
+//! It looks in this order: the hand-off slot (the first process that the last step woke, at most so many in a row), its
+//! own deque (last in, first out), the global queue (first in, first out: one, and a batch into the own deque), half of
+//! another worker's deque. So that nothing is left behind for ever, every so many searches begin with the oldest of the
+//! global queue, and every so many with the oldest of the own deque.
+
+use crossbeam_deque::Worker as Deque;
+use rand::SeedableRng as _;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::counters::Counters;
+use super::turn::{After, Engine, turn};
+use super::{Hands, Road, Seat};
+use crate::process::Pid;
+use crate::process::body::{Ready, StepOutput};
+use crate::sync::{Arc, Ordering, thread};
+
+/// A woken process is stepped next, before everything else, at most this many times in a row.
+const HANDED_OFF_IN_A_ROW: u32 = 16;
+
+/// Every so many searches begin with the oldest of the global queue. A prime, so that it keeps step with nothing.
+const GLOBAL_FIRST: u32 = 61;
+
+/// In every so many searches, the one in the middle begins with the oldest of the own deque.
+const BOTTOM_FIRST: u32 = 127;
+
+/// Looks without a pause, and looks at all, before a worker sleeps.
+const TIGHT: u32 = 4;
+const LOOKS: u32 = 16;
+
+/// Unless each step's start is to be exact, the clock is read once in so many steps.
+const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
+
+/// One of the threads that step processes.
+pub(crate) struct Worker<E> {
+    engine: Arc<E>,
+    own: Own,
+    out: StepOutput,
+    searches: u32,
+    random: Xoshiro256PlusPlus,
+}
+
+/// Where a worker puts what becomes ready in its turns.
+struct Own {
+    road: Arc<Road>,
+    index: usize,
+    deque: Deque<Ready>,
+    next: Option<Ready>,
+    handed_off_in_a_row: u32,
+    /// Something was put where others can find it, and they have not been told.
+    offered: bool,
+    /// Microseconds since the start of the runtime, as of the last look at the clock.
+    now: u64,
+    steps: u32,
+}
+
+impl<E: Engine> Worker<E> {
+    pub(crate) fn new(
+        engine: Arc<E>,
+        road: Arc<Road>,
+        index: usize,
+        deque: Deque<Ready>,
+        out: StepOutput,
+        seed: u64,
+    ) -> Self {
+        let own = Own { road, index, deque, next: None, handed_off_in_a_row: 0, offered: false, now: 0, steps: 0 };
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
+        Worker { engine, own, out, searches: 0, random }
+    }
+
+    /// Works until the runtime is stopped.
+    pub(crate) fn run(mut self) {
+        while let Some(ready) = self.find() {
+            self.own.tell_of_rest();
+            self.turn(ready);
+        }
+        // What a worker keeps for itself goes back, so that the table can be told from a leak.
+        for vacancy in self.out.stock.drain(..) {
+            self.own.road.table.give_back(vacancy);
+        }
+    }
+
+    fn turn(&mut self, ready: Ready) {
+        match turn(&*self.engine, &mut self.own, &mut self.out, ready) {
+            After::Nothing => {}
+            After::Ready(ready) => self.own.behind_all(ready),
+        }
+        self.own.seat().current.store(0, Ordering::Relaxed);
+    }
+
+    /// The next process to be stepped; none when the runtime is stopped.
+    fn find(&mut self) -> Option<Ready> {
+        if let Some(ready) = self.own.take_next() {
+            return Some(ready);
+        }
+        if let Some(ready) = self.look() {
+            return Some(ready);
+        }
+        let road = self.own.road.clone();
+        road.sleep.start_looking();
+        let mut looks = 0;
+        loop {
+            if road.stopped.load(Ordering::Acquire) {
+                road.sleep.work_found(|| false);
+                return None;
+            }
+            if let Some(ready) = self.look() {
+                if road.sleep.work_found(|| road.queues.has_work()) {
+                    self.own.count(|counters| &counters.woke_others);
+                }
+                return Some(ready);
+            }
+            looks += 1;
+            if looks < TIGHT {
+                std::hint::spin_loop();
+            } else if looks < LOOKS {
+                thread::yield_now();
+            } else {
+                self.own.count(|counters| &counters.parked);
+                let stopped = || road.stopped.load(Ordering::Acquire);
+                road.sleep.fall_asleep(self.own.index, || stopped() || road.queues.has_work());
+                looks = 0;
+            }
+        }
+    }
+
+    /// One look everywhere but into the hand-off slot.
+    fn look(&mut self) -> Option<Ready> {
+        self.searches = self.searches.wrapping_add(1);
+        let own = &mut self.own;
+        let queues = &own.road.queues;
+        if self.searches.is_multiple_of(GLOBAL_FIRST)
+            && let Some(ready) = queues.take_one()
+        {
+            own.count(|counters| &counters.from_global);
+            return Some(ready);
+        }
+        if self.searches % BOTTOM_FIRST == BOTTOM_FIRST / 2
+            && let Some(ready) = queues.take_bottom(own.index)
+        {
+            own.count(|counters| &counters.from_own);
+            return Some(ready);
+        }
+        if let Some(ready) = own.deque.pop() {
+            own.count(|counters| &counters.from_own);
+            return Some(ready);
+        }
+        if let Some(ready) = queues.take_batch(&own.deque) {
+            own.count(|counters| &counters.from_global);
+            return Some(ready);
+        }
+        let stolen = queues.steal(own.index, &own.deque, &mut self.random)?;
+        own.count(|counters| &counters.stolen);
+        Some(stolen)
+    }
+}
+
+impl Own {
+    fn seat(&self) -> &Seat {
+        &self.road.seats[self.index]
+    }
+
+    fn count(&self, which: impl FnOnce(&Counters) -> &super::counters::Count) {
+        let counters = &self.seat().counters;
+        counters.add(which(counters), 1);
+    }
+
+    fn take_next(&mut self) -> Option<Ready> {
+        match self.next.take() {
+            Some(ready) => {
+                self.handed_off_in_a_row += 1;
+                self.count(|counters| &counters.handed_off);
+                Some(ready)
+            }
+            None => {
+                self.handed_off_in_a_row = 0;
+                None
+            }
+        }
+    }
+
+    fn behind_all(&mut self, ready: Ready) {
+        self.road.queues.push(ready);
+        self.offered = true;
+    }
+
+    /// Tells those who sleep that there is something for them, if there is, now that this worker has taken its own next
+    /// piece. Told only here and not when it was offered, for the only piece there is needs nobody to be woken.
+    #[inline]
+    fn tell_of_rest(&mut self) {
+        if self.offered && !self.nothing_waits() {
+            self.tell();
+        }
+        self.offered = false;
+    }
+
+    #[inline]
+    fn tell(&mut self) {
+        if std::mem::replace(&mut self.offered, false) && self.road.sleep.work_added() {
+            self.count(|counters| &counters.woke_others);
+        }
+    }
+
+    fn nothing_waits(&self) -> bool {
+        self.deque.is_empty() && self.road.queues.is_global_empty()
+    }
+}
+
+impl Hands for Own {
+    const STEPS_IN_A_ROW: u32 = 16;
+
+    #[inline]
+    fn counters(&self) -> &Counters {
+        &self.road.seats[self.index].counters
+    }
+
+    #[inline]
+    fn woken(&mut self, ready: Ready) {
+        if self.next.is_none() {
+            // The bound on hand-offs is for the sake of others that are ready; if there are none it is nobody's gain.
+            if self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || self.nothing_waits() {
+                if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
+                    self.handed_off_in_a_row = 0;
+                }
+                self.next = Some(ready);
+                return;
+            }
+        }
+        self.behind_all(ready);
+    }
+
+    fn spawned(&mut self, ready: Ready) {
+        self.deque.push(ready);
+        self.offered = true;
+    }
+
+    fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.next.is_none() && self.nothing_waits() && !self.road.stopped.load(Ordering::Relaxed)
+    }
+
+    fn let_go(&mut self) {
+        if let Some(ready) = self.next.take() {
+            self.behind_all(ready);
+        }
+        self.tell();
+    }
+
+    #[inline]
+    fn begins(&mut self, pid: Pid) {
+        let seat = &self.road.seats[self.index];
+        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
+            let now = self.road.now_nanos();
+            self.now = now / 1_000;
+            seat.since.store(now, Ordering::Relaxed);
+        }
+        self.steps = self.steps.wrapping_add(1);
+        // Ordering: Release, so that who sees this process sees a time that is not older than its step.
+        seat.current.store(pid.to_word(), Ordering::Release);
+    }
+
+    fn about_now(&self) -> u64 {
+        self.now
+    }
+}

@@ -1,0 +1,53 @@
+//! The only door to atomics, locks, condition variables and threads.
+//!
+//! Every other file takes them from here, so that building with `--cfg loom` swaps the standard ones for those of the
+//! model checker, and the protocols that we invent are checked as they stand. `Arc` and `OnceLock` are always the
+//! standard ones: no protocol of ours rests on them, and the model's `Arc` cannot hold trait objects.
+//!
+//! No lock of this crate is held while user code runs, so a poisoned lock cannot come from a panic of the user's; the
+//! helpers below look through the poison instead of spreading it.
+
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
+
+#[cfg(loom)]
+pub(crate) use self::model::*;
+#[cfg(not(loom))]
+pub(crate) use self::real::*;
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread;
+    pub(crate) use std::thread::ThreadId;
+}
+
+#[cfg(loom)]
+mod model {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread;
+    pub(crate) use loom::thread::ThreadId;
+}
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// Locks, looking through poison.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until notified (or woken for no reason: the caller looks again).
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until notified or until `limit` is over (or woken for no reason: the caller looks again).
+pub(crate) fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
+    match condvar.wait_timeout(guard, limit) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
+    }
+}

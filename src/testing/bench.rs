@@ -1,0 +1,99 @@
+//! What stands in for the runtime under a [`Driver`](super::Driver).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::clock::{Clock, ManualClock};
+use crate::process::body::{Link, NoVacancy};
+use crate::process::{Answer, AnswerTo, AskLink, CommandError, OutsideAsk, Pid, Reply};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
+use crate::timer::{TimerKey, Timers};
+
+/// Keeps answers until the driver takes them, and hands out PIDs.
+pub(super) struct Bench {
+    clock: Clock,
+    pub(super) timers: Timers,
+    answers: Mutex<VecDeque<(u64, Answer)>>,
+    next_slot: AtomicUsize,
+}
+
+impl Bench {
+    pub(super) fn new(manual: &ManualClock) -> Bench {
+        let clock = manual.clock();
+        let timers = Timers::new(clock.clone(), "testing-timers");
+        Bench { clock, timers, answers: Mutex::default(), next_slot: AtomicUsize::new(1) }
+    }
+
+    pub(super) fn take_answers(&self) -> VecDeque<(u64, Answer)> {
+        std::mem::take(&mut *lock(&self.answers))
+    }
+}
+
+impl AnswerTo for Bench {
+    fn answer(&self, _: Pid, tag: u64, answer: Answer) {
+        lock(&self.answers).push_back((tag, answer));
+    }
+}
+
+impl AskLink for Bench {
+    fn is_alive(&self, _: Pid) -> bool {
+        true
+    }
+
+    fn late_reply(&self) {}
+
+    fn forget_timer(&self, key: TimerKey) {
+        self.timers.cancel(key);
+    }
+}
+
+impl Link for Bench {
+    fn nobody(&self) -> Pid {
+        Pid::FIRST
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+        let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
+        stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
+        Ok(())
+    }
+
+    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink> {
+        self
+    }
+}
+
+/// A question to put into a message, and where its answer comes.
+///
+/// ```
+/// let (reply, asked) = procession::testing::question::<u64>();
+/// reply.send(7);
+/// assert_eq!(asked.answer().unwrap().unwrap(), 7);
+/// ```
+pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
+    let bench = Arc::new(Bench::new(&ManualClock::new()));
+    let ask = Arc::new(OutsideAsk::new(bench, Pid::FIRST));
+    (Reply::new(ask.clone()), Asked { ask })
+}
+
+/// Where the answer to a [`question`] comes.
+pub struct Asked<T> {
+    ask: Arc<OutsideAsk<T>>,
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// The answer, once, if there is one yet: the value, or [`CommandError::Dropped`].
+    pub fn answer(&self) -> Option<Result<T, CommandError>> {
+        self.ask.answer.take()
+    }
+}
+
+impl<T> fmt::Debug for Asked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asked").field("answered", &self.ask.answer.is_set()).finish()
+    }
+}

@@ -1,0 +1,463 @@
+//! Drives one process, step by step.
+
+use std::any::{Any, type_name};
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use super::bench::Bench;
+use crate::cancel::Cancel;
+use crate::clock::ManualClock;
+use crate::latch::Latch;
+use crate::outcome::{Exit, Failure, Reason, contain};
+use crate::process::body::{Order, Ready, StepOutput, Stepped, Verdict, Work, Yield};
+use crate::process::machine::ExitLatch;
+use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::process::{
+    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Decided, Elapsed, Pid, Process,
+    ProcessAsk, SpawnOptions, Tag, WaitedForNothing, described_body,
+};
+use crate::sync::Arc;
+use crate::timer::TimerKey;
+
+/// More steps in a row than a process takes that is going to rest.
+const MANY_STEPS: usize = 100_000;
+
+/// The most new events for one step, unless said otherwise; as in a runtime.
+const STEP_EVENTS: u32 = 128;
+
+/// Drives one process as a function from events to yields. See [the module](super).
+pub struct Driver<P: Process> {
+    body: Option<Ready>,
+    pid: Pid,
+    clock: ManualClock,
+    bench: Arc<Bench>,
+    out: StepOutput,
+    exit: ExitLatch<P::Output>,
+    status: Status,
+    cancel: Cancel,
+    step_events: u32,
+    steps: usize,
+    sent: VecDeque<(Pid, Box<dyn Any + Send>)>,
+    spawned: VecDeque<Ready>,
+    blocking: VecDeque<(u64, Work)>,
+    commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
+    timers: HashMap<u64, Option<TimerKey>>,
+    asks: HashMap<u64, Arc<ProcessAsk>>,
+    cancelled: Vec<(Pid, CancelRequest)>,
+    terminated: Vec<Pid>,
+}
+
+/// Where a process is after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// It has not been stepped yet, or there is something for it, or it said that it continues.
+    Ready,
+    /// Its next step would run on the pool.
+    ReadyOnPool,
+    /// It waits for an event.
+    Idle,
+    /// It waits for the answer to a command.
+    Blocked,
+    /// It is over: see [`Driver::exit`].
+    Ended,
+}
+
+/// A command that has not been answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Outstanding {
+    /// A blocking closure.
+    Blocking {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A command of the user's own.
+    Command {
+        /// The number of its tag.
+        tag: u64,
+        /// Its type.
+        name: &'static str,
+    },
+    /// A timer.
+    Timer {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A question to another process.
+    Ask {
+        /// The number of its tag.
+        tag: u64,
+    },
+}
+
+impl<P: Process> Driver<P> {
+    /// A process to be entered at `"main"` without input, which happens before its first step.
+    pub fn new(process: P) -> Driver<P> {
+        Driver::with(process, SpawnOptions::new())
+    }
+
+    /// A process to be entered at `method` with `input`.
+    pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
+        Driver::with(process, SpawnOptions::new().entry(method, input))
+    }
+
+    fn with(process: P, options: SpawnOptions) -> Driver<P> {
+        let clock = ManualClock::new();
+        let bench = Arc::new(Bench::new(&clock));
+        let (pid, exit) = (Pid::FIRST, Latch::new());
+        Driver {
+            body: Some(described_body(process, pid, options, Some(exit.clone()))),
+            pid,
+            out: StepOutput::new(bench.clone()),
+            bench,
+            cancel: Cancel::with_clock(clock.clock()),
+            clock,
+            exit,
+            status: Status::Ready,
+            step_events: STEP_EVENTS,
+            steps: 0,
+            sent: VecDeque::new(),
+            spawned: VecDeque::new(),
+            blocking: VecDeque::new(),
+            commands: VecDeque::new(),
+            timers: HashMap::new(),
+            asks: HashMap::new(),
+            cancelled: Vec::new(),
+            terminated: Vec::new(),
+        }
+    }
+
+    /// Gives each step at most this many new events (at least one); the default is 128.
+    pub fn step_events(mut self, events: u32) -> Driver<P> {
+        self.step_events = events.max(1);
+        self
+    }
+
+    /// The PID of the process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The address of the process.
+    pub fn address(&self) -> Address<P::Message> {
+        self.pid.typed()
+    }
+
+    /// The clock that the process sees.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// Puts a message from outside into the mailbox.
+    ///
+    /// # Panics
+    /// The process was upgraded to one that takes other messages.
+    pub fn message(&mut self, message: P::Message) -> &mut Driver<P> {
+        self.deliver(None, message)
+    }
+
+    /// Puts a message of another process into the mailbox.
+    ///
+    /// # Panics
+    /// As [`message`](Self::message).
+    pub fn message_from(&mut self, from: Pid, message: P::Message) -> &mut Driver<P> {
+        self.deliver(Some(from), message)
+    }
+
+    fn deliver(&mut self, from: Option<Pid>, message: P::Message) -> &mut Driver<P> {
+        if let Some(body) = &mut self.body {
+            let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<P::Message>>();
+            let mailbox =
+                mailbox.unwrap_or_else(|| panic!("{} no longer takes {}", self.pid, type_name::<P::Message>()));
+            mailbox.messages.push(Envelope { from, message });
+            if self.status == Status::Idle {
+                self.status = Status::Ready;
+            }
+        }
+        self
+    }
+
+    /// Asks the process to stop.
+    pub fn cancel(&mut self, reason: impl Into<Reason>) -> &mut Driver<P> {
+        let request = CancelRequest { reason: reason.into(), deadline: None };
+        self.signal(Signal::Control(Control::Cancel(request)));
+        self
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        if let Some(body) = &mut self.body {
+            body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
+            body.machine.mailbox().signal(signal);
+            if matches!(self.status, Status::Idle | Status::Blocked) {
+                self.status = Status::Ready;
+            }
+        }
+    }
+
+    /// Moves the clock. Timers and time limits that are over by then are answered.
+    pub fn advance(&mut self, by: Duration) -> &mut Driver<P> {
+        self.clock.advance(by);
+        self.collect_answers();
+        self
+    }
+
+    /// Steps the process once, with what there is for it, whether it waits for that or not. After its end this does
+    /// nothing.
+    pub fn step(&mut self) -> Status {
+        self.collect_answers();
+        let Some(mut body) = self.body.take() else { return Status::Ended };
+        if !body.head.entered {
+            (body.head.entered, body.head.open) = (true, true);
+            if let Err(exit) = body.machine.enter() {
+                return self.end(body, exit);
+            }
+        }
+        let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
+        self.steps += 1;
+        if stepped.verdict == Verdict::Broken {
+            self.out.clear();
+            let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
+            return self.end(body, exit);
+        }
+        self.perform();
+        match stepped.verdict {
+            Verdict::Done => return self.end(body, Exit::Done(())),
+            Verdict::Upgrade => {
+                body.machine.close();
+                if let Some(successor) = self.out.successor.take() {
+                    body = successor.succeed(body).0;
+                }
+            }
+            _ => {}
+        }
+        self.settle(body, stepped)
+    }
+
+    fn settle(&mut self, mut body: Ready, stepped: Stepped) -> Status {
+        body.head.waits = stepped.verdict == Verdict::Wait;
+        for (tag, answer) in self.bench.take_answers() {
+            self.timers.remove(&tag);
+            self.asks.remove(&tag);
+            body.head.answered(1);
+            body.machine.mailbox().signal(Signal::Completed(Completed::new(tag, answer)));
+        }
+        let signals = body.machine.mailbox().has_signals();
+        self.status = match stepped.verdict {
+            Verdict::Blocking => Status::ReadyOnPool,
+            Verdict::Idle if !signals && !stepped.unseen => Status::Idle,
+            Verdict::Wait if !signals && body.head.outstanding == 0 => {
+                return self.end(body, Exit::Failed(Failure::new(WaitedForNothing)));
+            }
+            Verdict::Wait if !signals => Status::Blocked,
+            _ => Status::Ready,
+        };
+        self.body = Some(body);
+        self.status
+    }
+
+    /// Steps the process as long as there is something for it to do.
+    ///
+    /// # Panics
+    /// It has been stepped 100,000 times and has come to no rest.
+    pub fn run(&mut self) -> Status {
+        let before = self.steps;
+        self.collect_answers();
+        while matches!(self.status, Status::Ready | Status::ReadyOnPool) {
+            assert!(self.steps - before < MANY_STEPS, "{} comes to no rest in {MANY_STEPS} steps", type_name::<P>());
+            self.step();
+        }
+        self.status
+    }
+
+    /// Ends the process, as a runtime does with one that is terminated.
+    pub fn terminate(&mut self) {
+        if let Some(body) = self.body.take() {
+            self.end(body, Exit::Terminated(Reason::Terminated));
+        }
+    }
+
+    fn end(&mut self, mut body: Ready, exit: Exit) -> Status {
+        if body.head.open {
+            body.machine.close();
+        }
+        self.cancel.cancel(Reason::Ended);
+        let last_word = body.machine.last_word(&exit);
+        drop(body);
+        if let Some(last_word) = last_word {
+            last_word();
+        }
+        self.status = Status::Ended;
+        self.status
+    }
+
+    fn perform(&mut self) {
+        let yields = std::mem::take(&mut self.out.yields);
+        let mut others = yields.into_iter();
+        for order in std::mem::take(&mut self.out.orders) {
+            match order {
+                Order::Send { lane, count } => {
+                    self.sent.extend((0..count).filter_map(|_| self.out.outbox.pop(lane)));
+                }
+                Order::Next => {
+                    if let Some(one) = others.next() {
+                        self.write_down(one);
+                    }
+                }
+            }
+        }
+    }
+
+    fn write_down(&mut self, one: Yield) {
+        match one {
+            Yield::Ask { lane, ask, limit } => {
+                let late = ask.clone();
+                let timer = self.bench.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut)));
+                if let Ok(Some(key)) = timer {
+                    ask.set_timer(key);
+                }
+                self.asks.insert(ask.tag(), ask);
+                self.sent.extend(self.out.outbox.pop(lane));
+            }
+            Yield::Reply(reply) => {
+                if let Decided::Deliver { to, tag, answer } = reply.decide() {
+                    self.bench.answer(to, tag, answer);
+                }
+            }
+            Yield::Spawn(child) => self.spawned.push_back(child),
+            Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),
+            Yield::Timer { tag, delay } => {
+                let (bench, pid) = (self.bench.clone(), self.pid);
+                let elapsed = Box::new(move || bench.answer(pid, tag, Ok(Box::new(Elapsed))));
+                self.timers.insert(tag, self.bench.timers.after(delay, elapsed).ok().flatten());
+            }
+            Yield::CancelTimer { tag } => {
+                let known = self.timers.remove(&tag);
+                if known.is_some_and(|key| key.is_none_or(|key| self.bench.timers.cancel(key).is_some())) {
+                    self.bench.answer(self.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+                }
+            }
+            Yield::Command { tag, command } => self.commands.push_back((tag, command.name, command.command)),
+            Yield::Cancel { tag, to, request } => {
+                let (reason, limit) = *request;
+                let deadline = limit.and_then(|limit| self.clock.now().checked_add(limit));
+                self.cancelled.push((to, CancelRequest { reason, deadline }));
+                self.bench.answer(self.pid, tag, Ok(Box::new(true)));
+            }
+            Yield::Terminate { tag, to } => {
+                self.terminated.push(to);
+                self.bench.answer(self.pid, tag, Ok(Box::new(true)));
+            }
+            Yield::Performed => {}
+        }
+    }
+
+    /// Where the process is.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// How it ended, if it has.
+    pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
+        self.exit.get()
+    }
+
+    /// How often it was stepped.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Takes the oldest message that the process has sent (or asked), if it is of this type. A reply inside it may be
+    /// used: its answer comes to the process.
+    pub fn sent<M: 'static>(&mut self) -> Option<(Pid, M)> {
+        let (to, message) = self.sent.pop_front()?;
+        match message.downcast::<M>() {
+            Ok(message) => Some((to, *message)),
+            Err(message) => {
+                self.sent.push_front((to, message));
+                None
+            }
+        }
+    }
+
+    /// How many messages the process has sent that have not been taken.
+    pub fn unread(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Takes note of the oldest child that the process has spawned: its PID, and the type of the process.
+    pub fn spawned(&mut self) -> Option<(Pid, &'static str)> {
+        let child = self.spawned.pop_front()?;
+        Some((child.head.pid, (child.machine.kind().process)()))
+    }
+
+    /// The requests to stop that the process has made. They are answered as if the other processes were there.
+    pub fn cancelled(&self) -> &[(Pid, CancelRequest)] {
+        &self.cancelled
+    }
+
+    /// The processes that the process has terminated.
+    pub fn terminated(&self) -> &[Pid] {
+        &self.terminated
+    }
+
+    /// The commands that have not been answered, in the order of their tags within each kind.
+    pub fn outstanding(&self) -> Vec<Outstanding> {
+        let blocking = self.blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
+        let commands = self.commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
+        let timers = self.timers.keys().map(|tag| Outstanding::Timer { tag: *tag });
+        let asks = self.asks.keys().map(|tag| Outstanding::Ask { tag: *tag });
+        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).collect();
+        all.sort();
+        all
+    }
+
+    /// Runs the oldest blocking closure, here and now, and answers with what comes of it. Whether there was one.
+    pub fn run_blocking(&mut self) -> bool {
+        let Some((tag, work)) = self.blocking.pop_front() else { return false };
+        let answer = contain(|| work(&self.cancel)).map_err(CommandError::Panicked);
+        self.answer_tag(tag, answer);
+        true
+    }
+
+    /// Answers the oldest blocking closure without running it. Whether there was one.
+    pub fn answer_blocking<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
+        let Some((tag, _)) = self.blocking.pop_front() else { return false };
+        self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        true
+    }
+
+    /// Takes the oldest outstanding command of this type, to be answered with [`answer`](Self::answer).
+    pub fn command<C: Command>(&mut self) -> Option<(Tag<C::Output>, C)> {
+        let place = self.commands.iter().position(|(_, _, command)| command.is::<C>())?;
+        let (tag, _, command) = self.commands.remove(place)?;
+        command.downcast::<C>().ok().map(|command| (Tag::new(tag), *command))
+    }
+
+    /// Answers a command that was taken with [`command`](Self::command).
+    pub fn answer<T: Send + 'static>(&mut self, tag: Tag<T>, answer: Result<T, CommandError>) -> &mut Driver<P> {
+        self.answer_tag(tag.id(), answer.map(|value| Box::new(value) as _));
+        self
+    }
+
+    fn answer_tag(&mut self, tag: u64, answer: Answer) {
+        self.bench.answer(self.pid, tag, answer);
+        self.collect_answers();
+    }
+
+    fn collect_answers(&mut self) {
+        for (tag, answer) in self.bench.take_answers() {
+            self.timers.remove(&tag);
+            self.asks.remove(&tag);
+            self.signal(Signal::Completed(Completed::new(tag, answer)));
+        }
+    }
+}
+
+impl<P: Process> fmt::Debug for Driver<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("process", &type_name::<P>()).field("status", &self.status).finish()
+    }
+}

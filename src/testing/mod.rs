@@ -1,0 +1,46 @@
+//! Testing processes as plain functions: events in, yields and a status out, with a clock that is moved by hand.
+//!
+//! A [`Driver`] holds one process and no thread. What the process yields is written down instead of done: messages and
+//! children can be looked at, commands can be carried out, mocked or refused one by one, and timers are due when the
+//! test says so. The rules are those of the runtime: a failed step yields nothing, `Wait` is given no messages, each
+//! command is answered once.
+//!
+//! ```
+//! use procession::testing::{Driver, Status};
+//! use procession::{Elapsed, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+//! use std::time::Duration;
+//!
+//! /// Gives up when nobody has called for a minute.
+//! struct Patience { timer: Option<Tag<Elapsed>> }
+//!
+//! impl Process for Patience {
+//!     type Message = ();
+//!     type Output = &'static str;
+//!
+//!     fn step(&mut self, events: &mut Events<()>, out: &mut StepOutput) -> StepResult<&'static str> {
+//!         let timer = *self.timer.get_or_insert_with(|| out.after(Duration::from_secs(60)));
+//!         for event in events {
+//!             match event {
+//!                 Event::Message(()) => return Ok(Step::Done("called")),
+//!                 Event::Completed(done) if done.is(timer) => return Ok(Step::Done("gave up")),
+//!                 _ => {}
+//!             }
+//!         }
+//!         Ok(Step::Idle)
+//!     }
+//! }
+//!
+//! let mut patience = Driver::new(Patience { timer: None });
+//! assert_eq!(patience.run(), Status::Idle);
+//! patience.advance(Duration::from_secs(59));
+//! assert_eq!(patience.run(), Status::Idle);
+//! patience.advance(Duration::from_secs(1));
+//! assert_eq!(patience.run(), Status::Ended);
+//! assert_eq!(**patience.exit().unwrap().output().unwrap(), "gave up");
+//! ```
+
+mod bench;
+mod driver;
+
+pub use self::bench::{Asked, question};
+pub use self::driver::{Driver, Outstanding, Status};

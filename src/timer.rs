@@ -1,0 +1,318 @@
+//! Timers: something to do at a moment, in the order of the moments.
+//!
+//! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
+//! is no thread, and whoever moves the clock runs what became due. Entries leave the map the moment they fire or are
+//! cancelled, so a million that were cancelled cost nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::clock::{Clock, Deadline, Watch};
+use crate::outcome::contain;
+use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock, thread};
+
+/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock), so it
+/// should be short.
+pub type Action = Box<dyn FnOnce() + Send>;
+
+/// A set of timers with a clock. Clones are the same set; when the last one is dropped the timers end.
+#[derive(Clone)]
+pub struct Timers {
+    owner: Arc<Owner>,
+}
+
+/// Names one pending timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimerKey {
+    at: Instant,
+    number: u64,
+}
+
+impl TimerKey {
+    /// When it is due.
+    pub fn moment(self) -> Instant {
+        self.at
+    }
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+    watch: OnceLock<Watch>,
+}
+
+struct Shared {
+    clock: Clock,
+    name: String,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    pending: BTreeMap<TimerKey, Action>,
+    next: u64,
+    fired: u64,
+    stopped: bool,
+    // The thread starts with the first timer, so that who never uses one pays for none.
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Timers {
+    /// Timers by `clock`; their thread, if they ever need one, is called `name`.
+    pub fn new(clock: Clock, name: impl Into<String>) -> Timers {
+        let shared = Arc::new(Shared { clock, name: name.into(), state: Mutex::default(), changed: Condvar::new() });
+        let watch = OnceLock::new();
+        if shared.clock.is_manual() {
+            let weak: Weak<Shared> = Arc::downgrade(&shared);
+            let _ = watch.set(shared.clock.watch(move || {
+                if let Some(shared) = weak.upgrade() {
+                    shared.expire();
+                }
+            }));
+        }
+        Timers { owner: Arc::new(Owner { shared, watch }) }
+    }
+
+    /// Has `action` done when `delay` has passed; never before. With the greatest delays, never at all. Two timers for
+    /// the same moment fire in the order in which they were set.
+    ///
+    /// # Errors
+    /// The action comes back if the timers have been stopped, or if their thread could not be started.
+    pub fn after(&self, delay: Duration, action: Action) -> Result<Option<TimerKey>, Action> {
+        match self.owner.shared.clock.deadline(delay) {
+            Deadline(Some(at)) => self.at(at, action).map(Some),
+            Deadline(None) => Ok(None),
+        }
+    }
+
+    /// Has `action` done at the moment `at`, or at once if that has passed.
+    ///
+    /// # Errors
+    /// As [`after`](Self::after).
+    pub fn at(&self, at: Instant, action: Action) -> Result<TimerKey, Action> {
+        let shared = &self.owner.shared;
+        let mut state = lock(&shared.state);
+        if state.stopped {
+            return Err(action);
+        }
+        if state.thread.is_none() && !shared.clock.is_manual() {
+            match shared.start_thread() {
+                Ok(thread) => state.thread = Some(thread),
+                Err(error) => {
+                    tracing::error!(%error, name = shared.name, "the timers' thread cannot be started");
+                    return Err(action);
+                }
+            }
+        }
+        state.next += 1;
+        let key = TimerKey { at, number: state.next };
+        let earliest = state.pending.first_key_value().is_none_or(|(first, _)| key < *first);
+        state.pending.insert(key, action);
+        drop(state);
+        // The thread sleeps until the earliest entry; only a new earliest one is news to it.
+        if earliest {
+            shared.changed.notify_one();
+        }
+        if shared.clock.is_manual() && at <= shared.clock.now() {
+            shared.expire();
+        }
+        Ok(key)
+    }
+
+    /// Takes a pending timer back; nothing if it has fired, or is firing, or was cancelled before.
+    pub fn cancel(&self, key: TimerKey) -> Option<Action> {
+        lock(&self.owner.shared.state).pending.remove(&key)
+    }
+
+    /// How many are pending.
+    pub fn pending(&self) -> usize {
+        lock(&self.owner.shared.state).pending.len()
+    }
+
+    /// How many have fired.
+    pub fn fired(&self) -> u64 {
+        lock(&self.owner.shared.state).fired
+    }
+
+    /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended when
+    /// this returns (unless it is the calling one).
+    pub fn stop(&self) -> Vec<Action> {
+        self.owner.stop()
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("name", &self.owner.shared.name).field("pending", &self.pending()).finish()
+    }
+}
+
+impl Owner {
+    fn stop(&self) -> Vec<Action> {
+        let (pending, thread) = {
+            let mut state = lock(&self.shared.state);
+            state.stopped = true;
+            (std::mem::take(&mut state.pending), state.thread.take())
+        };
+        self.shared.changed.notify_all();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // Actions are contained, so the thread does not panic.
+            let _ = thread.join();
+        }
+        pending.into_values().collect()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.watch.take();
+        for action in self.stop() {
+            crate::outcome::drop_contained(action);
+        }
+    }
+}
+
+impl Shared {
+    fn start_thread(self: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
+        let shared = self.clone();
+        thread::Builder::new().name(self.name.clone()).spawn(move || shared.run())
+    }
+
+    fn run(&self) {
+        loop {
+            self.expire();
+            let state = lock(&self.state);
+            if state.stopped {
+                return;
+            }
+            let earliest = Deadline(state.pending.first_key_value().map(|(key, _)| key.at));
+            if !earliest.has_passed(&self.clock) {
+                drop(self.clock.wait(&self.changed, state, earliest));
+            }
+        }
+    }
+
+    /// Does everything that is due, one by one, with no lock held.
+    fn expire(&self) {
+        let now = self.clock.now();
+        loop {
+            let action = {
+                let mut state = lock(&self.state);
+                let Some(entry) = state.pending.first_entry() else { return };
+                if entry.key().at > now {
+                    return;
+                }
+                let action = entry.remove();
+                state.fired += 1;
+                action
+            };
+            if let Err(panic) = contain(action) {
+                tracing::error!(%panic, "a timer's action panicked");
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+
+    fn recorder() -> (Arc<Mutex<Vec<u32>>>, impl Fn(u32) -> Action) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = seen.clone();
+        (seen, move |n| {
+            let record = record.clone();
+            Box::new(move || lock(&record).push(n))
+        })
+    }
+
+    #[test]
+    fn due_timers_fire_in_the_order_of_their_times_and_not_before() {
+        let manual = ManualClock::new();
+        let timers = Timers::new(manual.clock(), "test-timers");
+        let (seen, push) = recorder();
+        for (delay, n) in [(30, 3), (10, 1), (20, 2), (10, 11)] {
+            timers.after(Duration::from_millis(delay), push(n)).ok().unwrap();
+        }
+        manual.advance(Duration::from_millis(9));
+        assert!(lock(&seen).is_empty());
+        manual.advance(Duration::from_millis(1));
+        assert_eq!(*lock(&seen), [1, 11]);
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(*lock(&seen), [1, 11, 2, 3]);
+        assert_eq!((timers.pending(), timers.fired()), (0, 4));
+    }
+
+    #[test]
+    fn a_cancelled_timer_gives_its_action_back_and_leaves_no_trace() {
+        let manual = ManualClock::new();
+        let timers = Timers::new(manual.clock(), "test-timers");
+        let (seen, push) = recorder();
+        let keys: Vec<_> =
+            (0..1_000).map(|n| timers.after(Duration::from_secs(1), push(n)).ok().unwrap().unwrap()).collect();
+        for key in &keys {
+            assert!(timers.cancel(*key).is_some());
+            assert!(timers.cancel(*key).is_none());
+        }
+        assert_eq!(timers.pending(), 0);
+        manual.advance(Duration::from_secs(2));
+        assert!(lock(&seen).is_empty());
+        assert!(timers.after(Duration::MAX, push(0)).ok().unwrap().is_none(), "the greatest delay is never");
+    }
+
+    #[test]
+    fn a_panicking_action_disturbs_no_other_timer() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        let done = Latch::new();
+        timers.after(Duration::ZERO, Box::new(|| panic!("in a timer"))).ok().unwrap();
+        let set = done.clone();
+        timers
+            .after(
+                Duration::from_millis(1),
+                Box::new(move || {
+                    set.set(()).ok();
+                }),
+            )
+            .ok()
+            .unwrap();
+        done.wait();
+        assert_eq!(timers.fired(), 2);
+    }
+
+    #[test]
+    fn stopping_gives_back_what_is_pending_and_refuses_what_comes_later() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        let (seen, push) = recorder();
+        timers.after(Duration::from_secs(3600), push(1)).ok().unwrap();
+        for action in timers.stop() {
+            action();
+        }
+        assert_eq!(*lock(&seen), [1]);
+        assert!(timers.after(Duration::ZERO, push(2)).is_err());
+        assert!(timers.stop().is_empty());
+    }
+
+    #[test]
+    fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap();
+        let done = Latch::new();
+        let set = done.clone();
+        timers
+            .after(
+                Duration::from_millis(1),
+                Box::new(move || {
+                    set.set(()).ok();
+                }),
+            )
+            .ok()
+            .unwrap();
+        done.wait();
+    }
+}
