@@ -54,9 +54,19 @@ impl Clock {
     /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock calls nobody:
     /// whoever waits by it waits with a limit.
     pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> Watch {
+        self.watch_due(changed, || None)
+    }
+
+    /// The same, by somebody who has something to do at certain moments: `due` says when next. A manual clock that is
+    /// moved stops at each of them.
+    pub(crate) fn watch_due(
+        &self,
+        changed: impl Fn() + Send + Sync + 'static,
+        due: impl Fn() -> Option<Instant> + Send + Sync + 'static,
+    ) -> Watch {
         Watch {
             entry: self.manual.as_ref().map(|manual| {
-                let id = manual.watch(Arc::new(changed));
+                let id = manual.watch(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
                 (manual.clone(), id)
             }),
         }
@@ -117,19 +127,30 @@ impl ManualClock {
         self.shared.now()
     }
 
-    /// Moves the clock forward. Timers that become due have run, on this thread and in the order of their times, when
-    /// this returns; waits with a limit that is now over have been woken. A clock that would pass the greatest
-    /// `Instant` stays where it is.
+    /// Moves the clock forward, from one moment at which something is due to the next. Timers that become due have run,
+    /// on this thread and in the order of their times, when this returns; waits with a limit that is now over have been
+    /// woken. A clock that would pass the greatest `Instant` stays where it is.
     pub fn advance(&self, by: Duration) {
+        let Some(end) = self.now().checked_add(by) else { return };
+        while let Some(due) = self.next_due().filter(|due| *due < end) {
+            self.move_to(due);
+        }
+        self.move_to(end);
+    }
+
+    /// The next moment at which a timer by this clock is due, if there is one.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.shared.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
+    }
+
+    fn move_to(&self, moment: Instant) {
         {
             let mut state = lock(&self.shared.state);
-            if let Some(now) = state.now.checked_add(by) {
-                state.now = now;
-            }
+            // Another thread may have moved it further meanwhile.
+            state.now = state.now.max(moment);
         }
-        let watchers: Vec<Changed> = lock(&self.shared.state).watchers.iter().map(|(_, w)| w.clone()).collect();
-        for changed in watchers {
-            changed();
+        for watcher in self.shared.watchers() {
+            (watcher.changed)();
         }
     }
 }
@@ -140,7 +161,11 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-type Changed = Arc<dyn Fn() + Send + Sync>;
+#[derive(Clone)]
+struct Watcher {
+    changed: Arc<dyn Fn() + Send + Sync>,
+    due: Arc<dyn Fn() -> Option<Instant> + Send + Sync>,
+}
 
 struct Manual {
     state: Mutex<ManualState>,
@@ -149,7 +174,7 @@ struct Manual {
 struct ManualState {
     now: Instant,
     next: u64,
-    watchers: Vec<(u64, Changed)>,
+    watchers: Vec<(u64, Watcher)>,
 }
 
 impl Default for Manual {
@@ -163,11 +188,15 @@ impl Manual {
         lock(&self.state).now
     }
 
-    fn watch(&self, changed: Changed) -> u64 {
+    fn watchers(&self) -> Vec<Watcher> {
+        lock(&self.state).watchers.iter().map(|(_, watcher)| watcher.clone()).collect()
+    }
+
+    fn watch(&self, watcher: Watcher) -> u64 {
         let mut state = lock(&self.state);
         state.next += 1;
         let id = state.next;
-        state.watchers.push((id, changed));
+        state.watchers.push((id, watcher));
         id
     }
 }
@@ -180,7 +209,11 @@ pub(crate) struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
-            lock(&manual.state).watchers.retain(|(other, _)| *other != id);
+            let gone = {
+                let watchers = &mut lock(&manual.state).watchers;
+                watchers.iter().position(|(other, _)| *other == id).map(|place| watchers.swap_remove(place))
+            };
+            drop(gone);
         }
     }
 }

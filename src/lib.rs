@@ -88,25 +88,19 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-// In the order in which they build on each other: a file imports only from modules above it.
+// In the order in which they build on each other: a file imports only from files above it.
 mod sync;
-
 pub mod clock;
 mod outcome;
-
-mod cancel;
-mod gate;
 mod latch;
+mod gate;
+mod cancel;
 pub mod timer;
-
 pub mod pool;
-
 mod process;
-
 mod names;
-mod runtime;
 mod sched;
-
+mod runtime;
 pub mod testing;
 
 pub use self::cancel::{Cancel, Registration};
@@ -114,12 +108,17 @@ pub use self::gate::{Gate, Inside};
 pub use self::latch::Latch;
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed, Entry,
-    EntryError, Event, Events, Hook, InitResult, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply,
-    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed,
+    Entry, EntryError, Event, Events, Hook, InitResult, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef,
+    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
     NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
     WorkerStats,
 };
+
+/// The examples of the README are compiled and run with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -249,20 +249,26 @@ pub enum ExitError {
 /// A refusal: why, and the thing back.
 ///
 /// It is an error like any other, also where the thing itself could not be shared between threads, so `?` works on it.
+/// It is as small as a box, however large the thing.
 pub struct Rejected<T, E> {
+    refusal: Box<Refusal<T, E>>,
+}
+
+struct Refusal<T, E> {
     reason: E,
     // Only ever reached by value; the lock makes the refusal `Sync` for things that are not.
     item: Mutex<T>,
 }
 
 impl<T, E> Rejected<T, E> {
+    #[cold]
     pub(crate) fn new(item: T, reason: E) -> Rejected<T, E> {
-        Rejected { reason, item: Mutex::new(item) }
+        Rejected { refusal: Box::new(Refusal { reason, item: Mutex::new(item) }) }
     }
 
     /// Why it was refused.
     pub fn reason(&self) -> &E {
-        &self.reason
+        &self.refusal.reason
     }
 
     /// What was refused.
@@ -272,30 +278,31 @@ impl<T, E> Rejected<T, E> {
 
     /// What was refused, and why.
     pub fn into_parts(self) -> (T, E) {
-        let item = self.item.into_inner();
+        let Refusal { reason, item } = *self.refusal;
+        let item = item.into_inner();
         #[cfg(not(loom))]
         let item = item.unwrap_or_else(std::sync::PoisonError::into_inner);
         #[cfg(loom)]
         let item = item.expect("the model's locks are never poisoned");
-        (item, self.reason)
+        (item, reason)
     }
 }
 
 impl<T, E: fmt::Debug> fmt::Debug for Rejected<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected").field("reason", &self.reason).field("item", &std::any::type_name::<T>()).finish()
+        f.debug_struct("Rejected").field("reason", self.reason()).field("item", &std::any::type_name::<T>()).finish()
     }
 }
 
 impl<T, E: fmt::Display> fmt::Display for Rejected<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
+        self.reason().fmt(f)
     }
 }
 
 impl<T, E: Error + 'static> Error for Rejected<T, E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.reason.source()
+        self.reason().source()
     }
 }
 

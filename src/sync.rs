@@ -4,10 +4,16 @@
 //! model checker, and the protocols that we invent are checked as they stand. `Arc` and `OnceLock` are always the
 //! standard ones: no protocol of ours rests on them, and the model's `Arc` cannot hold trait objects.
 //!
+//! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer sees;
+//! `sync/watched.rs` says why.
+//!
 //! No lock of this crate is held while user code runs, so a poisoned lock cannot come from a panic of the user's; the
 //! helpers below look through the poison instead of spreading it.
 
-pub(crate) use std::sync::{Arc, OnceLock, Weak};
+pub(crate) use std::sync::{Arc, Weak};
+
+#[cfg(all(procession_sanitize_thread, not(loom)))]
+mod watched;
 
 #[cfg(loom)]
 pub(crate) use self::model::*;
@@ -17,9 +23,13 @@ pub(crate) use self::real::*;
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread;
     pub(crate) use std::thread::ThreadId;
+
+    #[cfg(procession_sanitize_thread)]
+    pub(crate) use super::watched::{Condvar, Mutex, MutexGuard, OnceLock};
+    #[cfg(not(procession_sanitize_thread))]
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 }
 
 #[cfg(loom)]
@@ -28,6 +38,7 @@ mod model {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread;
     pub(crate) use loom::thread::ThreadId;
+    pub(crate) use std::sync::OnceLock;
 }
 
 use std::sync::PoisonError;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline, Watch};
 use crate::outcome::contain;
-use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock, thread};
+use crate::sync::{Arc, Condvar, Mutex, Weak, lock, thread};
 
 /// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock), so it
 /// should be short.
@@ -39,7 +39,7 @@ impl TimerKey {
 
 struct Owner {
     shared: Arc<Shared>,
-    watch: OnceLock<Watch>,
+    watch: Option<Watch>,
 }
 
 struct Shared {
@@ -63,15 +63,18 @@ impl Timers {
     /// Timers by `clock`; their thread, if they ever need one, is called `name`.
     pub fn new(clock: Clock, name: impl Into<String>) -> Timers {
         let shared = Arc::new(Shared { clock, name: name.into(), state: Mutex::default(), changed: Condvar::new() });
-        let watch = OnceLock::new();
-        if shared.clock.is_manual() {
+        let watch = shared.clock.is_manual().then(|| {
             let weak: Weak<Shared> = Arc::downgrade(&shared);
-            let _ = watch.set(shared.clock.watch(move || {
-                if let Some(shared) = weak.upgrade() {
-                    shared.expire();
-                }
-            }));
-        }
+            let due = weak.clone();
+            shared.clock.watch_due(
+                move || {
+                    if let Some(shared) = weak.upgrade() {
+                        shared.expire();
+                    }
+                },
+                move || due.upgrade()?.earliest(),
+            )
+        });
         Timers { owner: Arc::new(Owner { shared, watch }) }
     }
 
@@ -176,7 +179,17 @@ impl Drop for Owner {
     }
 }
 
+impl State {
+    fn earliest(&self) -> Option<Instant> {
+        self.pending.first_key_value().map(|(key, _)| key.at)
+    }
+}
+
 impl Shared {
+    fn earliest(&self) -> Option<Instant> {
+        lock(&self.state).earliest()
+    }
+
     fn start_thread(self: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
         let shared = self.clone();
         thread::Builder::new().name(self.name.clone()).spawn(move || shared.run())
@@ -189,7 +202,7 @@ impl Shared {
             if state.stopped {
                 return;
             }
-            let earliest = Deadline(state.pending.first_key_value().map(|(key, _)| key.at));
+            let earliest = Deadline(state.earliest());
             if !earliest.has_passed(&self.clock) {
                 drop(self.clock.wait(&self.changed, state, earliest));
             }
@@ -247,6 +260,22 @@ mod tests {
         manual.advance(Duration::from_secs(1));
         assert_eq!(*lock(&seen), [1, 11, 2, 3]);
         assert_eq!((timers.pending(), timers.fired()), (0, 4));
+    }
+
+    #[test]
+    fn timers_of_several_sets_fire_in_the_order_of_their_times_and_see_their_own_time() {
+        let manual = ManualClock::new();
+        let (one, two) = (Timers::new(manual.clock(), "one"), Timers::new(manual.clock(), "two"));
+        let (start, seen) = (manual.now(), Arc::new(Mutex::new(Vec::new())));
+        for (timers, seconds) in [(&one, 2), (&two, 1), (&one, 3)] {
+            let (clock, seen) = (manual.clock(), seen.clone());
+            let action = Box::new(move || lock(&seen).push((seconds, (clock.now() - start).as_secs())));
+            timers.after(Duration::from_secs(seconds), action).ok().unwrap();
+        }
+        assert_eq!(manual.next_due(), Some(start + Duration::from_secs(1)));
+        manual.advance(Duration::from_secs(10));
+        assert_eq!(*lock(&seen), [(1, 1), (2, 2), (3, 3)]);
+        assert_eq!((manual.next_due(), manual.now()), (None, start + Duration::from_secs(10)));
     }
 
     #[test]

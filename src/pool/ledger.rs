@@ -9,9 +9,19 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::PoolStatus;
 use crate::clock::Deadline;
 use crate::sync::{Arc, Condvar};
+
+/// Where a pool is in its life. It only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolStatus {
+    /// It takes jobs.
+    Running,
+    /// It takes none, and does those that wait.
+    Draining,
+    /// It takes none and starts none.
+    Stopped,
+}
 
 /// Where a resting worker is woken.
 pub(super) type Seat = Arc<Condvar>;

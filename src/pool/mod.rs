@@ -8,18 +8,17 @@ mod ledger;
 mod thread;
 
 use std::fmt;
-use std::io;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+pub use self::ledger::PoolStatus;
+pub use self::thread::{Job, PoolError};
+
 use self::ledger::{Ledger, Placed};
-use self::thread::Threads;
+use self::thread::{Shared, Threads};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
 use crate::sync::{Arc, Mutex, lock};
-
-/// A closure to be run once.
-pub type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
@@ -47,12 +46,6 @@ struct Owner {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    ledger: Mutex<Ledger<Job>>,
-    threads: Threads,
-    clock: Clock,
-}
-
 /// Options of a [`Pool`].
 #[derive(Clone, Debug)]
 pub struct PoolBuilder {
@@ -60,17 +53,6 @@ pub struct PoolBuilder {
     idle_period: Option<Duration>,
     name: String,
     clock: Clock,
-}
-
-/// Where a pool is in its life. It only ever goes forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PoolStatus {
-    /// It takes jobs.
-    Running,
-    /// It takes none, and does those that wait.
-    Draining,
-    /// It takes none and starts none.
-    Stopped,
 }
 
 /// Counts of a [`Pool`], all of one moment.
@@ -94,18 +76,6 @@ pub struct PoolStats {
     pub panicked: u64,
     /// Jobs that were given back when the pool was stopped.
     pub abandoned: u64,
-}
-
-/// Why a pool refused a job.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// It has been stopped, or drains.
-    #[error("the pool takes no more jobs: it is {0:?}")]
-    Stopped(PoolStatus),
-    /// It had no thread, and the operating system gave it none.
-    #[error("the pool cannot start a thread: {0}")]
-    NoThread(#[source] io::Error),
 }
 
 /// An option of a [`PoolBuilder`] that is out of range.

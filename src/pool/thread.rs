@@ -3,11 +3,32 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::ledger::{Next, Seat};
-use super::{Job, PoolError, Shared};
-use crate::clock::{Deadline, Watch};
+use super::ledger::{Ledger, Next, PoolStatus, Seat};
+use crate::clock::{Clock, Deadline, Watch};
 use crate::outcome::{Rejected, contain};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
+
+/// A closure to be run once.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Why a pool refused a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// It has been stopped, or drains.
+    #[error("the pool takes no more jobs: it is {0:?}")]
+    Stopped(PoolStatus),
+    /// It had no thread, and the operating system gave it none.
+    #[error("the pool cannot start a thread: {0}")]
+    NoThread(#[source] io::Error),
+}
+
+/// What the handles of a pool and its threads share.
+pub(super) struct Shared {
+    pub(super) ledger: Mutex<Ledger<Job>>,
+    pub(super) threads: Threads,
+    pub(super) clock: Clock,
+}
 
 /// The threads there are, so that they can be joined, and known from others.
 pub(super) struct Threads {

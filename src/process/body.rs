@@ -8,7 +8,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::command::BoxedCommand;
+use super::handler::BoxedCommand;
 use super::mailbox::{AnyMailbox, Bound};
 use super::outbox::Outbox;
 use super::pid::Pid;
@@ -37,6 +37,8 @@ pub(crate) struct Head {
     pub(crate) tags: u64,
     /// The last step said `Wait`: the next one is given no messages.
     pub(crate) waits: bool,
+    /// Turns to let pass before the next step.
+    pub(crate) passes: u8,
     /// `init` has been called.
     pub(crate) entered: bool,
     /// `init` has been called, and `close` has not.
@@ -61,7 +63,7 @@ pub(crate) struct Rare {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head { pid, outstanding: 0, tags: 0, waits: false, entered: false, open: false, rare: None }
+        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, entered: false, open: false, rare: None }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

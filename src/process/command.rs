@@ -1,6 +1,6 @@
 //! Commands and their completions: the questions that a process yields, and the one answer that each of them gets.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, type_name};
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,9 +9,7 @@ use std::time::Instant;
 
 use super::pid::Pid;
 use super::refusal::SendError;
-use crate::cancel::Cancel;
-use crate::outcome::{BoxError, Failure, Panic, Reason, contain};
-use crate::sync::{Arc, Mutex, lock};
+use crate::outcome::{BoxError, Failure, Panic, Reason};
 
 /// A command of the user's own: data that says what is to be done. A handler for it is registered when the runtime is
 /// built; a process yields it with [`StepOutput::command`](super::StepOutput::command).
@@ -62,6 +60,31 @@ impl<T> Hash for Tag<T> {
 impl<T> fmt::Debug for Tag<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tag({}: {})", self.id, type_name::<T>())
+    }
+}
+
+/// A [`Tag`], or perhaps one.
+pub trait AsTag: Copy {
+    /// What the command is answered with.
+    type Answer: 'static;
+
+    /// The number of the tag, if there is one.
+    fn id(self) -> Option<u64>;
+}
+
+impl<T: 'static> AsTag for Tag<T> {
+    type Answer = T;
+
+    fn id(self) -> Option<u64> {
+        Some(self.id)
+    }
+}
+
+impl<T: 'static> AsTag for Option<Tag<T>> {
+    type Answer = T;
+
+    fn id(self) -> Option<u64> {
+        self.map(|tag| tag.id)
     }
 }
 
@@ -127,6 +150,21 @@ pub enum CommandError {
     InsideStep,
 }
 
+impl CommandError {
+    /// An error such as a handler would return, for a test that answers in its place.
+    pub fn failed(error: impl Into<BoxError>) -> CommandError {
+        CommandError::Failed(Failure::from(error.into()))
+    }
+
+    /// The handler's own error, if it is of this type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            CommandError::Failed(failure) => failure.error().downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
 impl From<SendError> for CommandError {
     fn from(error: SendError) -> CommandError {
         match error {
@@ -157,18 +195,18 @@ impl Completed {
         self.tag
     }
 
-    /// Whether this answers the command with this tag.
-    pub fn is<T>(&self, tag: Tag<T>) -> bool {
-        self.tag == tag.id
+    /// Whether this answers the command with this tag. An `Option<Tag<_>>` will do: what was not asked is not answered.
+    pub fn is(&self, tag: impl AsTag) -> bool {
+        tag.id() == Some(self.tag)
     }
 
     /// Takes the answer out, if it is the answer to the command with this tag (and was not taken before).
-    pub fn take<T: 'static>(&self, tag: Tag<T>) -> Option<Result<T, CommandError>> {
+    pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
         if !self.is(tag) {
             return None;
         }
         match self.answer.take()? {
-            Ok(value) => match value.downcast::<T>() {
+            Ok(value) => match value.downcast::<K::Answer>() {
                 Ok(value) => Some(Ok(*value)),
                 Err(value) => {
                     self.answer.set(Some(Ok(value)));
@@ -192,262 +230,9 @@ pub(crate) trait AnswerTo: Send + Sync {
     fn answer(&self, to: Pid, tag: u64, answer: Answer);
 }
 
-/// The duty to answer one command. It may be carried to any thread or async runtime; dropping it answers with
-/// [`CommandError::Dropped`].
-#[must_use = "dropping this answers with `CommandError::Dropped`"]
-pub struct Completion<T> {
-    duty: Arc<Duty>,
-    cancel: Cancel,
-    answers: PhantomData<fn(T)>,
-}
-
-/// Shared by the completion and the call of the handler, for either may be the one that answers: a handler that returns
-/// an error or panics has, on its way out, dropped the completion, and the error is the better answer.
-struct Duty {
-    link: Arc<dyn AnswerTo>,
-    to: Pid,
-    tag: u64,
-    state: Mutex<DutyState>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum DutyState {
-    /// The handler has not returned; a dropped completion waits for what it returns.
-    InHandler {
-        dropped: bool,
-    },
-    /// The handler has returned and nobody has answered.
-    Open,
-    Answered,
-}
-
-impl Duty {
-    fn answer(&self, answer: Answer) {
-        let first = std::mem::replace(&mut *lock(&self.state), DutyState::Answered) != DutyState::Answered;
-        if first {
-            self.link.answer(self.to, self.tag, answer);
-        } else {
-            crate::outcome::drop_contained(answer);
-        }
-    }
-
-    fn dropped(&self) {
-        {
-            let mut state = lock(&self.state);
-            match *state {
-                DutyState::InHandler { .. } => {
-                    *state = DutyState::InHandler { dropped: true };
-                    return;
-                }
-                DutyState::Open => {}
-                DutyState::Answered => return,
-            }
-        }
-        self.answer(Err(CommandError::Dropped));
-    }
-
-    fn handler_returned(&self, outcome: Result<Result<(), BoxError>, Panic>) {
-        let answer = match outcome {
-            Err(panic) => CommandError::Panicked(panic),
-            Ok(Err(error)) => CommandError::Failed(Failure::from(error)),
-            Ok(Ok(())) => {
-                let mut state = lock(&self.state);
-                match *state {
-                    DutyState::InHandler { dropped: true } => CommandError::Dropped,
-                    DutyState::InHandler { dropped: false } => {
-                        *state = DutyState::Open;
-                        return;
-                    }
-                    DutyState::Open | DutyState::Answered => return,
-                }
-            }
-        };
-        self.answer(Err(answer));
-    }
-}
-
-impl<T: Send + 'static> Completion<T> {
-    /// Answers, with a value or with an error of any type.
-    pub fn complete<E: Into<BoxError>>(self, outcome: Result<T, E>) {
-        self.duty.answer(match outcome {
-            Ok(value) => Ok(Box::new(value)),
-            Err(error) => Err(CommandError::Failed(Failure::from(error.into()))),
-        });
-    }
-
-    /// Answers with a value.
-    pub fn ok(self, value: T) {
-        self.complete(Ok::<T, BoxError>(value));
-    }
-
-    /// Answers with an error.
-    pub fn fail(self, error: impl Into<BoxError>) {
-        self.complete(Err(error));
-    }
-
-    /// Cancelled when the process that waits has ended: nobody wants the answer any more.
-    pub fn cancel(&self) -> &Cancel {
-        &self.cancel
-    }
-
-    /// The process that waits.
-    pub fn pid(&self) -> Pid {
-        self.duty.to
-    }
-}
-
-impl<T> Drop for Completion<T> {
-    fn drop(&mut self) {
-        self.duty.dropped();
-    }
-}
-
-impl<T> fmt::Debug for Completion<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completion({} for {}, {})", self.duty.tag, self.duty.to, type_name::<T>())
-    }
-}
-
-/// A command as the runtime carries it to its handler.
-pub(crate) struct BoxedCommand {
-    pub(crate) command: Box<dyn Any + Send>,
-    pub(crate) name: &'static str,
-}
-
-impl BoxedCommand {
-    pub(crate) fn new<C: Command>(command: C) -> BoxedCommand {
-        BoxedCommand { command: Box::new(command), name: type_name::<C>() }
-    }
-
-    /// The type of the command itself.
-    pub(crate) fn kind(&self) -> TypeId {
-        (*self.command).type_id()
-    }
-}
-
-/// A registered handler, whatever its command.
-pub(crate) trait Handler: Send + Sync {
-    /// Calls it. However that goes, the command is answered once.
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: Cancel);
-}
-
-/// The user's closure as a [`Handler`].
-pub(crate) struct HandlerFn<C, F> {
-    call: F,
-    handles: PhantomData<fn(C)>,
-}
-
-impl<C, F> HandlerFn<C, F> {
-    pub(crate) fn new(call: F) -> HandlerFn<C, F> {
-        HandlerFn { call, handles: PhantomData }
-    }
-}
-
-impl<C, F> Handler for HandlerFn<C, F>
-where
-    C: Command,
-    F: Fn(C, Completion<C::Output>) -> Result<(), BoxError> + Send + Sync,
-{
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: Cancel) {
-        let state = Mutex::new(DutyState::InHandler { dropped: false });
-        let duty = Arc::new(Duty { link, to, tag, state });
-        let completion = Completion { duty: duty.clone(), cancel, answers: PhantomData };
-        duty.handler_returned(match command.downcast::<C>() {
-            Ok(command) => contain(|| (self.call)(*command, completion)),
-            // The registry is keyed by the type, so this does not happen; it is still an answer.
-            Err(_) => Ok(Err("the handler is for another type of command".into())),
-        });
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[derive(Default)]
-    struct Answers(Mutex<Vec<(u64, Result<u32, String>)>>);
-
-    impl AnswerTo for Answers {
-        fn answer(&self, _: Pid, tag: u64, answer: Answer) {
-            let answer = answer.map(|value| *value.downcast::<u32>().unwrap()).map_err(|error| error.to_string());
-            lock(&self.0).push((tag, answer));
-        }
-    }
-
-    struct Double(u32);
-    impl Command for Double {
-        type Output = u32;
-    }
-
-    fn handle<F>(call: F) -> Vec<Result<u32, String>>
-    where
-        F: Fn(Double, Completion<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
-    {
-        let answers = Arc::new(Answers::default());
-        let handler = HandlerFn::<Double, F>::new(call);
-        let pid = "<0.1.1>".parse().unwrap();
-        handler.handle(Box::new(Double(4)), answers.clone(), pid, 9, Cancel::new());
-        drop(handler);
-        std::mem::take(&mut *lock(&answers.0)).into_iter().map(|(_, answer)| answer).collect()
-    }
-
-    #[test]
-    fn however_a_handler_ends_the_command_is_answered_once_and_says_how() {
-        let ok = |n: u32| vec![Ok(n)];
-        let err = |text: &str| vec![Err(String::from(text))];
-        assert_eq!(
-            handle(|double, done| {
-                done.ok(double.0 * 2);
-                Ok(())
-            }),
-            ok(8)
-        );
-        assert_eq!(
-            handle(|_, done| {
-                done.fail("no route");
-                Ok(())
-            }),
-            err("failed: no route")
-        );
-        assert_eq!(handle(|_, _done| Err("no disk".into())), err("failed: no disk"));
-        assert_eq!(handle(|_, _done| Ok(())), err("dropped without an answer"));
-        assert_eq!(handle(|_, _done| panic!("boom")), err("panicked: boom"));
-        assert_eq!(
-            handle(|_, done| {
-                done.ok(1);
-                panic!("too late")
-            }),
-            ok(1)
-        );
-        assert_eq!(
-            handle(|_, done| {
-                done.ok(1);
-                Err("too late".into())
-            }),
-            ok(1)
-        );
-    }
-
-    #[test]
-    fn a_completion_may_outlive_its_handler_and_is_answered_when_it_is_dropped_elsewhere() {
-        let kept: Arc<Mutex<Vec<Completion<u32>>>> = Arc::default();
-        let answers = Arc::new(Answers::default());
-        let keep = kept.clone();
-        let handler = HandlerFn::new(move |_: Double, done| {
-            lock(&keep).push(done);
-            Ok(())
-        });
-        let pid = "<0.1.1>".parse().unwrap();
-        for tag in [1, 2] {
-            handler.handle(Box::new(Double(1)), answers.clone(), pid, tag, Cancel::new());
-        }
-        assert!(lock(&answers.0).is_empty());
-        let second = lock(&kept).pop().unwrap();
-        second.ok(5);
-        let first = lock(&kept).pop().unwrap();
-        std::thread::spawn(move || drop(first)).join().unwrap();
-        assert_eq!(*lock(&answers.0), [(2, Ok(5)), (1, Err(String::from("dropped without an answer")))]);
-    }
 
     #[test]
     fn an_answer_is_taken_once_and_only_with_its_own_tag() {
@@ -456,5 +241,13 @@ mod tests {
         assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
         assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);
         assert!(done.take(Tag::<u32>::new(3)).is_none());
+        assert!(done.is(Some(Tag::<u32>::new(3))) && !done.is(None::<Tag<u32>>));
+    }
+
+    #[test]
+    fn an_error_of_a_handler_can_be_made_and_read() {
+        let error = CommandError::failed(std::io::Error::other("disk"));
+        assert_eq!(error.downcast_ref::<std::io::Error>().unwrap().to_string(), "disk");
+        assert!(CommandError::Dropped.downcast_ref::<std::io::Error>().is_none());
     }
 }

@@ -4,30 +4,29 @@
 //! to a [`StepOutput`]; it is reached by its [`Pid`], or by the typed [`Address`]. Commands are answered by
 //! [`Completed`] events, questions of other processes by a [`Reply`].
 
-mod contract;
+mod pid;
+mod entry;
+mod refusal;
+mod command;
+mod handler;
+mod reply;
+pub(crate) mod mailbox;
+pub(crate) mod bounded;
 mod event;
+pub(crate) mod outbox;
+pub(crate) mod body;
+mod contract;
+pub(crate) mod machine;
 mod output;
 mod spawn;
-
-mod entry;
-mod pid;
-
-mod command;
 mod hook;
-mod refusal;
-mod reply;
-
-pub(crate) mod body;
-pub(crate) mod bounded;
-pub(crate) mod machine;
-pub(crate) mod mailbox;
-pub(crate) mod outbox;
 
 pub use self::body::StepOutput;
-pub use self::command::{CancelRequest, Command, CommandError, Completed, Completion, Elapsed, Tag};
+pub use self::command::{AsTag, CancelRequest, Command, CommandError, Completed, Elapsed, Tag};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::entry::{Entry, EntryError, InitResult, Offered};
 pub use self::event::{Event, Events};
+pub use self::handler::Completion;
 pub use self::hook::{Hook, ProcessRef};
 pub use self::mailbox::Overflow;
 pub use self::pid::{Address, ParsePidError, Pid};
@@ -35,6 +34,7 @@ pub use self::refusal::{DeadLetter, DeadReason, SendError};
 pub use self::reply::Reply;
 pub use self::spawn::{SpawnError, SpawnOptions};
 
-pub(crate) use self::command::{Answer, AnswerTo, Handler, HandlerFn};
+pub(crate) use self::command::{Answer, AnswerTo};
+pub(crate) use self::handler::{Handler, HandlerFn};
 pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, ProcessAsk};
 pub(crate) use self::spawn::described_body;

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 use super::body::{Order, StepOutput, Work, Yield};
-use super::command::{BoxedCommand, Command, Elapsed, Tag};
+use super::command::{Command, Elapsed, Tag};
+use super::handler::BoxedCommand;
 use super::pid::{Address, Pid};
 use super::reply::{Pending, ProcessAsk, Reply};
 use crate::cancel::Cancel;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::Runtime;
+use super::system::Runtime;
 use crate::outcome::{Reason, Rejected};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
 use crate::sync::Arc;

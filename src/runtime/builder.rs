@@ -11,7 +11,8 @@ use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::dispatch::Core;
-use super::{Owner, Runtime};
+use super::owner::Owner;
+use super::system::Runtime;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::names::Names;
@@ -21,10 +22,10 @@ use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::sched::counters::Counters;
 use crate::sched::queue::Queues;
+use crate::sched::road::{Road, Roll, Seat};
 use crate::sched::sleep::Sleep;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
-use crate::sched::{Road, Roll, Seat};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex};
 use crate::timer::Timers;
 
@@ -74,8 +75,23 @@ pub struct RuntimeBuilder {
     twice: Option<&'static str>,
 }
 
+impl Runtime {
+    /// Options, each with a default.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+
+    /// Starts a runtime with the defaults.
+    ///
+    /// # Errors
+    /// The operating system gives no thread.
+    pub fn start() -> Result<Runtime, BuildError> {
+        Runtime::builder().start()
+    }
+}
+
 impl RuntimeBuilder {
-    pub(super) fn new() -> RuntimeBuilder {
+    fn new() -> RuntimeBuilder {
         RuntimeBuilder {
             workers: None,
             thread_name: String::from("procession"),
@@ -105,8 +121,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The first number of every PID: 0 to 16,383. The default is a random one, so that a PID of another runtime, in this program or in one that ran before, is (almost certainly)
-    /// recognised as foreign.
+    /// The first number of every PID: 0 to 16,383. The default is a random one, so that a PID of another runtime, in this
+    /// program or in one that ran before, is (almost certainly) recognised as foreign.
     pub fn node(mut self, node: u32) -> RuntimeBuilder {
         self.node = Some(node);
         self

@@ -17,9 +17,9 @@ use crate::process::{
     SpawnError,
 };
 use crate::sched::cell::Missing;
+use crate::sched::road::{Hands, OutsideHands, Road};
 use crate::sched::router::Router;
 use crate::sched::turn::{After, Engine, end, turn};
-use crate::sched::{Hands, OutsideHands, Road};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::timer::{TimerKey, Timers};
 

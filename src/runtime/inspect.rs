@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Runtime;
 use super::dispatch::Core;
+use crate::pool::PoolStats;
 use crate::process::{DeadReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
@@ -148,39 +148,37 @@ pub struct WorkerStats {
     pub woke_others: u64,
 }
 
-impl Runtime {
-    /// All processes, each as it was when its turn to be looked at came.
-    pub fn processes(&self) -> Vec<ProcessInfo> {
-        self.core().processes()
+impl Core {
+    pub(super) fn is_at_rest(&self) -> bool {
+        let road = &self.road;
+        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
+        let before = self.pool.stats();
+        // While all workers sleep nothing is stepped; only a job, a timer or somebody outside could wake one of them.
+        let asleep = road.sleep.sleeping() == road.seats.len() && !road.queues.has_work();
+        let after = self.pool.stats();
+        asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }
 
-    /// One process; nothing if it has ended, or never was.
-    pub fn process(&self, pid: Pid) -> Option<ProcessInfo> {
-        let core = self.core();
-        let look = core.road.table.cell(pid)?.look().filter(|look| look.generation == pid.generation())?;
-        let name = core.names.all().into_iter().find_map(|(holder, name)| (holder == pid).then_some(name));
-        Some(core.info(pid, look, name, &core.running()))
+    pub(super) fn process(&self, pid: Pid) -> Option<ProcessInfo> {
+        let look = self.look(pid)?;
+        let name = self.names.all().into_iter().find_map(|(holder, name)| (holder == pid).then_some(name));
+        Some(self.info(pid, look, name, &self.running()))
     }
 
-    /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
-    /// PID.
-    pub fn state(&self, pid: Pid) -> Option<ProcessState> {
-        if let Some(info) = self.process(pid) {
-            return Some(info.state);
+    pub(super) fn state(&self, pid: Pid) -> Option<ProcessState> {
+        if let Some(look) = self.look(pid) {
+            return Some(state(look.rest, self.running().contains_key(&pid.to_word())));
         }
-        match self.core().road.table.cell(pid)?.check(pid) {
+        match self.road.table.cell(pid)?.check(pid) {
             Err(Missing::Never) => None,
             _ => Some(ProcessState::Complete),
         }
     }
 
-    /// Counts since the runtime was started.
-    pub fn stats(&self) -> Stats {
-        self.core().stats()
+    fn look(&self, pid: Pid) -> Option<Look> {
+        self.road.table.cell(pid)?.look().filter(|look| look.generation == pid.generation())
     }
-}
 
-impl Core {
     pub(super) fn processes(&self) -> Vec<ProcessInfo> {
         let mut names: HashMap<Pid, Arc<str>> = self.names.all().into_iter().collect();
         let running = self.running();
@@ -215,12 +213,7 @@ impl Core {
             pid,
             name,
             type_name: (look.kind.process)(),
-            state: match look.rest {
-                Rest::Idle => ProcessState::Idle,
-                Rest::Waiting => ProcessState::Blocked,
-                Rest::Out if in_step.is_some() => ProcessState::Running,
-                Rest::Out => ProcessState::Ready,
-            },
+            state: state(look.rest, in_step.is_some()),
             steps: look.steps,
             mailbox: look.queued as usize,
             age: Duration::from_micros(self.road.now_micros().saturating_sub(look.born)),
@@ -228,7 +221,7 @@ impl Core {
         }
     }
 
-    fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         let road = &self.road;
         let all: Vec<&Counters> = road.seats.iter().map(|seat| &seat.counters).chain([&road.outside]).collect();
         let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
@@ -258,6 +251,15 @@ impl Core {
             steps_elsewhere: road.outside.steps.get(),
             global_queue: road.queues.global_len(),
         }
+    }
+}
+
+fn state(rest: Rest, in_step: bool) -> ProcessState {
+    match rest {
+        Rest::Idle => ProcessState::Idle,
+        Rest::Waiting => ProcessState::Blocked,
+        Rest::Out if in_step => ProcessState::Running,
+        Rest::Out => ProcessState::Ready,
     }
 }
 

@@ -170,9 +170,10 @@ impl Cell {
     }
 
     /// Opens the mailbox for messages of one type, if the process lives and takes them, and has it filled under the lock;
-    /// `fill` says how many more messages it holds. A body that comes back has been woken.
+    /// `fill` says how many more messages it holds. A body that comes back has been woken; the number is how many messages
+    /// wait now.
     #[inline]
-    pub(crate) fn post<F>(&self, pid: Pid, sent: TypeId, fill: F) -> Result<Option<Ready>, Missed>
+    pub(crate) fn post<F>(&self, pid: Pid, sent: TypeId, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
         F: FnOnce(Opened<'_>) -> u32,
     {
@@ -197,7 +198,8 @@ impl Cell {
         };
         let more = fill(opened);
         inner.queued += more;
-        Ok(if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None })
+        let queued = inner.queued;
+        Ok((if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None }, queued))
     }
 
     /// Whether the PID's process lives.
@@ -285,6 +287,13 @@ impl Cell {
         }
         inner.stamp |= DOOMED | if by_shutdown { BY_SHUTDOWN } else { 0 };
         Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
+    }
+
+    /// Whether something has arrived that must not wait: a signal, or that the process is to be ended.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let inner = lock(&self.inner);
+        let has_signals = matches!(&inner.place, Place::Out(Some(inbox)) if inbox.has_signals());
+        has_signals || inner.stamp & DOOMED != 0
     }
 
     /// Why the process is to be ended, if it is.

@@ -48,6 +48,7 @@ fn send(cell: &Cell, message: u32) -> Option<Ready> {
         1
     })
     .unwrap()
+    .0
 }
 
 fn settle(cell: &Cell, body: Ready, want: Want) -> Option<Ready> {

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId, type_name};
 
 use super::cell::{Doomed, Missing};
-use super::{Hands, Road};
+use super::road::{Hands, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
@@ -28,7 +28,9 @@ impl<'a, H: Hands> Router<'a, H> {
 impl<H: Hands> Post for Router<'_, H> {
     fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
         let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
-        if let Some(ready) = cell.post(to, sent, fill)? {
+        let (ready, queued) = cell.post(to, sent, fill)?;
+        self.hands.posted(queued);
+        if let Some(ready) = ready {
             self.hands.woken(ready);
         }
         Ok(())
@@ -74,8 +76,8 @@ impl Road {
                 u32::from(matches!(sent, Sent::Taken))
             });
             match posted {
-                Ok(Some(ready)) => self.inject(ready),
-                Ok(None) => {}
+                Ok((Some(ready), _)) => self.inject(ready),
+                Ok((None, _)) => {}
                 Err(missed) => {
                     if let Sent::Refused(_, why, _) = &mut sent {
                         *why = missed.into_error(to, type_name::<M>());

@@ -138,7 +138,6 @@ impl Sleep {
     }
 
     /// How many sleep.
-    #[cfg(test)]
     pub(crate) fn sleeping(&self) -> usize {
         sleeping(self.counts.load(Ordering::SeqCst))
     }

@@ -4,8 +4,8 @@
 //! no worker came to.
 
 use super::cell::{Settled, Vacated, Want};
+use super::road::{Hands, Road};
 use super::router::Router;
-use super::{Hands, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, drop_contained};
 use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
@@ -107,7 +107,13 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 engine.to_pool(ready);
                 return After::Nothing;
             }
-            Settled::Again(ready) => {
+            Settled::Again(mut ready) => {
+                if want == Want::Again {
+                    ready.head.passes = hands.turns_to_pass();
+                    if ready.head.passes > 0 {
+                        return After::Ready(ready);
+                    }
+                }
                 in_a_row += 1;
                 let goes_on = want != Want::Again && in_a_row < H::STEPS_IN_A_ROW && !hands.has_next();
                 if !goes_on && !hands.is_alone() {

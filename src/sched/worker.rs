@@ -10,8 +10,8 @@ use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::Counters;
+use super::road::{Hands, Road, Seat};
 use super::turn::{After, Engine, turn};
-use super::{Hands, Road, Seat};
 use crate::process::Pid;
 use crate::process::body::{Ready, StepOutput};
 use crate::sync::{Arc, Ordering, thread};
@@ -24,6 +24,16 @@ const GLOBAL_FIRST: u32 = 61;
 
 /// In every so many searches, the one in the middle begins with the oldest of the own deque.
 const BOTTOM_FIRST: u32 = 127;
+
+/// A process that sends without end and finds so many messages waiting for its receiver has outrun it.
+const OUTRUN: u32 = 1024;
+
+/// It then lets turns pass: one for each `OUTRUN` messages that wait, but not more than this.
+const MOST_PASSES: u32 = 255;
+
+/// With more turns to pass than this, the receiver is not only slower: most likely the thread that steps it is waiting
+/// for a processor, and gets this one for a moment.
+const CALM_PASSES: u8 = 4;
 
 /// Looks without a pause, and looks at all, before a worker sleeps.
 const TIGHT: u32 = 4;
@@ -50,6 +60,8 @@ struct Own {
     handed_off_in_a_row: u32,
     /// Something was put where others can find it, and they have not been told.
     offered: bool,
+    /// The most messages that wait for one receiver of this step.
+    backlog: u32,
     /// Microseconds since the start of the runtime, as of the last look at the clock.
     now: u64,
     steps: u32,
@@ -64,7 +76,17 @@ impl<E: Engine> Worker<E> {
         out: StepOutput,
         seed: u64,
     ) -> Self {
-        let own = Own { road, index, deque, next: None, handed_off_in_a_row: 0, offered: false, now: 0, steps: 0 };
+        let own = Own {
+            road,
+            index,
+            deque,
+            next: None,
+            handed_off_in_a_row: 0,
+            offered: false,
+            backlog: 0,
+            now: 0,
+            steps: 0,
+        };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
         Worker { engine, own, out, searches: 0, random }
     }
@@ -81,12 +103,26 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    fn turn(&mut self, ready: Ready) {
+    fn turn(&mut self, mut ready: Ready) {
+        if ready.head.passes > 0 && !self.is_urgent(&ready) {
+            ready.head.passes -= 1;
+            if ready.head.passes > CALM_PASSES || self.own.is_alone() {
+                thread::yield_now();
+            }
+            self.own.behind_all(ready);
+            return;
+        }
+        ready.head.passes = 0;
         match turn(&*self.engine, &mut self.own, &mut self.out, ready) {
             After::Nothing => {}
             After::Ready(ready) => self.own.behind_all(ready),
         }
         self.own.seat().current.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a process that is to let turns pass has got something that must not wait for that.
+    fn is_urgent(&self, ready: &Ready) -> bool {
+        self.own.road.table.cell(ready.head.pid).is_none_or(super::cell::Cell::is_urgent)
     }
 
     /// The next process to be stepped; none when the runtime is stopped.
@@ -211,6 +247,16 @@ impl Hands for Own {
     const STEPS_IN_A_ROW: u32 = 16;
 
     #[inline]
+    fn posted(&mut self, queued: u32) {
+        self.backlog = self.backlog.max(queued);
+    }
+
+    #[inline]
+    fn turns_to_pass(&mut self) -> u8 {
+        (std::mem::take(&mut self.backlog) / OUTRUN).min(MOST_PASSES) as u8
+    }
+
+    #[inline]
     fn counters(&self) -> &Counters {
         &self.road.seats[self.index].counters
     }
@@ -259,6 +305,7 @@ impl Hands for Own {
             seat.since.store(now, Ordering::Relaxed);
         }
         self.steps = self.steps.wrapping_add(1);
+        self.backlog = 0;
         // Ordering: Release, so that who sees this process sees a time that is not older than its step.
         seat.current.store(pid.to_word(), Ordering::Release);
     }

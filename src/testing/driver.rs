@@ -4,7 +4,7 @@ use std::any::{Any, type_name};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bench::Bench;
 use crate::cancel::Cancel;
@@ -85,6 +85,8 @@ pub enum Outstanding {
     Timer {
         /// The number of its tag.
         tag: u64,
+        /// When it is due; never, if no `Instant` can express it.
+        due: Option<Instant>,
     },
     /// A question to another process.
     Ask {
@@ -407,7 +409,9 @@ impl<P: Process> Driver<P> {
     pub fn outstanding(&self) -> Vec<Outstanding> {
         let blocking = self.blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
         let commands = self.commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
-        let timers = self.timers.keys().map(|tag| Outstanding::Timer { tag: *tag });
+        let timer =
+            |(tag, key): (&u64, &Option<TimerKey>)| Outstanding::Timer { tag: *tag, due: key.map(TimerKey::moment) };
+        let timers = self.timers.iter().map(timer);
         let asks = self.asks.keys().map(|tag| Outstanding::Ask { tag: *tag });
         let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).collect();
         all.sort();

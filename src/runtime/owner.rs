@@ -1,18 +1,20 @@
 //! The end of a runtime, in order: the door, the processes, the timers, the blocking work, the workers.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
-use super::Owner;
-use super::dispatch::give_back;
+use super::dispatch::{Core, give_back};
 use super::inspect::ProcessInfo;
 use crate::clock::{Clock, Deadline};
+use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
 use crate::outcome::{Reason, drop_contained};
 use crate::process::CancelRequest;
 use crate::process::body::StepOutput;
 use crate::sched::turn::{After, turn};
-use crate::sync::{Arc, Ordering, lock, thread};
+use crate::sched::worker::Worker;
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock, thread};
 
 /// How long a shutdown waits, after its limit, for steps and jobs that are being run to return. By the system's clock:
 /// with a manual one nobody might move it any more.
@@ -68,18 +70,80 @@ pub enum ShutdownError {
 
 /// Whose turn it is to shut down. The first who asks does it, the others wait for the report.
 pub(super) struct Shutdown {
-    begun: crate::sync::AtomicBool,
+    begun: AtomicBool,
     report: Latch<Arc<ShutdownReport>>,
 }
 
 impl Shutdown {
     pub(super) fn new() -> Shutdown {
-        Shutdown { begun: crate::sync::AtomicBool::new(false), report: Latch::new() }
+        Shutdown { begun: AtomicBool::new(false), report: Latch::new() }
     }
 
     fn is_mine(&self) -> bool {
         // Ordering: Relaxed: one exchange wins; what the winner does travels through the latch.
         !self.begun.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// What ends with the last handle.
+pub(super) struct Owner {
+    pub(super) core: Arc<Core>,
+    workers: Mutex<Vec<WorkerThread>>,
+    /// The workers are inside as long as they run.
+    inside: Gate,
+    shutdown: Shutdown,
+}
+
+struct WorkerThread {
+    handle: thread::JoinHandle<()>,
+    left: Latch<()>,
+}
+
+impl Owner {
+    pub(super) fn new(core: Arc<Core>) -> Owner {
+        Owner { core, workers: Mutex::default(), inside: Gate::new(), shutdown: Shutdown::new() }
+    }
+
+    /// An owner of the same runtime, for another thread to drop.
+    fn taken_over(from: &mut Owner) -> Owner {
+        Owner {
+            core: from.core.clone(),
+            workers: Mutex::new(std::mem::take(&mut *lock(&from.workers))),
+            inside: from.inside.clone(),
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    pub(super) fn start_worker(&self, name: String, worker: Worker<Core>) -> io::Result<()> {
+        let left = Latch::new();
+        let inside: Option<Inside> = self.inside.enter();
+        let leaves = left.clone();
+        let handle = thread::Builder::new().name(name).spawn(move || {
+            worker.run();
+            let _ = leaves.set(());
+            drop(inside);
+        })?;
+        lock(&self.workers).push(WorkerThread { handle, left });
+        Ok(())
+    }
+
+    /// Whether the calling thread is one of the workers.
+    pub(super) fn is_worker(&self) -> bool {
+        let me = thread::current().id();
+        lock(&self.workers).iter().any(|worker| worker.handle.thread().id() == me)
+    }
+}
+
+impl WorkerThread {
+    fn has_left(&self) -> bool {
+        self.left.is_set()
+    }
+
+    fn join(self) {
+        // All user code is contained, so a worker does not panic.
+        if self.handle.join().is_err() {
+            tracing::error!("a worker panicked");
+        }
     }
 }
 

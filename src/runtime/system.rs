@@ -1,0 +1,258 @@
+//! The handle that a program has of a runtime: spawning, sending, stopping, and looking inside.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::dispatch::Core;
+use super::handle::Handle;
+use super::inspect::{ProcessInfo, ProcessState, Stats};
+use super::owner::{Owner, ShutdownError, ShutdownReport};
+
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason, Rejected};
+use crate::process::body::{Machine, Ready};
+use crate::process::machine::HasProcess;
+use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
+use crate::sched::turn::{Engine, told_of_spawn};
+use crate::sync::Arc;
+
+/// A running system of processes. Clones are handles to the same runtime; when the last one is dropped, its processes
+/// are terminated and closed, and its threads ended. [`shutdown`](Self::shutdown) ends it in an orderly way.
+///
+/// There are no globals: two runtimes in one program know nothing of each other.
+#[derive(Clone)]
+pub struct Runtime {
+    pub(super) owner: Arc<Owner>,
+}
+
+impl Runtime {
+    /// Spawns a process. Its `init` is called on this thread, before anything can reach the process.
+    ///
+    /// # Errors
+    /// The process comes back with the reason; if `init` failed, closed, and nothing of it remains in the runtime.
+    pub fn spawn<P: Process>(&self, process: P) -> Result<Handle<P>, Rejected<P, SpawnError>> {
+        self.spawn_with(process, SpawnOptions::new())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn); also if the options are out of range or the name is taken.
+    pub fn spawn_with<P: Process>(
+        &self,
+        process: P,
+        options: SpawnOptions,
+    ) -> Result<Handle<P>, Rejected<P, SpawnError>> {
+        let (core, road) = (self.core(), &self.core().road);
+        if let Err(why) = options.check() {
+            return Err(Rejected::new(process, why));
+        }
+        let Some(_inside) = road.door.enter() else { return Err(Rejected::new(process, SpawnError::ShuttingDown)) };
+        let Some(pid) = road.table.vacancy() else {
+            return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
+        };
+        let (bound, exit) = (options.bound, Latch::new());
+        let mut body = described_body(process, pid, options, Some(exit.clone()));
+        let mut begun = core.begins(&body.head).map_err(spawn_error);
+        if begun.is_ok() {
+            begun = body.machine.enter().map_err(spawn_error);
+            if begun.is_ok() {
+                let installed = road.table.cell(pid).is_some_and(|cell| {
+                    let kind = body.machine.kind();
+                    cell.install(pid.generation(), kind, bound, road.now_micros(), || road.is_roll_called())
+                });
+                if !installed {
+                    begun = Err(SpawnError::ShuttingDown);
+                }
+            }
+            if begun.is_err() {
+                body.machine.close();
+                core.ended(&mut body.head);
+            }
+        }
+        if let Err(why) = begun {
+            // Not the PID itself: it may have been seen, under the name.
+            road.table.give_back_after(pid);
+            return Err(Rejected::new(body.machine.into_process(), why));
+        }
+        (body.head.entered, body.head.open) = (true, true);
+        let ready: Ready = body;
+        road.outside.add(&road.outside.spawned, 1);
+        told_of_spawn(road, &ready);
+        road.inject(ready);
+        Ok(Handle::new(pid, exit, road.clock.clone()))
+    }
+
+    /// Sends a message from outside. It has been accepted when this returns; from one thread to one receiver, what is
+    /// sent first is stepped first.
+    ///
+    /// # Errors
+    /// The message comes back: there is no such process, or its mailbox is full.
+    pub fn send<M: Send + 'static>(&self, to: Address<M>, message: M) -> Result<(), Rejected<M, SendError>> {
+        self.core().road.send(to.pid(), message)
+    }
+
+    /// Sends a message to a plain PID. Whether its process takes this type is checked now.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); also if the process takes messages of another type, which harms nobody.
+    pub fn send_to<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
+        self.core().road.send(to, message)
+    }
+
+    /// Sends a message, and if the mailbox is full blocks the calling thread until there is room, but not longer than
+    /// `limit`.
+    ///
+    /// # Errors
+    /// The message comes back: there was no room in time, or there is no such process. Refused inside a step, which must
+    /// not block.
+    pub fn send_within<M: Send + 'static>(
+        &self,
+        to: Address<M>,
+        message: M,
+        limit: Duration,
+    ) -> Result<(), Rejected<M, SendError>> {
+        let clock = &self.core().road.clock;
+        let deadline = clock.deadline(limit);
+        let mut message = message;
+        loop {
+            let refused = match self.core().road.offer(to.pid(), message, true) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            let Some(room) = refused.room else { return Err(refused.message) };
+            if self.is_inside_step() {
+                return Err(Rejected::new(refused.message.into_inner(), SendError::InsideStep { pid: to.pid() }));
+            }
+            if !room.wait_until(clock, deadline) {
+                return Err(refused.message);
+            }
+            message = refused.message.into_inner();
+        }
+    }
+
+    /// Asks a process to stop, with a reason: it gets a cancel event, and what it does about it is its own affair.
+    /// Whether it was there to be told: `false` if it has ended.
+    ///
+    /// # Errors
+    /// There has never been a process with this PID.
+    pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>) -> Result<bool, NoSuchProcess> {
+        let core = self.core();
+        core.cancel(&mut core.hands(), pid, reason.into(), None).map_err(|_| NoSuchProcess { pid })
+    }
+
+    /// The same, and the process is told that it should have stopped within `limit`; nothing happens when that is over.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub fn cancel_within(&self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchProcess> {
+        let core = self.core();
+        core.cancel(&mut core.hands(), pid, reason.into(), Some(limit)).map_err(|_| NoSuchProcess { pid })
+    }
+
+    /// Ends a process: after the step that it may be in, it is not stepped again; it is closed, and its exit says
+    /// terminated. Whether it was there to be ended: `false` if it had ended, or is being ended already.
+    ///
+    /// # Errors
+    /// There has never been a process with this PID.
+    pub fn terminate(&self, pid: Pid) -> Result<bool, NoSuchProcess> {
+        let core = self.core();
+        core.road.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcess { pid })
+    }
+
+    /// Whether the process lives, and is not about to be ended.
+    pub fn is_alive(&self, pid: Pid) -> bool {
+        self.core().road.is_alive(pid)
+    }
+
+    /// The PID of the process that has this name.
+    pub fn whereis(&self, name: &str) -> Option<Pid> {
+        self.core().names.holder(name)
+    }
+
+    /// The first number of this runtime's PIDs.
+    pub fn node(&self) -> u32 {
+        self.core().road.table.node()
+    }
+
+    /// Ends the runtime: takes no new process, asks every process to stop, waits until all have ended or the limit is
+    /// over, terminates the rest, and ends the threads. What could not be ended, because a step did not return, is in the
+    /// report.
+    ///
+    /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it.
+    ///
+    /// It may be called any number of times, by any number of threads; the first call's limit counts, and each call
+    /// returns when the runtime has ended.
+    ///
+    /// # Errors
+    /// Refused from inside a step or a blocking closure of this runtime, which would wait for itself.
+    pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
+        self.owner.shut_down(limit)
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.owner.core
+    }
+
+    pub(super) fn is_inside_step(&self) -> bool {
+        self.owner.is_worker()
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("node", &self.node())
+            .field("workers", &self.core().road.seats.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// There has never been a process with this PID in this runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{pid} has never been a process of this runtime")]
+pub struct NoSuchProcess {
+    /// The PID that was given.
+    pub pid: Pid,
+}
+
+/// How a spawn failed, of how its process ended before it had begun.
+fn spawn_error(exit: Exit) -> SpawnError {
+    match exit {
+        Exit::Failed(failure) => match failure.error().downcast_ref::<SpawnError>() {
+            Some(error) => error.clone(),
+            None => SpawnError::Init(failure),
+        },
+        Exit::Panicked(panic) => SpawnError::InitPanicked(panic),
+        Exit::Done(()) | Exit::Terminated(_) => SpawnError::ShuttingDown,
+    }
+}
+
+impl Runtime {
+    /// All processes, each as it was when its turn to be looked at came.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.core().processes()
+    }
+
+    /// One process; nothing if it has ended, or never was.
+    pub fn process(&self, pid: Pid) -> Option<ProcessInfo> {
+        self.core().process(pid)
+    }
+
+    /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
+    /// PID.
+    pub fn state(&self, pid: Pid) -> Option<ProcessState> {
+        self.core().state(pid)
+    }
+
+    /// Whether everything is at rest: no process is ready or being stepped, and no blocking work is waiting or running. It
+    /// stays so until somebody outside sends, a timer fires, or a handler's completion comes.
+    pub fn is_at_rest(&self) -> bool {
+        self.core().is_at_rest()
+    }
+
+    /// Counts since the runtime was started.
+    pub fn stats(&self) -> Stats {
+        self.core().stats()
+    }
+}

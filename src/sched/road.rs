@@ -1,0 +1,204 @@
+//! Everything that workers, senders and the shutdown share, and what each of them has for hands.
+
+use std::time::Instant;
+
+use super::counters::Counters;
+use super::queue::Queues;
+use super::sleep::Sleep;
+use super::table::Table;
+use crate::clock::Clock;
+use crate::gate::Gate;
+use crate::latch::Latch;
+use crate::outcome::contain;
+use crate::process::body::Ready;
+use crate::process::{DeadLetter, Hook, Pid};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Everything that workers, senders and the shutdown share.
+pub(crate) struct Road {
+    pub(crate) table: Table,
+    pub(crate) queues: Queues,
+    pub(crate) sleep: Sleep,
+    pub(crate) seats: Box<[Seat]>,
+    /// Counts of everybody who is not a worker.
+    pub(crate) outside: Counters,
+    pub(crate) hook: Option<Arc<dyn Hook>>,
+    pub(crate) clock: Clock,
+    /// When the runtime was started.
+    pub(crate) start: Instant,
+    /// Processes that are to be ended and have not been told: while there are none, nobody looks for them.
+    pub(crate) dooms: AtomicUsize,
+    /// Closed when no process may begin any more, but for those who are half-way through.
+    pub(crate) door: Gate,
+    /// The shutdown has begun to look through the table: from here on nobody may begin.
+    pub(crate) roll_called: AtomicBool,
+    pub(crate) roll: Roll,
+    /// The workers are to leave.
+    pub(crate) stopped: AtomicBool,
+    /// The most new events for one step.
+    pub(crate) budget: u32,
+    /// Vacancies that a worker may keep for itself.
+    pub(crate) stock: usize,
+    /// Whether the start of each step is noted, or only that of every so many.
+    pub(crate) exact_times: bool,
+}
+
+/// What the others can see of a worker.
+pub(crate) struct Seat {
+    pub(crate) counters: Counters,
+    /// The PID of the process that it steps, in one word; or 0.
+    pub(crate) current: AtomicU64,
+    /// When the step began, in nanoseconds since the start of the runtime.
+    pub(crate) since: AtomicU64,
+}
+
+impl Seat {
+    pub(crate) fn new() -> Seat {
+        Seat { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0) }
+    }
+}
+
+/// How many processes a shutdown still waits for.
+pub(crate) struct Roll {
+    // One more than the processes, as long as they are being counted.
+    left: AtomicUsize,
+    pub(crate) empty: Latch<()>,
+}
+
+impl Roll {
+    pub(crate) fn new() -> Roll {
+        Roll { left: AtomicUsize::new(1), empty: Latch::new() }
+    }
+
+    pub(crate) fn add(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A process has ended; or, the last call of the count, all have been counted.
+    pub(crate) fn strike(&self) {
+        // Ordering: AcqRel, so that who sees the roll empty sees all that the processes did.
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let _ = self.empty.set(());
+        }
+    }
+}
+
+/// Where bodies go that become ready: a worker has places of its own, everybody else has the global queue.
+pub(crate) trait Hands {
+    /// Steps in a row that a process may have while it has events.
+    const STEPS_IN_A_ROW: u32;
+
+    fn counters(&self) -> &Counters;
+
+    /// Messages were put into a mailbox, where now so many wait.
+    fn posted(&mut self, queued: u32) {
+        let _ = queued;
+    }
+
+    /// A process that has just been stepped says that it continues: how many turns it is to let pass, because it has
+    /// outrun somebody to whom it sends.
+    fn turns_to_pass(&mut self) -> u8 {
+        0
+    }
+
+    /// A process was woken.
+    fn woken(&mut self, ready: Ready);
+
+    /// A process was spawned.
+    fn spawned(&mut self, ready: Ready);
+
+    /// A process that this one has woken is to be stepped next.
+    fn has_next(&self) -> bool {
+        false
+    }
+
+    /// Nothing else is ready for this worker: a process that continues need not make room.
+    fn is_alone(&self) -> bool;
+
+    /// User code is about to run that may take long: what is ready must be where others find it.
+    fn let_go(&mut self);
+
+    /// A step begins.
+    fn begins(&mut self, pid: Pid);
+
+    /// Microseconds since the start of the runtime, not necessarily to the last step.
+    fn about_now(&self) -> u64;
+}
+
+impl Road {
+    /// Puts a ready process behind all others, from outside the workers.
+    pub(crate) fn inject(&self, ready: Ready) {
+        self.queues.push(ready);
+        if self.sleep.work_added() {
+            self.outside.add(&self.outside.woke_others, 1);
+        }
+    }
+
+    pub(crate) fn is_roll_called(&self) -> bool {
+        self.roll_called.load(Ordering::SeqCst)
+    }
+
+    /// Microseconds since the start of the runtime.
+    pub(crate) fn now_micros(&self) -> u64 {
+        self.clock.now().saturating_duration_since(self.start).as_micros() as u64
+    }
+
+    pub(crate) fn now_nanos(&self) -> u64 {
+        self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// Reports a message that will not be stepped.
+    pub(crate) fn dead_letter(&self, counters: &Counters, letter: &DeadLetter<'_>) {
+        counters.dead(letter.reason, 1);
+        tracing::debug!(
+            to = %letter.to,
+            from = letter.from.map(tracing::field::display),
+            reason = %letter.reason,
+            message = letter.type_name,
+            "dead letter"
+        );
+        self.tell_hook(|hook| hook.dead_letter(letter));
+    }
+
+    /// Calls the hook, if there is one, and contains its panics.
+    pub(crate) fn tell_hook(&self, tell: impl FnOnce(&dyn Hook)) {
+        if let Some(hook) = &self.hook
+            && let Err(panic) = contain(|| tell(&**hook))
+        {
+            tracing::error!(%panic, "a hook panicked");
+        }
+    }
+}
+
+/// For those who are not workers: everything goes to the global queue at once.
+pub(crate) struct OutsideHands<'a> {
+    pub(crate) road: &'a Road,
+}
+
+impl Hands for OutsideHands<'_> {
+    const STEPS_IN_A_ROW: u32 = 1;
+
+    fn counters(&self) -> &Counters {
+        &self.road.outside
+    }
+
+    fn woken(&mut self, ready: Ready) {
+        self.road.inject(ready);
+    }
+
+    fn spawned(&mut self, ready: Ready) {
+        self.road.inject(ready);
+    }
+
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn let_go(&mut self) {}
+
+    fn begins(&mut self, _: Pid) {}
+
+    fn about_now(&self) -> u64 {
+        self.road.now_micros()
+    }
+}

@@ -1,0 +1,126 @@
+//! The standard locks, for the thread sanitizer.
+//!
+//! The sanitizer sees only what was compiled with it. The standard library was not, and the slow paths of its locks (a
+//! contended `lock`, and all of `Condvar::wait`) are not compiled again with our code, so the sanitizer takes the order that
+//! they make for a race. Each lock here has a shadow that is acquired after it and released before it, in code that is
+//! compiled with the sanitizer: the same order, where it can be seen. It adds no order that the lock does not make.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{LockResult, PoisonError, WaitTimeoutResult};
+use std::time::Duration;
+
+#[derive(Default, Debug)]
+pub(crate) struct Mutex<T> {
+    shadow: AtomicUsize,
+    real: std::sync::Mutex<T>,
+}
+
+pub(crate) struct MutexGuard<'a, T> {
+    // Released before the lock is: fields are dropped in this order.
+    shadow: Shadow<'a>,
+    real: std::sync::MutexGuard<'a, T>,
+}
+
+struct Shadow<'a>(&'a AtomicUsize);
+
+impl<'a> Shadow<'a> {
+    fn acquire(word: &'a AtomicUsize) -> Shadow<'a> {
+        word.fetch_add(1, Ordering::Acquire);
+        Shadow(word)
+    }
+}
+
+impl Drop for Shadow<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex { shadow: AtomicUsize::new(0), real: std::sync::Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let real = self.real.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
+    }
+
+    pub(crate) fn into_inner(self) -> LockResult<T> {
+        self.real.into_inner()
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.real
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.real
+    }
+}
+
+#[derive(Default, Debug)]
+pub(crate) struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        let MutexGuard { shadow, real } = guard;
+        let word = shadow.0;
+        drop(shadow);
+        let real = self.0.wait(real).unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { shadow: Shadow::acquire(word), real })
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let MutexGuard { shadow, real } = guard;
+        let word = shadow.0;
+        drop(shadow);
+        let (real, result) = self.0.wait_timeout(real, limit).unwrap_or_else(PoisonError::into_inner);
+        Ok((MutexGuard { shadow: Shadow::acquire(word), real }, result))
+    }
+}
+
+/// A cell that is set once. It is seen as set only when that can be seen by the sanitizer, too, which is a little later.
+pub(crate) struct OnceLock<T> {
+    real: std::sync::OnceLock<T>,
+    shadow: AtomicBool,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> OnceLock<T> {
+        OnceLock { real: std::sync::OnceLock::new(), shadow: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.real.get().filter(|_| self.shadow.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        let value = self.real.get_or_init(init);
+        self.shadow.store(true, Ordering::Release);
+        value
+    }
+}

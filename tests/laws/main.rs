@@ -1,0 +1,235 @@
+//! Random programs of processes against a plain model of the laws 1 to 6 and 9.
+//!
+//! A program is a set of plans: what a process yields in each of its steps, and how the step ends. The processes carry
+//! out their plans on real workers, while somebody outside sends, terminates, and shuts the runtime down at a random
+//! moment. Each process writes down what it did; afterwards the model is a few sums and orders over what was written.
+//!
+//! The seed is printed; `PROCESSION_SEED=...` runs the same programs again (the interleaving is the machine's).
+
+#![allow(unreachable_pub, dead_code)]
+
+mod actor;
+#[path = "../process/helpers.rs"]
+mod helpers;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{BoxError, Completion, Pid, ProcessState, Runtime};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::actor::{Act, Actor, Do, Ending, Letter, Outcome, Plan, World};
+use crate::helpers::*;
+
+#[derive(Clone, Debug)]
+struct Program {
+    workers: usize,
+    step_events: usize,
+    plans: Vec<Plan>,
+    /// Processes spawned from outside, by plan.
+    roots: Vec<usize>,
+    /// What is done from outside, in order: send to, or terminate.
+    outside: Vec<(usize, bool)>,
+    /// Whether the program may come to rest before the runtime is shut down.
+    rests: bool,
+}
+
+fn handler(command: Do, done: Completion<u32>) -> Result<(), BoxError> {
+    match command.0 {
+        Outcome::AtOnce => done.ok(1),
+        Outcome::Elsewhere => {
+            std::thread::Builder::new().name("procession-elsewhere".into()).spawn(move || done.ok(2))?;
+        }
+        Outcome::Fails => return Err("by plan".into()),
+        Outcome::Panics => panic!("by plan"),
+        Outcome::Drops => {}
+    }
+    Ok(())
+}
+
+fn run(program: &Program) -> Result<(), String> {
+    let (manual, watcher) = (ManualClock::new(), Watcher::new());
+    let runtime = builder()
+        .workers(program.workers)
+        .step_events(program.step_events)
+        .blocking_threads(2)
+        .clock(manual.clock())
+        .hook(watcher.clone())
+        .handler(handler)
+        .start()
+        .map_err(|error| error.to_string())?;
+    let world = Arc::new(World { plans: program.plans.clone(), ..World::default() });
+    for plan in &program.roots {
+        let handle = runtime.spawn(Actor::new(&world, plan % program.plans.len())).map_err(|why| why.to_string())?;
+        world.known.lock().unwrap().push(handle.pid());
+    }
+    for (which, terminates) in &program.outside {
+        let Some(to) = world.choose(*which) else { continue };
+        if *terminates {
+            let _ = runtime.terminate(to);
+        } else {
+            let number = world.number();
+            if runtime.send_to(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
+                world.sent.lock().unwrap().entry((to, None)).or_default().push(number);
+            }
+        }
+    }
+    if program.rests {
+        rest(&runtime, &manual, &world)?;
+    }
+    let report = runtime.shutdown(Duration::from_secs(3_600)).map_err(|error| error.to_string())?;
+    if !report.stuck.is_empty() || runtime.stats().processes != 0 {
+        return Err(format!("law 9: {report}"));
+    }
+    check(&runtime, &watcher, &world)
+}
+
+/// Law 2, and law 6 for those who live: with time passing, everything comes to rest, with nothing left to do.
+fn rest(runtime: &Runtime, manual: &ManualClock, world: &World) -> Result<(), String> {
+    let began = std::time::Instant::now();
+    let mut before = 0;
+    loop {
+        manual.advance(Duration::from_secs(1));
+        let processes = runtime.processes();
+        let busy = processes.iter().find(|info| info.state != ProcessState::Idle);
+        let stats = runtime.stats();
+        let steps = stats.steps_elsewhere + stats.workers.iter().map(|worker| worker.steps).sum::<u64>();
+        let still = std::mem::replace(&mut before, steps) == steps;
+        if busy.is_none() && still && stats.timers == 0 {
+            let alive: HashSet<Pid> = processes.iter().map(|info| info.pid).collect();
+            let answered: HashSet<_> = world.answered.lock().unwrap().iter().copied().collect();
+            let asked = world.asked.lock().unwrap();
+            let open = asked.iter().any(|question| alive.contains(&question.0) && !answered.contains(question));
+            if !open {
+                if let Some(left) = processes.iter().find(|info| info.mailbox > 0) {
+                    return Err(format!("law 2: {left:?} rests"));
+                }
+                return Ok(());
+            }
+        }
+        if began.elapsed() > LIMIT {
+            return Err(format!("law 2 or 6: no rest; {busy:?}"));
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn check(runtime: &Runtime, watcher: &Watcher, world: &World) -> Result<(), String> {
+    if let Some(violation) = world.violations.lock().unwrap().first() {
+        return Err(violation.clone());
+    }
+    let messages = runtime.stats().messages;
+    if messages.accepted != messages.stepped + messages.dead() + messages.queued {
+        return Err(format!("law 3: {messages:?}"));
+    }
+    let (sent, received) = (world.sent.lock().unwrap(), world.received.lock().unwrap());
+    let mut missing: HashMap<Pid, usize> = HashMap::new();
+    for (pair, numbers) in sent.iter() {
+        let got = received.get(pair).map_or(&[][..], Vec::as_slice);
+        // In order and at most once: what was received is a part of what was sent, in the same order.
+        let mut rest = numbers.iter();
+        if !got.iter().all(|number| rest.any(|sent| sent == number)) {
+            return Err(format!("law 3: {pair:?} sent {numbers:?}, received {got:?}"));
+        }
+        *missing.entry(pair.0).or_default() += numbers.len() - got.len();
+    }
+    if let Some(pair) = received.keys().find(|pair| !sent.contains_key(pair)) {
+        return Err(format!("law 3: {pair:?} received what nobody sent"));
+    }
+    let mut dead: HashMap<Pid, usize> = HashMap::new();
+    watcher.dead.take().into_iter().for_each(|(to, _, _)| *dead.entry(to).or_default() += 1);
+    for (pid, missing) in missing {
+        let dead = dead.remove(&pid).unwrap_or(0);
+        if missing != dead {
+            return Err(format!("law 3: {missing} letters to {pid} are missing, {dead} were reported dead"));
+        }
+    }
+    let answered = world.answered.lock().unwrap();
+    let once: HashSet<_> = answered.iter().collect();
+    if once.len() != answered.len() {
+        return Err("law 6: a command was answered twice".into());
+    }
+    if let Some(stray) = answered.iter().find(|question| !world.asked.lock().unwrap().contains(*question)) {
+        return Err(format!("law 4 or 6: {stray:?} was answered, and not asked by a step that succeeded"));
+    }
+    let (inits, closes) = (world.inits.load(Ordering::SeqCst), world.closes.load(Ordering::SeqCst));
+    if inits != closes {
+        return Err(format!("law 9: {inits} were initialised, {closes} closed"));
+    }
+    Ok(())
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let outcome = prop_oneof![
+        Just(Outcome::AtOnce),
+        Just(Outcome::Elsewhere),
+        Just(Outcome::Fails),
+        Just(Outcome::Panics),
+        Just(Outcome::Drops)
+    ];
+    prop_oneof![
+        8 => any::<usize>().prop_map(Act::Send),
+        3 => any::<usize>().prop_map(Act::Spawn),
+        3 => any::<usize>().prop_map(Act::Ask),
+        1 => (0..4_u8).prop_map(Act::Timer),
+        1 => any::<bool>().prop_map(|panics| Act::Blocking { panics }),
+        2 => outcome.prop_map(Act::Command),
+        1 => any::<usize>().prop_map(Act::Cancel),
+        1 => any::<usize>().prop_map(Act::Terminate),
+    ]
+}
+
+fn ending() -> impl Strategy<Value = Ending> {
+    prop_oneof![
+        4 => Just(Ending::Continue),
+        8 => Just(Ending::Idle),
+        4 => Just(Ending::Wait),
+        1 => Just(Ending::Blocking),
+        1 => Just(Ending::Done),
+        1 => Just(Ending::Fail),
+        1 => Just(Ending::Panic),
+        1 => Just(Ending::Upgrade),
+    ]
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    let step = (prop::collection::vec(act(), 0..6), ending());
+    let plan = prop::collection::vec(step, 1..8);
+    (
+        1..=3_usize,
+        1..=9_usize,
+        prop::collection::vec(plan, 1..6),
+        prop::collection::vec(any::<usize>(), 1..6),
+        prop::collection::vec((any::<usize>(), prop::bool::weighted(0.1)), 0..60),
+        any::<bool>(),
+    )
+        .prop_map(|(workers, step_events, plans, roots, outside, rests)| Program {
+            workers,
+            step_events,
+            plans,
+            roots,
+            outside,
+            rests,
+        })
+}
+
+#[test]
+fn random_programs_keep_the_laws() {
+    let seed: u64 = match std::env::var("PROCESSION_SEED") {
+        Ok(text) => text.parse().expect("PROCESSION_SEED is a number"),
+        Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
+    };
+    let cases = std::env::var("PROCESSION_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    println!("PROCESSION_SEED={seed} PROCESSION_CASES={cases}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    if let Err(failure) = runner.run(&program(), |program| run(&program).map_err(TestCaseError::fail)) {
+        panic!("PROCESSION_SEED={seed}: {failure}");
+    }
+}

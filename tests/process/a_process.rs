@@ -1,0 +1,449 @@
+//! A. The process: its three calls, how it is entered, what it is given and what it can want.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::testing::{Driver, Status};
+use procession::{
+    Address, Entry, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, SpawnError, SpawnOptions,
+    Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+};
+
+use crate::helpers::*;
+
+/// Writes down its calls.
+struct Calls {
+    log: Log<String>,
+    fail: &'static str,
+}
+
+impl Process for Calls {
+    type Message = u32;
+    type Output = ();
+
+    fn init(&mut self, entry: Entry) -> InitResult {
+        self.log.push(format!("init {}", entry.name()));
+        if self.fail == "init" {
+            return Err("no good".into());
+        }
+        entry
+            .method("main", |(): ()| Ok(()))
+            .method("resume", |at: u64| {
+                self.log.push(format!("at {at}"));
+                Ok(())
+            })
+            .finish()
+    }
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        self.log.push(format!("step {}", events.count()));
+        Ok(Step::Done(()))
+    }
+
+    fn close(&mut self) {
+        self.log.push(String::from("close"));
+    }
+}
+
+fn calls(log: &Log<String>) -> Calls {
+    Calls { log: log.clone(), fail: "" }
+}
+
+#[test]
+fn init_step_and_close_are_called_in_this_order_and_the_first_step_comes_without_a_message() {
+    let (runtime, log) = (runtime(1), Log::new());
+    output(&runtime.spawn(calls(&log)).unwrap());
+    assert_eq!(log.take(), ["init main", "step 0", "close"]);
+}
+
+#[test]
+fn a_process_is_entered_at_the_chosen_method_with_its_input() {
+    let (runtime, log) = (runtime(1), Log::new());
+    output(&runtime.spawn_with(calls(&log), SpawnOptions::new().entry("resume", 7_u64)).unwrap());
+    assert_eq!(log.take()[..2], ["init resume", "at 7"]);
+}
+
+#[test]
+fn an_entry_that_is_not_offered_names_what_was_asked_for_and_what_is_offered() {
+    let (runtime, log) = (runtime(1), Log::new());
+    let spawn = |options| runtime.spawn_with(calls(&log), options).map(drop).unwrap_err().to_string();
+    let unknown = spawn(SpawnOptions::new().entry("begin", ()));
+    assert!(unknown.contains("no entry method \"begin\"; it offers \"main\" (()), \"resume\" (u64)"), "{unknown}");
+    let wrong = spawn(SpawnOptions::new().entry("resume", "seven"));
+    assert!(wrong.contains("\"resume\"") && wrong.contains("type u64, and was given &str"), "{wrong}");
+}
+
+#[test]
+fn a_failed_init_is_returned_by_spawn_and_nothing_of_the_process_remains() {
+    let watcher = Watcher::new();
+    let (runtime, log) = (builder().workers(1).hook(watcher.clone()).start().unwrap(), Log::new());
+    let options = SpawnOptions::new().name("stillborn");
+    let refused = runtime.spawn_with(Calls { log: log.clone(), fail: "init" }, options).unwrap_err();
+    let SpawnError::Init(failure) = refused.reason() else { panic!("{refused:?}") };
+    assert_eq!(failure.to_string(), "no good");
+    assert_eq!(refused.into_inner().fail, "init", "the process comes back");
+    assert_eq!(log.take(), ["init main", "close"]);
+    assert!(runtime.whereis("stillborn").is_none());
+    assert!(runtime.processes().is_empty());
+    let stats = runtime.stats();
+    assert_eq!((stats.spawned, stats.processes, stats.global_queue), (0, 0, 0));
+    assert_eq!((watcher.spawned.len(), watcher.exits.len()), (0, 0));
+}
+
+#[test]
+fn a_child_whose_init_fails_has_its_pid_at_once_and_the_failure_as_its_exit() {
+    let watcher = Watcher::new();
+    let (runtime, log) = (builder().workers(1).hook(watcher.clone()).start().unwrap(), Log::new());
+    let inner = log.clone();
+    let parent = runtime
+        .spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let child = out.spawn(Calls { log: inner.clone(), fail: "init" })?;
+            // It is there for what comes after the spawn in the same step.
+            out.send(child, 1);
+            Ok(Step::Done(child.pid()))
+        }))
+        .unwrap();
+    let child: Pid = *output(&parent);
+    until("the child has ended", || watcher.exits.len() == 2);
+    assert!(watcher.exits.take().contains(&(child, String::from("failed: no good"))));
+    assert_eq!(log.take(), ["init main", "close"]);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn nothing_reaches_a_process_before_its_init_has_returned() {
+    struct Slow {
+        inside: Latch<()>,
+        go: Latch<()>,
+    }
+    impl Process for Slow {
+        type Message = u32;
+        type Output = usize;
+
+        fn init(&mut self, _: Entry) -> InitResult {
+            let _ = self.inside.set(());
+            self.go.wait();
+            Ok(())
+        }
+
+        fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<usize> {
+            Ok(Step::Done(events.count()))
+        }
+    }
+    let runtime = runtime(1);
+    let (inside, go) = (Latch::new(), Latch::new());
+    let slow = Slow { inside: inside.clone(), go: go.clone() };
+    std::thread::scope(|scope| {
+        let spawner = scope.spawn(|| runtime.spawn_with(slow, SpawnOptions::new().name("slow")).unwrap());
+        wait(&inside);
+        let pid = runtime.whereis("slow").unwrap();
+        assert_eq!(runtime.send_to(pid, 1_u32).unwrap_err().into_inner(), 1);
+        assert_eq!(runtime.state(pid), None);
+        go.set(()).unwrap();
+        assert_eq!(*output(&spawner.join().unwrap()), 0);
+    });
+}
+
+#[test]
+fn a_step_gets_a_bounded_number_of_events_and_what_it_does_not_take_stays_in_front() {
+    let runtime = builder().workers(1).step_events(3).start().unwrap();
+    let (log, go) = (Log::new(), Latch::new());
+    let (seen, gate) = (log.clone(), go.clone());
+    let process = runtime
+        .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            gate.wait();
+            let step: Vec<u32> =
+                events.filter_map(|event| if let Event::Message(n) = event { Some(n) } else { None }).take(2).collect();
+            let done = step.contains(&8);
+            seen.push(step);
+            Ok(if done { Step::Done(()) } else { Step::Idle })
+        }))
+        .unwrap();
+    (1..=8).for_each(|n| runtime.send(process.address(), n).unwrap());
+    go.set(()).unwrap();
+    output(&process);
+    let steps: Vec<Vec<u32>> = log.take().into_iter().filter(|step| !step.is_empty()).collect();
+    assert_eq!(steps, [[1, 2], [3, 4], [5, 6], [7, 8]], "what was left was offered again, without another event");
+}
+
+#[test]
+fn a_step_never_gets_more_events_than_the_bound() {
+    let runtime = builder().workers(1).step_events(3).start().unwrap();
+    let (log, go) = (Log::new(), Latch::new());
+    let (seen, gate) = (log.clone(), go.clone());
+    let process = runtime
+        .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            gate.wait();
+            seen.push(events.count());
+            Ok(if seen.len() == 5 { Step::Done(()) } else { Step::Idle })
+        }))
+        .unwrap();
+    (1..=10).for_each(|n| runtime.send(process.address(), n).unwrap());
+    go.set(()).unwrap();
+    output(&process);
+    assert_eq!(log.take(), [0, 3, 3, 3, 1]);
+}
+
+#[test]
+fn a_process_can_pass_over_messages_and_is_offered_them_again_with_the_next_event() {
+    let mut seen = Vec::new();
+    let mut wanted = 0;
+    let mut picky = Driver::new(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        while let Some(event) = events.select(|n| *n == wanted) {
+            if let Event::Message(n) = event {
+                seen.push(n);
+                wanted += 1;
+            }
+        }
+        Ok(if wanted == 4 { Step::Done(std::mem::take(&mut seen)) } else { Step::Idle })
+    }));
+    picky.message(3).message(1).message(2);
+    assert_eq!(picky.run(), Status::Idle, "what was passed over wakes nobody");
+    let steps = picky.steps();
+    assert_eq!(picky.run(), Status::Idle);
+    assert_eq!(picky.steps(), steps);
+    picky.message(0);
+    // One pass finds 0, the next ones 1, 2 and 3: each pass over a message needs another step.
+    while picky.run() != Status::Ended {
+        picky.cancel("look again");
+    }
+    assert_eq!(**picky.exit().unwrap().output().unwrap(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_process_that_continues_is_stepped_again_without_an_event() {
+    let runtime = runtime(1);
+    let mut left = 1_000;
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        left -= 1;
+        Ok(if left == 0 { Step::Done(()) } else { Step::Continue })
+    }));
+    output(&process.unwrap());
+    assert_eq!(runtime.stats().workers[0].steps, 1_000);
+}
+
+#[test]
+fn a_process_that_waits_is_woken_by_its_answer_and_not_by_messages() {
+    let runtime = runtime(1);
+    let go = Latch::new();
+    let (gate, log) = (go.clone(), Log::new());
+    let seen = log.clone();
+    let mut tag: Option<Tag<()>> = None;
+    let process = runtime
+        .spawn(script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            let mut step = Vec::new();
+            let mut answered = false;
+            for event in events {
+                match event {
+                    Event::Message(n) => step.push(n.to_string()),
+                    Event::Completed(done) => {
+                        assert!(done.is(tag.unwrap()));
+                        answered = true;
+                        step.push(String::from("answer"));
+                    }
+                    _ => {}
+                }
+            }
+            let over = step.iter().any(|entry| entry == "3");
+            seen.push(step);
+            if tag.is_none() {
+                let gate = gate.clone();
+                tag = Some(out.blocking(move || {
+                    gate.wait();
+                }));
+                return Ok(Step::Wait);
+            }
+            Ok(if over {
+                Step::Done(())
+            } else if answered {
+                Step::Idle
+            } else {
+                Step::Wait
+            })
+        }))
+        .unwrap();
+    until("it waits", || runtime.process(process.pid()).is_some_and(|info| info.state.to_string() == "blocked"));
+    (1..=3).for_each(|n| runtime.send(process.address(), n).unwrap());
+    assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 3);
+    assert_eq!(runtime.process(process.pid()).unwrap().steps, 1, "messages queue up, and wake nobody");
+    go.set(()).unwrap();
+    output(&process);
+    assert_eq!(log.take(), [vec![], vec!["answer".into()], vec!["1".into(), "2".into(), String::from("3")]]);
+}
+
+#[test]
+fn a_process_that_waits_is_woken_by_a_cancel_request() {
+    let runtime = runtime(1);
+    let process = runtime
+        .spawn(script(|events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            for event in events {
+                if let Event::Cancel(request) = event {
+                    return Ok(Step::Done(request.reason.to_string()));
+                }
+            }
+            out.after(Duration::MAX);
+            Ok(Step::Wait)
+        }))
+        .unwrap();
+    runtime.send(process.address(), 1).unwrap();
+    assert!(runtime.cancel(process.pid(), "closing time").unwrap());
+    assert_eq!(*output(&process), "closing time");
+}
+
+#[test]
+fn waiting_for_nothing_is_an_error_and_not_a_hang() {
+    let runtime = runtime(1);
+    let process =
+        runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| StepResult::<()>::Ok(Step::Wait))).unwrap();
+    let ExitError::Failed(failure) = join(&process).into_result().unwrap_err() else { panic!("it failed") };
+    assert!(failure.error().is::<WaitedForNothing>(), "{failure}");
+}
+
+#[test]
+fn a_blocking_step_runs_on_the_pool_and_may_block() {
+    let runtime = runtime(1);
+    let go = Latch::new();
+    let gate = go.clone();
+    let mut threads = Vec::new();
+    let process = runtime
+        .spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            threads.push(std::thread::current().name().unwrap_or_default().to_string());
+            match threads.len() {
+                1 => Ok(Step::Blocking),
+                2 => {
+                    gate.wait();
+                    Ok(Step::Continue)
+                }
+                _ => Ok(Step::Done(std::mem::take(&mut threads))),
+            }
+        }))
+        .unwrap();
+    // The only worker is free meanwhile.
+    output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
+    go.set(()).unwrap();
+    let threads = output(&process);
+    assert!(
+        threads[0].contains("worker") && threads[1].contains("blocking") && threads[2].contains("worker"),
+        "{threads:?}"
+    );
+}
+
+#[test]
+fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
+    /// The second version: counts what the first one left.
+    struct Second {
+        closed: Arc<AtomicUsize>,
+        from: u32,
+    }
+    impl Process for Second {
+        type Message = u32;
+        type Output = u32;
+
+        fn init(&mut self, entry: Entry) -> InitResult {
+            entry
+                .method("take over", |from: u32| {
+                    self.from = from;
+                    Ok(())
+                })
+                .finish()
+        }
+
+        fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<u32> {
+            assert_eq!(self.closed.load(Ordering::Relaxed), 1, "the old one is closed before the new one is stepped");
+            for event in events {
+                match event {
+                    Event::Message(n) => self.from += n,
+                    Event::Cancel(_) => return Ok(Step::Done(self.from)),
+                    _ => {}
+                }
+            }
+            Ok(Step::Idle)
+        }
+    }
+    struct First {
+        closed: Arc<AtomicUsize>,
+        go: Latch<()>,
+    }
+    impl Process for First {
+        type Message = u32;
+        type Output = u32;
+
+        fn step(&mut self, _: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<u32> {
+            self.go.wait();
+            let second = Second { closed: self.closed.clone(), from: 0 };
+            Ok(Step::Upgrade(Upgrade::entering(second, "take over", 1_000_u32)))
+        }
+
+        fn close(&mut self) {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let runtime = runtime(1);
+    let (closed, go) = (Arc::new(AtomicUsize::new(0)), Latch::new());
+    let first = First { closed: closed.clone(), go: go.clone() };
+    let process = runtime.spawn_with(first, SpawnOptions::new().name("service")).unwrap();
+    (1..=10).for_each(|n| runtime.send(process.address(), n).unwrap());
+    go.set(()).unwrap();
+    until("it is upgraded", || runtime.process(process.pid()).is_some_and(|info| info.type_name.contains("Second")));
+    assert_eq!(runtime.whereis("service"), Some(process.pid()));
+    runtime.send(process.address(), 45).unwrap();
+    until("all is stepped", || runtime.stats().messages.stepped == 11);
+    runtime.cancel(process.pid(), "done").unwrap();
+    assert_eq!(*output(&process), 1_100);
+    assert_eq!(closed.load(Ordering::Relaxed), 1);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn messages_that_an_upgraded_process_does_not_take_are_dead_letters_and_its_failed_init_is_its_end() {
+    let watcher = Watcher::new();
+    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let go = Latch::new();
+    let gate = go.clone();
+    let other = runtime
+        .spawn(script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
+            gate.wait();
+            Ok(Step::Upgrade(Upgrade::to(sink::<String>())))
+        }))
+        .unwrap();
+    (0..5).for_each(|n| runtime.send(other.address(), n).unwrap());
+    go.set(()).unwrap();
+    until("the messages are dead", || watcher.dead.len() == 5);
+    let typed: Address<String> = other.pid().typed();
+    runtime.send(typed, String::from("welcome")).unwrap();
+    let refused = runtime.send(other.address(), 6).unwrap_err();
+    assert!(refused.to_string().contains("String") && refused.to_string().contains("u32"), "{refused}");
+    runtime.cancel(other.pid(), "enough").unwrap();
+    assert_eq!(*output(&other), 1);
+
+    let stubborn = runtime
+        .spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            Ok(Step::Upgrade(Upgrade::entering(sink::<u8>(), "nowhere", ())))
+        }))
+        .unwrap();
+    let ExitError::Failed(failure) = join(&stubborn).into_result().unwrap_err() else { panic!("it failed") };
+    assert!(
+        matches!(failure.error().downcast_ref(), Some(EntryError::UnknownMethod { asked, .. }) if asked == "nowhere")
+    );
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_process_can_be_driven_without_a_runtime() {
+    let mut adder = Driver::new(script(|events: &mut Events<'_, (u32, Pid)>, out: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message((n, to)) => out.send_to(to, n * 2),
+                Event::Cancel(request) => return Ok(Step::Done(request.reason.to_string())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }));
+    let friend: Pid = "<1.5.1>".parse().unwrap();
+    assert_eq!(adder.message((21, friend)).run(), Status::Idle);
+    assert_eq!(adder.sent::<u32>(), Some((friend, 42)));
+    assert_eq!(adder.cancel("enough").run(), Status::Ended);
+    assert_eq!(**adder.exit().unwrap().output().unwrap(), "enough");
+}

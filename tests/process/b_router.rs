@@ -1,0 +1,196 @@
+//! B. PIDs and the router.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use procession::{
+    Address, DeadReason, Event, Events, Latch, NoSuchProcess, Pid, ProcessState, SendError, Step, StepOutput,
+};
+
+use crate::helpers::*;
+
+fn over() -> impl procession::Process<Message = u32, Output = ()> {
+    script(|_: &mut Events<'_, u32>, _: &mut StepOutput| Ok(Step::Done(())))
+}
+
+#[test]
+fn pids_are_never_given_twice_though_slots_are() {
+    let runtime = builder().workers(2).max_processes(8).start().unwrap();
+    let (mut pids, mut slots) = (HashSet::new(), HashSet::new());
+    for _ in 0..2_000 {
+        let handle = runtime.spawn(over()).unwrap();
+        assert!(pids.insert(handle.pid()), "{} again", handle.pid());
+        slots.insert(handle.pid().slot());
+        output(&handle);
+    }
+    assert!(slots.len() <= 8, "{slots:?}");
+}
+
+#[test]
+fn a_pid_that_a_failed_step_has_shown_is_given_to_nobody() {
+    let (runtime, shown) = (runtime(1), Log::new());
+    for _ in 0..100 {
+        let show = shown.clone();
+        let liar = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            show.push(out.spawn(over())?.pid());
+            if true { Err("never mind".into()) } else { Ok(Step::Done(())) }
+        }));
+        join(&liar.unwrap());
+    }
+    let shown: HashSet<Pid> = shown.take().into_iter().collect();
+    assert_eq!(shown.len(), 100);
+    for _ in 0..500 {
+        let handle = runtime.spawn(over()).unwrap();
+        assert!(!shown.contains(&handle.pid()));
+        output(&handle);
+    }
+    for pid in shown {
+        assert!(runtime.send_to(pid, 1_u32).is_err());
+    }
+}
+
+#[test]
+fn two_runtimes_do_not_know_each_others_processes() {
+    let start = |seed| builder().workers(1).seed(seed).start().unwrap();
+    // Each has drawn its own number; with these seeds, always the same ones.
+    let (one, two) = (start(1), start(2));
+    let (log_one, log_two) = (Log::<u32>::new(), Log::<u32>::new());
+    let (a, b) = (one.spawn(recorder(&log_one)).unwrap(), two.spawn(recorder(&log_two)).unwrap());
+    assert_ne!(one.node(), two.node());
+    assert_ne!(a.pid(), b.pid());
+    assert!(one.send(b.address(), 1).is_err());
+    assert!(two.send(a.address(), 2).is_err());
+    assert_eq!(one.state(b.pid()), None);
+    assert_eq!(two.cancel(a.pid(), "no"), Err(NoSuchProcess { pid: a.pid() }));
+    one.send(a.address(), 3).unwrap();
+    until("it has arrived", || log_one.len() == 1);
+    assert_eq!((log_one.take(), log_two.take()), (vec![3], vec![]));
+}
+
+#[test]
+fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
+    let watcher = Watcher::new();
+    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let gone = runtime.spawn(over()).unwrap();
+    output(&gone);
+    let never: Address<String> = Pid::typed(gone.pid().to_string().replace(".1>", ".99>").parse().unwrap());
+    let refused = runtime.send(gone.address(), 7).unwrap_err();
+    assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: gone.pid() });
+    assert!(refused.to_string().contains(&gone.pid().to_string()));
+    assert_eq!(refused.into_inner(), 7);
+    assert_eq!(runtime.send(never, String::from("hello")).unwrap_err().into_inner(), "hello");
+    assert_eq!(runtime.stats().messages.accepted, 0);
+
+    let to = gone.pid();
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.send_to(to, 8_u32);
+        out.send(never, String::from("hello"));
+        Ok(Step::Done(out.pid()))
+    }));
+    let from = *output(&process.unwrap());
+    let letter = |to| (to, Some(from), DeadReason::NoSuchProcess);
+    assert_eq!(watcher.dead.take(), [letter(to), letter(never.pid())]);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_message_never_reaches_the_successor_in_the_slot() {
+    // One slot for the processes under test and a sender that never stops: each message carries the PID it is meant for.
+    let runtime = Arc::new(builder().workers(2).max_processes(2).start().unwrap());
+    let (current, stop) = (Arc::new(Mutex::new(None::<Pid>)), Arc::new(AtomicBool::new(false)));
+    let sent = Arc::new(AtomicUsize::new(0));
+    let senders: Vec<_> = (0..2)
+        .map(|_| {
+            let (runtime, current, stop, sent) = (runtime.clone(), current.clone(), stop.clone(), sent.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let pid = *current.lock().unwrap();
+                    if let Some(pid) = pid
+                        && runtime.send_to(pid, pid).is_ok()
+                    {
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut taken = 0;
+    for _ in 0..20_000 {
+        let mut steps = 0;
+        let mut seen = 0_usize;
+        let process = script(move |events: &mut Events<'_, Pid>, out: &mut StepOutput| {
+            for event in events {
+                if let Event::Message(meant_for) = event {
+                    assert_eq!(meant_for, out.pid());
+                    seen += 1;
+                }
+            }
+            steps += 1;
+            Ok(if steps == 3 { Step::Done(seen) } else { Step::Continue })
+        });
+        let handle = runtime.spawn(process).unwrap();
+        *current.lock().unwrap() = Some(handle.pid());
+        taken += *output(&handle);
+    }
+    stop.store(true, Ordering::Relaxed);
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    let messages = runtime.stats().messages;
+    assert_eq!(messages.accepted as usize, sent.load(Ordering::Relaxed));
+    assert_eq!(messages.stepped as usize, taken);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
+    let watcher = Watcher::new();
+    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let log = Log::<u32>::new();
+    let receiver = runtime.spawn(recorder(&log)).unwrap();
+    let refused = runtime.send_to(receiver.pid(), String::from("text")).unwrap_err();
+    let expected = SendError::WrongType { pid: receiver.pid(), takes: "u32", sent: "alloc::string::String" };
+    assert_eq!(refused.reason(), &expected);
+    assert_eq!(refused.into_inner(), "text");
+    let to = receiver.pid();
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.send_to(to, "text");
+        out.send_to(to, 1_u32);
+        Ok(Step::Done(out.pid()))
+    }));
+    let from = *output(&process.unwrap());
+    until("the right one has arrived", || log.len() == 1);
+    assert_eq!(watcher.dead.take(), [(to, Some(from), DeadReason::WrongType)]);
+    assert_eq!(log.take(), [1]);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn each_of_a_hundred_thousand_processes_is_found_by_its_pid() {
+    let runtime = runtime(2);
+    let (count, done) = (Arc::new(AtomicUsize::new(0)), Latch::new());
+    const PROCESSES: usize = 100_000;
+    let handles: Vec<_> = (0..PROCESSES)
+        .map(|n| {
+            let (count, done) = (count.clone(), done.clone());
+            let process = script(move |events: &mut Events<'_, usize>, _: &mut StepOutput| {
+                for event in events {
+                    match event {
+                        Event::Message(told) => assert_eq!(told, n),
+                        _ => return Ok(Step::Done(())),
+                    }
+                    if count.fetch_add(1, Ordering::Relaxed) + 1 == PROCESSES {
+                        let _ = done.set(());
+                    }
+                }
+                Ok(Step::Idle)
+            });
+            runtime.spawn(process).unwrap()
+        })
+        .collect();
+    for (n, handle) in handles.iter().enumerate().rev() {
+        runtime.send(handle.address(), n).unwrap();
+    }
+    wait(&done);
+    assert_eq!(runtime.stats().messages.dead(), 0);
+    assert_eq!(runtime.state(handles[77].pid()), Some(ProcessState::Idle));
+}

@@ -1,0 +1,289 @@
+//! C. Ask and reply.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{
+    Address, CommandError, Event, Events, Latch, Overflow, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, Tag,
+};
+
+use crate::helpers::*;
+
+/// What the oracle does with a question.
+enum Question {
+    Answer(u32, Reply<u32>),
+    Drop(Reply<u32>),
+    End(Reply<u32>),
+    Fail(Reply<u32>),
+    Keep(Reply<u32>),
+    Forward(Address<Question>, u32, Reply<u32>),
+    /// Answers what it has kept.
+    Release(u32),
+}
+
+fn oracle() -> impl Process<Message = Question, Output = ()> {
+    let mut kept = Vec::new();
+    script(move |events: &mut Events<'_, Question>, out: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(Question::Answer(n, reply)) => out.reply(reply, n * 2),
+                Event::Message(Question::Drop(reply)) => drop(reply),
+                Event::Message(Question::End(reply)) => {
+                    kept.push(reply);
+                    return Ok(Step::Done(()));
+                }
+                Event::Message(Question::Fail(reply)) => {
+                    out.reply(reply, 1);
+                    return Err("it failed after all".into());
+                }
+                Event::Message(Question::Keep(reply)) => kept.push(reply),
+                Event::Message(Question::Forward(to, n, reply)) => out.send(to, Question::Answer(n, reply)),
+                Event::Message(Question::Release(n)) => kept.drain(..).for_each(|reply| out.reply(reply, n)),
+                _ => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
+type Make = fn(Reply<u32>) -> Question;
+
+/// Asks these questions, one after the other, and is done with the answers as text.
+fn asker(questions: Vec<(Address<Question>, Make)>) -> impl Process<Message = (), Output = Vec<String>> {
+    let (mut questions, mut answers) = (questions.into_iter(), Vec::new());
+    let mut tag: Option<Tag<u32>> = None;
+    script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for event in events {
+            if let Event::Completed(done) = event {
+                answers.push(text(done.take(tag.unwrap()).unwrap()));
+            }
+        }
+        match questions.next() {
+            Some((to, make)) => tag = Some(out.ask(to, make, LIMIT)),
+            None => return Ok(Step::Done(std::mem::take(&mut answers))),
+        }
+        Ok(Step::Wait)
+    })
+}
+
+fn text(answer: Result<u32, CommandError>) -> String {
+    match answer {
+        Ok(n) => n.to_string(),
+        Err(CommandError::Ended(_)) => String::from("ended before it replied"),
+        Err(CommandError::NoSuchProcess(_)) => String::from("no such process"),
+        Err(CommandError::Full(_)) => String::from("full"),
+        Err(CommandError::WrongType { .. }) => String::from("wrong type"),
+        Err(other) => other.to_string(),
+    }
+}
+
+/// The questions that every asker asks, each with its answer.
+fn questions(runtime: &Runtime) -> Vec<(Address<Question>, Make, &'static str)> {
+    let oracle = || runtime.spawn(oracle()).unwrap().address();
+    let gone = runtime.spawn(script(|_: &mut Events<'_, Question>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap();
+    output(&gone);
+    let other = runtime.spawn(sink::<String>()).unwrap();
+    vec![
+        (oracle(), |reply| Question::Answer(21, reply), "42"),
+        (oracle(), Question::Drop, "dropped without an answer"),
+        (oracle(), Question::End, "ended before it replied"),
+        (oracle(), Question::Fail, "ended before it replied"),
+        (gone.address(), Question::Drop, "no such process"),
+        (other.pid().typed(), Question::Drop, "wrong type"),
+    ]
+}
+
+#[test]
+fn a_process_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let (asked, expected): (Vec<_>, Vec<_>) =
+            questions(&runtime).into_iter().map(|(to, make, answer)| ((to, make), answer)).unzip();
+        let answers = output(&runtime.spawn(asker(asked)).unwrap());
+        assert_eq!(*answers, expected);
+        assert_eq!(runtime.stats().timers, 0, "the limits of answered questions are gone");
+        assert_accounted(&runtime);
+    }
+}
+
+#[test]
+fn a_thread_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+    let runtime = runtime(1);
+    for (to, make, expected) in questions(&runtime) {
+        assert_eq!(text(runtime.ask(to, make, LIMIT)), expected);
+    }
+}
+
+#[test]
+fn a_future_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+    let runtime = runtime(1);
+    for (to, make, expected) in questions(&runtime) {
+        assert_eq!(text(block_on(runtime.ask_async(to, make, LIMIT))), expected);
+    }
+    assert_eq!(runtime.stats().timers, 0);
+}
+
+#[test]
+fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_counted() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
+    let keeper = runtime.spawn(oracle()).unwrap();
+    let to = keeper.address();
+    let process = runtime
+        .spawn(script({
+            let mut tag: Option<Tag<u32>> = None;
+            move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+                for event in events {
+                    if let Event::Completed(done) = event {
+                        return Ok(Step::Done(text(done.take(tag.unwrap()).unwrap())));
+                    }
+                }
+                tag = Some(out.ask(to, Question::Keep, Duration::from_secs(5)));
+                Ok(Step::Wait)
+            }
+        }))
+        .unwrap();
+    let future = runtime.ask_async(to, Question::Keep, Duration::from_secs(5));
+    until("the limits are set", || runtime.stats().timers == 2);
+    manual.advance(Duration::from_millis(4_999));
+    assert!(!process.is_over());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5))));
+        while !thread.is_finished() {
+            manual.advance(Duration::from_secs(1));
+        }
+        assert_eq!(thread.join().unwrap(), "timed out");
+    });
+    assert_eq!(*output(&process), "timed out");
+    assert_eq!(text(block_on(future)), "timed out");
+    runtime.send(to, Question::Release(1)).unwrap();
+    until("they are counted", || runtime.stats().late_replies == 3);
+}
+
+#[test]
+fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
+    let runtime = runtime(2);
+    let (first, second) = (runtime.spawn(oracle()).unwrap().address(), runtime.spawn(oracle()).unwrap().address());
+    assert_eq!(runtime.ask(first, |reply| Question::Forward(second, 4, reply), LIMIT).unwrap(), 8);
+    let kept = runtime.ask_async(first, Question::Keep, LIMIT);
+    runtime.send(first, Question::Release(5)).unwrap();
+    assert_eq!(block_on(kept).unwrap(), 5);
+    let threaded = runtime
+        .spawn(script(|events: &mut Events<'_, Reply<u32>>, _: &mut StepOutput| {
+            for event in events {
+                if let Event::Message(reply) = event {
+                    std::thread::spawn(move || assert!(reply.send(6)));
+                }
+            }
+            Ok::<Step<()>, procession::BoxError>(Step::Idle)
+        }))
+        .unwrap();
+    assert_eq!(runtime.ask(threaded.address(), |reply| reply, LIMIT).unwrap(), 6);
+}
+
+#[test]
+fn a_question_to_a_full_mailbox_is_answered_at_once() {
+    let runtime = runtime(2);
+    for overflow in [Overflow::Refuse, Overflow::DropNewest] {
+        let gate = Latch::new();
+        let hold = gate.clone();
+        let full = runtime
+            .spawn_with(
+                script(move |_: &mut Events<'_, Question>, _: &mut StepOutput| {
+                    hold.wait();
+                    Ok(Step::Done(()))
+                }),
+                SpawnOptions::new().mailbox(1, overflow),
+            )
+            .unwrap();
+        until("it is held up", || runtime.process(full.pid()).unwrap().in_step.is_some());
+        runtime.send(full.address(), Question::Release(0)).unwrap();
+        assert_eq!(*output(&runtime.spawn(asker(vec![(full.address(), Question::Drop)])).unwrap()), ["full"]);
+        let outside = text(runtime.ask(full.address(), Question::Drop, LIMIT));
+        // Dropped by the policy, it was accepted first; either way it is answered.
+        assert!(["full", "dropped without an answer"].contains(&outside.as_str()), "{outside}");
+        gate.set(()).unwrap();
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_gives_its_question_up() {
+    let runtime = runtime(1);
+    let keeper = runtime.spawn(oracle()).unwrap();
+    drop(runtime.ask_async(keeper.address(), Question::Keep, LIMIT));
+    assert_eq!(runtime.stats().timers, 0);
+    runtime.send(keeper.address(), Question::Release(1)).unwrap();
+    until("the reply is late", || runtime.stats().late_replies == 1);
+}
+
+#[test]
+fn two_processes_that_ask_each_other_stop_no_worker() {
+    let runtime = runtime(1);
+    let log = Log::new();
+    let mutual = |log: &Log<String>| {
+        let log = log.clone();
+        let mut tag: Option<Tag<u32>> = None;
+        script(move |events: &mut Events<'_, Address<Reply<u32>>>, out: &mut StepOutput| {
+            for event in events {
+                match event {
+                    Event::Message(other) => {
+                        tag = Some(out.ask(other, |reply| reply, Duration::from_millis(20)));
+                        return Ok(Step::Wait);
+                    }
+                    Event::Completed(done) => {
+                        log.push(text(done.take(tag.unwrap()).unwrap()));
+                        return Ok(Step::Done(()));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(Step::Idle)
+        })
+    };
+    let (one, two) = (runtime.spawn(mutual(&log)).unwrap(), runtime.spawn(mutual(&log)).unwrap());
+    runtime.send(one.address(), two.pid().typed()).unwrap();
+    runtime.send(two.address(), one.pid().typed()).unwrap();
+    // Unrelated work goes on, whatever becomes of the two.
+    for _ in 0..100 {
+        output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
+    }
+    output(&one);
+    output(&two);
+    assert_eq!(log.len(), 2);
+}
+
+#[test]
+fn asking_by_blocking_is_refused_inside_a_step() {
+    let runtime = runtime(1);
+    let oracle = runtime.spawn(oracle()).unwrap().address();
+    let inner = runtime.clone();
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        Ok(Step::Done(inner.ask(oracle, |reply| Question::Answer(1, reply), LIMIT).unwrap_err().to_string()))
+    }));
+    let error = output(&process.unwrap());
+    assert!(error.contains("StepOutput::ask"), "{error}");
+}
+
+/// The smallest executor: one future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

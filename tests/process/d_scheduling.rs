@@ -1,0 +1,214 @@
+//! D. Scheduling: where work is found, who sleeps, and that all of it is done.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use procession::{Event, Events, Latch, Process, Reply, Runtime, SpawnError, Step, StepOutput, WorkerStats};
+
+use crate::helpers::*;
+
+#[test]
+fn there_are_as_many_workers_as_processors_by_default_and_their_threads_have_names() {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    assert_eq!(Runtime::start().unwrap().stats().workers.len(), processors);
+    let runtime = builder().workers(3).thread_name("mill").start().unwrap();
+    assert_eq!(runtime.stats().workers.len(), 3);
+    let name = || {
+        script(|_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            Ok(Step::Done(std::thread::current().name().unwrap_or_default().to_string()))
+        })
+    };
+    let name = output(&runtime.spawn(name()).unwrap());
+    assert!(name.starts_with("mill-worker-"), "{name}");
+}
+
+/// Writes its name down when it is told to, and rests.
+fn named(name: &'static str, log: &Log<&'static str>) -> impl Process<Message = (), Output = ()> {
+    let log = log.clone();
+    script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(()) => log.push(name),
+                _ => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
+#[test]
+fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_queue() {
+    let (runtime, log) = (runtime(1), Log::new());
+    let woken: Vec<_> =
+        ["first woken", "second woken"].iter().map(|name| runtime.spawn(named(name, &log)).unwrap()).collect();
+    until("they rest", || woken.iter().all(|process| runtime.process(process.pid()).unwrap().steps == 1));
+    let (to, seen) = ([woken[0].address(), woken[1].address()], log.clone());
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for name in ["older child", "younger child"] {
+            let seen = seen.clone();
+            out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                seen.push(name);
+                Ok(Step::Done(()))
+            }))?;
+        }
+        out.send(to[0], ());
+        out.send(to[1], ());
+        Ok(Step::Done(()))
+    });
+    let before = runtime.stats().workers[0];
+    output(&runtime.spawn(parent).unwrap());
+    until("all are stepped", || log.len() == 4);
+    assert_eq!(log.take(), ["first woken", "younger child", "older child", "second woken"]);
+    let after = runtime.stats().workers[0];
+    let found = |which: fn(&WorkerStats) -> u64| which(&after) - which(&before);
+    assert_eq!(found(|worker| worker.handed_off), 1);
+    assert_eq!(found(|worker| worker.from_own), 2);
+    assert_eq!(found(|worker| worker.from_global), 2, "the parent, from outside, and the second woken");
+}
+
+#[test]
+fn a_batch_is_taken_from_the_global_queue_at_once() {
+    let runtime = runtime(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        gate.wait();
+        Ok(Step::Done(()))
+    });
+    let holder = runtime.spawn(holder).unwrap();
+    wait(&begun);
+    let over = || script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())));
+    let others: Vec<_> = (0..34).map(|_| runtime.spawn(over()).unwrap()).collect();
+    assert_eq!(runtime.stats().global_queue, 34);
+    let before = runtime.stats().workers[0];
+    go.set(()).unwrap();
+    output(&holder);
+    others.iter().for_each(|other| drop(output(other)));
+    let after = runtime.stats().workers[0];
+    let (searches, from_own) = (after.from_global - before.from_global, after.from_own - before.from_own);
+    assert_eq!(searches + from_own, 34);
+    assert!((2..34).contains(&searches), "{searches} times one and a batch of up to 16");
+}
+
+#[test]
+fn half_of_a_victims_deque_is_stolen() {
+    let runtime = runtime(2);
+    let barrier = Arc::new(Barrier::new(2));
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        // Each worker must be in one of these at the same time, so one of the two has been stolen.
+        for _ in 0..2 {
+            let barrier = barrier.clone();
+            out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                barrier.wait();
+                Ok(Step::Done(()))
+            }))?;
+        }
+        Ok(Step::Done(()))
+    });
+    output(&runtime.spawn(parent).unwrap());
+    until("all have ended", || runtime.stats().processes == 0);
+    assert_eq!(runtime.stats().workers.iter().map(|worker| worker.stolen).sum::<u64>(), 1);
+}
+
+#[test]
+fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
+    let runtime = runtime(2);
+    let process = runtime.spawn(sink::<()>()).unwrap();
+    until("all is at rest", || runtime.is_at_rest());
+    until("both sleep", || runtime.stats().workers.iter().all(|worker| worker.parked > 0));
+    until("the process rests", || runtime.process(process.pid()).unwrap().steps == 1);
+    let counts = || {
+        let workers = runtime.stats().workers;
+        workers.iter().map(|worker| (worker.parked, worker.steps, worker.woke_others)).collect::<Vec<_>>()
+    };
+    // Whoever has been woken for the spawn goes back to sleep; from then on nothing moves.
+    let mut before = counts();
+    until("all is still", || {
+        (0..10_000).for_each(|_| std::thread::yield_now());
+        let earlier = std::mem::replace(&mut before, counts());
+        earlier == before
+    });
+    for _ in 0..1_000 {
+        assert!(runtime.is_alive(process.pid()));
+        assert_eq!(counts(), before);
+    }
+    runtime.send(process.address(), ()).unwrap();
+    until("the message is stepped", || runtime.stats().messages.stepped == 1);
+    let woken = counts().iter().zip(&before).filter(|(after, before)| after.1 > before.1).count();
+    assert_eq!(woken, 1, "one message is stepped by one worker");
+}
+
+#[test]
+fn a_worker_that_falls_asleep_while_work_arrives_does_not_miss_it() {
+    // Each round catches the workers at another point of their way to sleep; a missed wake-up is a question without end.
+    let runtime = runtime(2);
+    let echo = script(|events: &mut Events<'_, Reply<()>>, out: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(reply) => out.reply(reply, ()),
+                _ => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let echo = runtime.spawn(echo).unwrap();
+    for round in 0..30_000_u32 {
+        for _ in 0..round % 997 {
+            std::hint::spin_loop();
+        }
+        runtime.ask(echo.address(), |reply| reply, LIMIT).unwrap();
+    }
+    assert_eq!(runtime.stats().messages.stepped, 30_000);
+}
+
+#[test]
+fn ten_thousand_processes_of_ten_steps_finish_and_every_worker_has_its_share() {
+    for workers in [1, 2, 32] {
+        let runtime = runtime(workers);
+        let (barrier, steps) = (Arc::new(Barrier::new(workers)), Arc::new(AtomicUsize::new(0)));
+        let all: Vec<_> = (0..10_000)
+            .map(|n| {
+                let (barrier, steps, mut left) = (barrier.clone(), steps.clone(), 10);
+                let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                    if n < workers && left == 10 {
+                        // As many as there are workers wait for each other, so each worker must have one of them.
+                        barrier.wait();
+                    }
+                    steps.fetch_add(1, Ordering::Relaxed);
+                    left -= 1;
+                    Ok(if left == 0 { Step::Done(()) } else { Step::Continue })
+                });
+                runtime.spawn(process).unwrap()
+            })
+            .collect();
+        all.iter().for_each(|process| drop(output(process)));
+        assert_eq!(steps.load(Ordering::Relaxed), 100_000);
+        let stats = runtime.stats();
+        assert_eq!(stats.workers.iter().map(|worker| worker.steps).sum::<u64>(), 100_000);
+        assert!(stats.workers.iter().all(|worker| worker.steps > 0), "{:?}", stats.workers);
+    }
+}
+
+#[test]
+fn beyond_the_limit_a_process_is_handed_back() {
+    let runtime = builder().workers(1).max_processes(3).start().unwrap();
+    let kept: Vec<_> = (0..3).map(|_| runtime.spawn(sink::<u32>()).unwrap()).collect();
+    let refused = runtime.spawn(named("one too many", &Log::new())).unwrap_err();
+    assert!(matches!(refused.reason(), SpawnError::Limit { limit: 3 }));
+    assert!(refused.to_string().contains("3 processes"), "{refused}");
+    let handed_back = refused.into_inner();
+    runtime.cancel(kept[0].pid(), "make room").unwrap();
+    output(&kept[0]);
+    let handed_back = runtime.spawn(handed_back).unwrap();
+    runtime.cancel(handed_back.pid(), "make room").unwrap();
+    output(&handed_back);
+
+    let parent = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let refused = out.spawn(sink::<u32>()).unwrap_err();
+        Ok(Step::Done(matches!(refused.reason(), SpawnError::Limit { limit: 3 })))
+    });
+    assert!(*output(&runtime.spawn(parent).unwrap()), "the parent was the third");
+    assert_eq!(runtime.stats().processes, 2);
+}

@@ -1,0 +1,254 @@
+//! E. Ending: of one process, by itself, on request, or by force.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{
+    Event, Events, Exit, Latch, NoSuchProcess, Process, ProcessState, Reason, Reply, Step, StepOutput, Tag,
+};
+
+use crate::helpers::*;
+
+#[test]
+fn a_cancel_request_has_its_reason_and_deadline_and_the_process_decides() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
+    let log = Log::new();
+    let seen = log.clone();
+    let stubborn = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        for event in events {
+            if let Event::Cancel(request) = event {
+                seen.push((request.reason, request.deadline));
+            }
+        }
+        Ok(if seen.len() == 2 { Step::Done(()) } else { Step::Idle })
+    });
+    let stubborn = runtime.spawn(stubborn).unwrap();
+    assert!(runtime.cancel(stubborn.pid(), "please").unwrap());
+    until("it is told", || log.len() == 1);
+    assert!(!stubborn.is_over());
+    assert!(runtime.cancel_within(stubborn.pid(), Reason::TimedOut, Duration::from_secs(3)).unwrap());
+    output(&stubborn);
+    let deadline = manual.now() + Duration::from_secs(3);
+    assert_eq!(log.take(), [(Reason::from("please"), None), (Reason::TimedOut, Some(deadline))]);
+}
+
+/// The states in which a process can be terminated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum In {
+    Ready,
+    Running,
+    Blocked,
+    Idle,
+    BlockingStep,
+}
+
+#[test]
+fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
+    for state in [In::Ready, In::Running, In::Blocked, In::Idle, In::BlockingStep] {
+        let runtime = runtime(1);
+        let (steps, begun, go) = (Arc::new(AtomicUsize::new(0)), Latch::new(), Latch::new());
+        let (count, begin, gate) = (steps.clone(), begun.clone(), go.clone());
+        let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let step = count.fetch_add(1, Ordering::SeqCst);
+            let hold = |begin: &Latch<()>| {
+                let _ = begin.set(());
+                gate.wait();
+            };
+            Ok::<Step<()>, procession::BoxError>(match state {
+                In::Ready => Step::Continue,
+                In::Running => {
+                    hold(&begin);
+                    Step::Continue
+                }
+                In::Blocked => {
+                    out.after(Duration::from_secs(3_600));
+                    Step::Wait
+                }
+                In::Idle => Step::Idle,
+                In::BlockingStep if step == 0 => Step::Blocking,
+                In::BlockingStep => {
+                    hold(&begin);
+                    Step::Continue
+                }
+            })
+        });
+        let process = runtime.spawn(process).unwrap();
+        let pid = process.pid();
+        let expected = match state {
+            In::Ready => {
+                until("it has been stepped", || steps.load(Ordering::SeqCst) > 0);
+                None
+            }
+            In::Running | In::BlockingStep => {
+                wait(&begun);
+                Some(ProcessState::Running)
+            }
+            In::Blocked => Some(ProcessState::Blocked),
+            In::Idle => Some(ProcessState::Idle),
+        };
+        if let Some(expected) = expected {
+            until("it is in that state", || runtime.state(pid) == Some(expected));
+        }
+        assert!(runtime.terminate(pid).unwrap());
+        // One more step may have been under way; from now on there is none.
+        let Exit::Terminated(reason) = ({
+            go.set(()).unwrap();
+            join(&process)
+        }) else {
+            panic!("it was terminated")
+        };
+        assert_eq!(reason, Reason::Terminated);
+        let after = steps.load(Ordering::SeqCst);
+        assert!(runtime.send(process.address(), ()).is_err());
+        assert_eq!(runtime.state(pid), Some(ProcessState::Complete));
+        output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
+        assert_eq!(steps.load(Ordering::SeqCst), after, "{state:?}");
+        assert_eq!(runtime.stats().timers, 0);
+    }
+}
+
+#[test]
+fn a_ready_process_that_is_terminated_before_its_turn_is_never_stepped() {
+    let runtime = runtime(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        gate.wait();
+        Ok(Step::Done(()))
+    });
+    runtime.spawn(holder).unwrap();
+    wait(&begun);
+    let stepped = Arc::new(AtomicBool::new(false));
+    let step = stepped.clone();
+    let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        step.store(true, Ordering::Relaxed);
+        Ok(Step::Done(()))
+    });
+    let process = runtime.spawn(process).unwrap();
+    assert!(runtime.terminate(process.pid()).unwrap());
+    assert!(!runtime.terminate(process.pid()).unwrap(), "it is being ended already");
+    go.set(()).unwrap();
+    assert!(matches!(join(&process), Exit::Terminated(Reason::Terminated)));
+    assert!(!stepped.load(Ordering::Relaxed));
+}
+
+#[test]
+fn on_an_unknown_pid_both_are_errors_and_on_an_ended_one_they_change_nothing() {
+    let runtime = runtime(1);
+    let gone = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap();
+    output(&gone);
+    assert_eq!(runtime.cancel(gone.pid(), "late"), Ok(false));
+    assert_eq!(runtime.terminate(gone.pid()), Ok(false));
+    assert!(join(&gone).is_done());
+    let pid = "<0.1.1>".parse().unwrap();
+    assert_eq!(runtime.cancel(pid, "who"), Err(NoSuchProcess { pid }));
+    assert_eq!(runtime.terminate(pid), Err(NoSuchProcess { pid }));
+    let text = NoSuchProcess { pid }.to_string();
+    assert!(text.contains("<0.1.1>"), "{text}");
+}
+
+#[test]
+fn several_may_wait_for_the_end_and_a_dropped_handle_ends_nothing() {
+    let runtime = runtime(1);
+    let process = runtime.spawn(sink::<u32>()).unwrap();
+    let address = process.address();
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4)
+            .map(|n| {
+                let handle = process.clone();
+                scope.spawn(move || if n % 2 == 0 { handle.join() } else { handle.join_within(LIMIT).unwrap() })
+            })
+            .collect();
+        assert!(process.join_within(Duration::ZERO).is_none());
+        drop(process);
+        runtime.send(address, 1).unwrap();
+        until("it is stepped", || runtime.stats().messages.stepped == 1);
+        runtime.cancel(address.pid(), "enough").unwrap();
+        for waiter in waiters {
+            assert_eq!(**waiter.join().unwrap().output().unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_handle_is_a_future_of_the_exit() {
+    use std::task::{Context, Poll, Waker};
+    let runtime = runtime(1);
+    let process = runtime.spawn(sink::<u32>()).unwrap();
+    let mut future = Box::pin(process.clone());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut cx).is_pending());
+    runtime.cancel(process.pid(), "enough").unwrap();
+    output(&process);
+    let Poll::Ready(Exit::Done(seen)) = future.as_mut().poll(&mut cx) else { panic!("it is over") };
+    assert_eq!(*seen, 0);
+}
+
+#[test]
+fn a_joiner_finds_the_process_closed_its_state_dropped_and_the_counts_made() {
+    struct Closing(Arc<AtomicUsize>);
+    impl Process for Closing {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> procession::StepResult<()> {
+            Ok(Step::Done(()))
+        }
+
+        fn close(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    impl Drop for Closing {
+        fn drop(&mut self) {
+            self.0.fetch_add(10, Ordering::SeqCst);
+        }
+    }
+    let runtime = runtime(2);
+    for n in 1..=500 {
+        let traces = Arc::new(AtomicUsize::new(0));
+        output(&runtime.spawn(Closing(traces.clone())).unwrap());
+        assert_eq!(traces.load(Ordering::SeqCst), 11);
+        assert_eq!(runtime.stats().ended.done, n);
+    }
+}
+
+#[test]
+fn what_an_ended_process_had_kept_is_answered_and_its_work_is_told() {
+    // It keeps a question, has a timer and a blocking closure: all of that ends with it.
+    let runtime = runtime(1);
+    let (told, begun) = (Latch::new(), Latch::new());
+    let (tell, begin) = (told.clone(), begun.clone());
+    let mut kept = Vec::new();
+    let mut tags: Option<Tag<()>> = None;
+    let keeper = script(move |events: &mut Events<'_, Reply<()>>, out: &mut StepOutput| {
+        for event in events {
+            if let Event::Message(reply) = event {
+                kept.push(reply);
+            }
+        }
+        if tags.is_none() {
+            let (tell, begin) = (tell.clone(), begin.clone());
+            tags = Some(out.blocking_with(move |cancel| {
+                let _ = begin.set(());
+                let _ = tell.set(cancel.wait());
+            }));
+            out.after(Duration::from_secs(3_600));
+        }
+        Ok::<Step<()>, procession::BoxError>(Step::Idle)
+    });
+    let keeper = runtime.spawn(keeper).unwrap();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| runtime.ask(keeper.address(), |reply| reply, LIMIT));
+        wait(&begun);
+        until("it keeps the question", || runtime.stats().messages.stepped == 1);
+        runtime.terminate(keeper.pid()).unwrap();
+        assert!(asking.join().unwrap().unwrap_err().to_string().contains("ended before it replied"));
+    });
+    assert_eq!(wait(&told), Reason::Ended);
+    assert_eq!(runtime.stats().timers, 0);
+}

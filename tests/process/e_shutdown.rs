@@ -1,0 +1,293 @@
+//! E. Ending: of a runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{
+    Event, Events, Exit, Latch, Process, Reason, ShutdownError, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
+};
+
+use crate::helpers::*;
+
+/// Never stops by itself, whatever it is told.
+fn stubborn() -> impl Process<Message = u32, Output = ()> {
+    script(|events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        events.for_each(drop);
+        Ok(Step::Idle)
+    })
+}
+
+/// A step that does not return before it is let go.
+fn stuck(begun: &Latch<()>, go: &Latch<()>) -> impl Process<Message = u32, Output = ()> {
+    let (begun, go) = (begun.clone(), go.clone());
+    script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
+        let _ = begun.set(());
+        go.wait();
+        Ok(Step::Idle)
+    })
+}
+
+#[test]
+fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(2).clock(manual.clock()).start().unwrap();
+    let polite: Vec<_> = (0..100).map(|_| runtime.spawn(sink::<u32>()).unwrap()).collect();
+    let rude: Vec<_> = (0..10).map(|_| runtime.spawn(stubborn()).unwrap()).collect();
+    let report = std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
+        polite.iter().for_each(|process| drop(output(process)));
+        assert!(rude.iter().all(|process| !process.is_over()), "the limit is not over");
+        while !shutdown.is_finished() {
+            manual.advance(Duration::from_secs(1));
+        }
+        shutdown.join().unwrap()
+    });
+    assert_eq!((report.ended, report.terminated, report.stuck.len()), (100, 10, 0), "{report}");
+    assert!(!report.is_clean());
+    for process in &rude {
+        assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown)));
+    }
+    let refused = runtime.spawn(sink::<u32>()).unwrap_err();
+    assert!(matches!(refused.reason(), SpawnError::ShuttingDown));
+    assert!(runtime.send(polite[0].address(), 1).is_err());
+}
+
+#[test]
+fn what_was_sent_before_the_shutdown_is_still_stepped() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        // It gets what is in its mailbox in front of nothing: the request to stop overtakes, so it stops when it has all.
+        let (mut seen, mut asked) = (0, false);
+        let receiver = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            for event in events {
+                match event {
+                    Event::Message(_) => seen += 1,
+                    Event::Cancel(_) => asked = true,
+                    _ => {}
+                }
+            }
+            Ok(if asked && seen == 10_000 { Step::Done(seen) } else { Step::Idle })
+        });
+        let receiver = runtime.spawn(receiver).unwrap();
+        (0..10_000).for_each(|n| runtime.send(receiver.address(), n).unwrap());
+        let report = runtime.shutdown(LIMIT).unwrap();
+        assert!(report.is_clean(), "{report}");
+        assert_eq!(*output(&receiver), 10_000);
+        assert_accounted(&runtime);
+    }
+}
+
+#[test]
+fn a_process_may_spawn_no_child_during_a_shutdown_and_is_told_so() {
+    let runtime = runtime(1);
+    let parent = script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for event in events {
+            if let Event::Cancel(request) = event {
+                assert_eq!(request.reason, Reason::Shutdown);
+                assert!(request.deadline.is_some());
+                let refused = out.spawn(sink::<u32>()).unwrap_err();
+                return Ok(Step::Done(matches!(refused.reason(), SpawnError::ShuttingDown)));
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let parent = runtime.spawn(parent).unwrap();
+    assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+    assert!(*output(&parent));
+}
+
+#[test]
+fn the_report_names_what_is_stuck_in_a_step_and_the_rest_is_ended_even_with_no_worker_left() {
+    let runtime = runtime(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let stuck = runtime.spawn_with(stuck(&begun, &go), SpawnOptions::new().name("the culprit")).unwrap();
+    wait(&begun);
+    // With the only worker stuck, nobody else is ever stepped.
+    let others: Vec<_> = (0..10).map(|_| runtime.spawn(stubborn()).unwrap()).collect();
+    let report = runtime.shutdown(Duration::ZERO).unwrap();
+    others.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(_))));
+    let [culprit] = &report.stuck[..] else { panic!("{report}") };
+    assert_eq!((culprit.pid, culprit.name.as_deref()), (stuck.pid(), Some("the culprit")));
+    assert!(culprit.type_name.contains("stuck"), "{}", culprit.type_name);
+    let text = report.to_string();
+    assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running)"), "{text}");
+    assert!(runtime.send(stuck.address(), 1).is_err());
+    // When the step returns after all, the process is ended.
+    go.set(()).unwrap();
+    assert!(matches!(join(&stuck), Exit::Terminated(Reason::Shutdown)));
+}
+
+#[test]
+fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
+    let runtime = runtime(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let mut begun_work = false;
+    let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if std::mem::replace(&mut begun_work, true) {
+            return Ok(Step::Done(()));
+        }
+        let (begin, gate) = (begin.clone(), gate.clone());
+        out.blocking(move || {
+            let _ = begin.set(());
+            gate.wait();
+        });
+        Ok(Step::Wait)
+    });
+    runtime.spawn(process).unwrap();
+    wait(&begun);
+    let report = runtime.shutdown(LIMIT).unwrap();
+    assert_eq!((report.ended, report.jobs_running), (1, 1), "{report}");
+    go.set(()).unwrap();
+}
+
+#[test]
+fn shutdown_may_be_called_again_by_several_at_once_and_on_an_unused_runtime() {
+    let unused = runtime(2);
+    assert!(unused.shutdown(Duration::ZERO).unwrap().is_clean());
+    assert!(unused.shutdown(LIMIT).unwrap().is_clean());
+
+    let runtime = runtime(2);
+    let processes: Vec<_> = (0..100).map(|_| runtime.spawn(sink::<u32>()).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| runtime.shutdown(LIMIT).unwrap())).collect();
+        for caller in callers {
+            let report = caller.join().unwrap();
+            assert_eq!((report.ended, report.is_clean()), (100, true));
+            assert!(processes.iter().all(procession::Handle::is_over), "complete when it returns");
+        }
+    });
+}
+
+#[test]
+fn shutdown_is_refused_inside_a_step_and_inside_a_blocking_closure() {
+    let runtime = runtime(1);
+    let inner = runtime.clone();
+    let process =
+        script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(inner.shutdown(LIMIT).unwrap_err())));
+    assert_eq!(*output(&runtime.spawn(process).unwrap()), ShutdownError::Inside);
+    let inner = runtime.clone();
+    let mut tag = None;
+    let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for event in events {
+            if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                return Ok(Step::Done(done.take(tag).unwrap().unwrap()));
+            }
+        }
+        let inner = inner.clone();
+        tag = Some(out.blocking(move || inner.shutdown(LIMIT).unwrap_err()));
+        Ok(Step::Wait)
+    });
+    assert_eq!(*output(&runtime.spawn(process).unwrap()), ShutdownError::Inside);
+    assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
+#[test]
+fn dropping_the_last_handle_terminates_and_closes_the_processes() {
+    struct Closing(Arc<AtomicUsize>);
+    impl Process for Closing {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (runtime, closed) = (runtime(2), Arc::new(AtomicUsize::new(0)));
+    let processes: Vec<_> = (0..50).map(|_| runtime.spawn(Closing(closed.clone())).unwrap()).collect();
+    let second = runtime.clone();
+    drop(runtime);
+    assert_eq!(closed.load(Ordering::SeqCst), 0, "there is another handle");
+    drop(second);
+    assert_eq!(closed.load(Ordering::SeqCst), 50);
+    for process in processes {
+        assert!(matches!(process.exit(), Some(Exit::Terminated(Reason::Shutdown))));
+    }
+}
+
+#[test]
+fn a_process_may_have_the_last_handle_of_its_runtime() {
+    let runtime = runtime(1);
+    let (held, go) = (runtime.clone(), Latch::new());
+    let gate = go.clone();
+    let mut holder = Some(held);
+    let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        gate.wait();
+        drop(holder.take());
+        StepResult::<()>::Ok(Step::Idle)
+    });
+    let process = runtime.spawn(process).unwrap();
+    drop(runtime);
+    go.set(()).unwrap();
+    assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
+}
+
+#[test]
+fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
+    struct Counted(Arc<AtomicUsize>, Arc<AtomicUsize>);
+    impl Process for Counted {
+        type Message = u32;
+        type Output = ();
+
+        fn init(&mut self, _: procession::Entry) -> procession::InitResult {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<()> {
+            for event in events {
+                match event {
+                    Event::Message(n) if n % 5 == 0 => {
+                        let _ = out.spawn(Counted(self.0.clone(), self.1.clone()));
+                    }
+                    Event::Message(n) if n % 7 == 0 => return Ok(Step::Done(())),
+                    Event::Message(n) if n % 11 == 0 => return Err("eleven".into()),
+                    Event::Message(n) if n % 3 == 0 => {
+                        out.blocking(|| ());
+                    }
+                    Event::Cancel(_) => return Ok(Step::Done(())),
+                    _ => {}
+                }
+            }
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let mut seed = 0x9e37_79b9_u64;
+    for round in 0..100 {
+        let runtime = runtime(1 + round % 2);
+        let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let moment = (seed >> 33) % 400;
+        let spawned = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                let (runtime, opened, closed, spawned) = (&runtime, &opened, &closed, &spawned);
+                scope.spawn(move || {
+                    for n in 0..100 {
+                        let Ok(handle) = runtime.spawn(Counted(opened.clone(), closed.clone())) else { break };
+                        spawned.fetch_add(1, Ordering::SeqCst);
+                        for k in 0..5 {
+                            let _ = runtime.send(handle.address(), thread + n * 5 + k);
+                        }
+                    }
+                });
+            }
+            until("the moment has come", || spawned.load(Ordering::SeqCst) as u64 >= moment);
+            let report = runtime.shutdown(if round % 3 == 0 { Duration::ZERO } else { LIMIT }).unwrap();
+            assert!(report.stuck.is_empty(), "{report}");
+        });
+        assert_eq!(opened.load(Ordering::SeqCst), closed.load(Ordering::SeqCst), "round {round}");
+        assert_accounted(&runtime);
+        assert_eq!(runtime.stats().processes, 0);
+    }
+}

@@ -1,0 +1,200 @@
+//! F. Seeing inside.
+
+use std::error::Error;
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{DeadLetter, DeadReason, Event, Events, Hook, Latch, ProcessState, SpawnOptions, Step, StepOutput};
+
+use crate::helpers::*;
+
+#[test]
+fn all_processes_can_be_listed_with_what_they_are_doing() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(2).clock(manual.clock()).exact_step_times().start().unwrap();
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let busy = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        gate.wait();
+        Ok(Step::Done(()))
+    });
+    let idle = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("idler")).unwrap();
+    let waiting = runtime
+        .spawn(script(|_: &mut Events<'_, u32>, out: &mut StepOutput| {
+            out.after(Duration::from_secs(3_600));
+            Ok::<Step<()>, procession::BoxError>(Step::Wait)
+        }))
+        .unwrap();
+    until("both rest", || {
+        runtime.state(idle.pid()) == Some(ProcessState::Idle)
+            && runtime.state(waiting.pid()) == Some(ProcessState::Blocked)
+    });
+    manual.advance(Duration::from_secs(5));
+    let busy = runtime.spawn(busy).unwrap();
+    wait(&begun);
+    (0..3).for_each(|n| runtime.send(busy.address(), n).unwrap());
+    (0..2).for_each(|n| runtime.send(waiting.address(), n).unwrap());
+    manual.advance(Duration::from_secs(7));
+
+    let mut all = runtime.processes();
+    all.sort_by_key(|info| info.pid);
+    assert_eq!(all.len(), 3);
+    let find = |pid| all.iter().find(|info| info.pid == pid).unwrap();
+    let (idler, waiter, worker) = (find(idle.pid()), find(waiting.pid()), find(busy.pid()));
+    assert_eq!((idler.name.as_deref(), idler.state, idler.mailbox), (Some("idler"), ProcessState::Idle, 0));
+    assert_eq!((waiter.name.as_deref(), waiter.state, waiter.mailbox), (None, ProcessState::Blocked, 2));
+    assert_eq!((worker.state, worker.mailbox, worker.steps), (ProcessState::Running, 3, 0));
+    assert_eq!((idler.steps, waiter.steps), (1, 1));
+    assert_eq!((idler.age, worker.age), (Duration::from_secs(12), Duration::from_secs(7)));
+    assert_eq!((idler.in_step, worker.in_step), (None, Some(Duration::from_secs(7))));
+    assert!(worker.type_name.contains("Script"), "{}", worker.type_name);
+    assert_eq!(runtime.process(idle.pid()).unwrap().state, ProcessState::Idle);
+    go.set(()).unwrap();
+    output(&busy);
+    assert!(runtime.process(busy.pid()).is_none());
+    assert_eq!(runtime.state(busy.pid()), Some(ProcessState::Complete));
+    assert_eq!(runtime.state("<0.3.9>".parse().unwrap()), None);
+}
+
+#[test]
+fn a_process_that_waits_for_its_turn_is_ready() {
+    let runtime = runtime(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        gate.wait();
+        Ok(Step::Done(()))
+    });
+    runtime.spawn(holder).unwrap();
+    wait(&begun);
+    let ready = runtime.spawn(sink::<()>()).unwrap();
+    assert_eq!(runtime.state(ready.pid()), Some(ProcessState::Ready));
+    assert_eq!(runtime.stats().global_queue, 1);
+    go.set(()).unwrap();
+}
+
+#[test]
+fn the_counts_say_what_has_happened() {
+    let runtime = runtime(2);
+    let over = |fails: u8| {
+        script(move |_: &mut Events<'_, u32>, out: &mut StepOutput| {
+            out.send_to("<0.9.9>".parse()?, 1_u32);
+            match fails {
+                0 => Ok(Step::Done(())),
+                1 => Err("no".into()),
+                _ => panic!("no"),
+            }
+        })
+    };
+    let ended: Vec<_> = [0, 0, 0, 1, 1, 2].into_iter().map(|fails| runtime.spawn(over(fails)).unwrap()).collect();
+    ended.iter().for_each(|process| drop(join(process)));
+    let kept = runtime.spawn(sink::<u32>()).unwrap();
+    (0..4).for_each(|n| runtime.send(kept.address(), n).unwrap());
+    until("all is stepped", || runtime.stats().messages.stepped == 4);
+    let stats = runtime.stats();
+    assert_eq!((stats.processes, stats.spawned, stats.ended.total()), (1, 7, 6));
+    assert_eq!((stats.ended.done, stats.ended.failed, stats.ended.panicked, stats.ended.terminated), (3, 2, 1, 0));
+    let messages = &stats.messages;
+    assert_eq!((messages.accepted, messages.stepped, messages.dead(), messages.queued), (7, 4, 3, 0));
+    assert_eq!(messages.dead_by_reason[&DeadReason::NoSuchProcess], 3);
+    assert_eq!(stats.workers.len(), 2);
+    assert!(stats.workers.iter().map(|worker| worker.steps).sum::<u64>() >= 8);
+}
+
+#[test]
+fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
+    let watcher = Watcher::new();
+    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let (process, other) = (runtime.spawn(sink::<u32>()).unwrap(), "<0.9.9>".parse().unwrap());
+    let child = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.send_to(other, "lost");
+        Ok(Step::Done(()))
+    }));
+    let child = child.unwrap();
+    output(&child);
+    runtime.terminate(process.pid()).unwrap();
+    join(&process);
+    assert_eq!(watcher.spawned.take(), [process.pid(), child.pid()]);
+    let exits = [(child.pid(), "done".into()), (process.pid(), String::from("terminated (terminated)"))];
+    assert_eq!(watcher.exits.take(), exits);
+    assert_eq!(watcher.dead.take(), [(other, Some(child.pid()), DeadReason::NoSuchProcess)]);
+
+    struct Grumpy(Log<&'static str>);
+    impl Hook for Grumpy {
+        fn spawned(&self, _: &procession::ProcessRef) {
+            panic!("no visitors")
+        }
+
+        fn exited(&self, _: &procession::ProcessRef, _: &procession::Exit) {
+            panic!("no leaving")
+        }
+
+        fn dead_letter(&self, letter: &DeadLetter<'_>) {
+            self.0.push(letter.message::<&str>().unwrap());
+            panic!("no mail")
+        }
+    }
+    let log = Log::new();
+    let runtime = builder().workers(1).thread_name("procession-grumpy").hook(Grumpy(log.clone())).start().unwrap();
+    let process = std::thread::Builder::new().name("procession-test".into()).spawn(move || {
+        let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.send_to(other, "lost");
+            Ok(Step::Done(()))
+        }));
+        output(&process.unwrap());
+    });
+    process.unwrap().join().unwrap();
+    assert_eq!(log.take(), ["lost"]);
+}
+
+#[test]
+fn errors_can_be_shared_and_have_their_sources() {
+    fn shareable<E: Error + Send + Sync + 'static>() {}
+    shareable::<procession::BuildError>();
+    shareable::<procession::SpawnError>();
+    shareable::<procession::SendError>();
+    shareable::<procession::CommandError>();
+    shareable::<procession::EntryError>();
+    shareable::<procession::ExitError>();
+    shareable::<procession::ShutdownError>();
+    shareable::<procession::NoSuchProcess>();
+    shareable::<procession::ParsePidError>();
+    shareable::<procession::WaitedForNothing>();
+    shareable::<procession::pool::PoolError>();
+    shareable::<procession::Rejected<std::cell::Cell<u8>, procession::SendError>>();
+    let runtime = runtime(1);
+    let process =
+        runtime.spawn(script(
+            |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                if true { Err(std::io::Error::other("disk").into()) } else { Ok(Step::Done(())) }
+            },
+        ));
+    let error = join(&process.unwrap()).into_result().unwrap_err();
+    let source = error.source().unwrap();
+    assert_eq!((error.to_string(), source.to_string()), ("the process failed: disk".into(), String::from("disk")));
+}
+
+#[test]
+fn an_event_can_be_debugged() {
+    let runtime = runtime(1);
+    let log = Log::new();
+    let seen = log.clone();
+    let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        for event in events {
+            let last = matches!(event, Event::Cancel(_));
+            seen.push(format!("{event:?}"));
+            if last {
+                return Ok(Step::Done(()));
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let process = runtime.spawn(process).unwrap();
+    runtime.send(process.address(), 7).unwrap();
+    until("it is stepped", || log.len() == 1);
+    runtime.cancel(process.pid(), "enough").unwrap();
+    output(&process);
+    assert_eq!(log.take(), ["Message(7)", "Cancel(CancelRequest { reason: Other(\"enough\"), deadline: None })"]);
+}

@@ -1,0 +1,197 @@
+//! What the tests share: processes from closures, a hook that writes down, and panics that are expected.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use procession::{
+    DeadLetter, DeadReason, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Runtime,
+    RuntimeBuilder, Step, StepOutput, StepResult,
+};
+
+// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
+#[cfg(not(procession_sanitize_thread))]
+pub(crate) use std::sync::Mutex;
+#[cfg(procession_sanitize_thread)]
+#[path = "../../src/sync/watched.rs"]
+mod watched;
+#[cfg(procession_sanitize_thread)]
+pub(crate) use watched::Mutex;
+
+/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// A runtime with this many workers, whose processes may panic without filling the screen.
+pub fn runtime(workers: usize) -> Runtime {
+    builder().workers(workers).start().unwrap()
+}
+
+pub fn builder() -> RuntimeBuilder {
+    quiet_panics();
+    Runtime::builder()
+}
+
+/// Panics of processes, jobs and handlers are expected here; those of the tests themselves are still told.
+pub fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("procession")) {
+                loud(info);
+            }
+        }));
+    });
+}
+
+/// A process whose step is a closure.
+pub struct Script<M, O, F> {
+    step: F,
+    types: std::marker::PhantomData<fn(M) -> O>,
+}
+
+pub fn script<M, O, F>(step: F) -> Script<M, O, F>
+where
+    F: FnMut(&mut Events<'_, M>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+    M: Send + 'static,
+    O: Send + Sync + 'static,
+{
+    Script { step, types: std::marker::PhantomData }
+}
+
+impl<M, O, F> Process for Script<M, O, F>
+where
+    F: FnMut(&mut Events<'_, M>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+    M: Send + 'static,
+    O: Send + Sync + 'static,
+{
+    type Message = M;
+    type Output = O;
+
+    fn step(&mut self, events: &mut Events<'_, M>, out: &mut StepOutput) -> StepResult<O> {
+        (self.step)(events, out)
+    }
+}
+
+/// A process that is told messages and does nothing with them, until it is asked to stop.
+pub fn sink<M: Send + 'static>() -> impl Process<Message = M, Output = usize> {
+    let mut seen = 0;
+    script(move |events: &mut Events<'_, M>, _: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(_) => seen += 1,
+                Event::Cancel(_) => return Ok(Step::Done(seen)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
+/// A process that writes down what it is told.
+pub fn recorder<M: Send + 'static>(seen: &Log<M>) -> impl Process<Message = M, Output = ()> {
+    let seen = seen.clone();
+    script(move |events: &mut Events<'_, M>, _: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(message) => seen.push(message),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
+/// A list that several write.
+pub struct Log<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Log<T> {
+    pub fn new() -> Log<T> {
+        Log(Arc::default())
+    }
+
+    pub fn push(&self, entry: T) {
+        self.0.lock().unwrap().push(entry);
+    }
+
+    pub fn take(&self) -> Vec<T> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Log<T> {
+        Log(self.0.clone())
+    }
+}
+
+/// How a process ended; a process that does not end is an error.
+pub fn join<P: Process>(handle: &Handle<P>) -> Exit<Arc<P::Output>> {
+    handle.join_within(LIMIT).unwrap_or_else(|| panic!("{handle:?} does not end"))
+}
+
+/// The output of a process that is done.
+pub fn output<P: Process>(handle: &Handle<P>) -> Arc<P::Output>
+where
+    P::Output: Debug,
+{
+    join(handle).into_result().unwrap()
+}
+
+/// Waits for a latch; one that is not set in time is an error.
+pub fn wait<T: Clone + Send + 'static>(latch: &Latch<T>) -> T {
+    let clock = std::time::Instant::now();
+    while !latch.is_set() {
+        assert!(clock.elapsed() < LIMIT, "the latch is not set");
+        std::thread::yield_now();
+    }
+    latch.get().unwrap()
+}
+
+/// Waits for a condition that others bring about.
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let clock = std::time::Instant::now();
+    while !reached() {
+        assert!(clock.elapsed() < LIMIT, "it never comes to this: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Writes down what it is told: `(pid, text)`.
+#[derive(Clone)]
+pub struct Watcher {
+    pub spawned: Log<Pid>,
+    pub exits: Log<(Pid, String)>,
+    pub dead: Log<(Pid, Option<Pid>, DeadReason)>,
+}
+
+impl Watcher {
+    pub fn new() -> Watcher {
+        Watcher { spawned: Log::new(), exits: Log::new(), dead: Log::new() }
+    }
+}
+
+impl Hook for Watcher {
+    fn spawned(&self, process: &ProcessRef) {
+        self.spawned.push(process.pid);
+    }
+
+    fn exited(&self, process: &ProcessRef, exit: &Exit) {
+        self.exits.push((process.pid, exit.to_string()));
+    }
+
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        self.dead.push((letter.to, letter.from, letter.reason));
+    }
+}
+
+/// At a quiet moment, every message is accounted for.
+pub fn assert_accounted(runtime: &Runtime) {
+    let messages = runtime.stats().messages;
+    assert_eq!(messages.accepted, messages.stepped + messages.dead() + messages.queued, "{messages:?}");
+}

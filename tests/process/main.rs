@@ -1,0 +1,20 @@
+//! The process runtime against its contract, through the public interface. The modules follow the sections of
+//! `docs/guarantees/process-runtime.md`.
+
+// Everything here is for this program alone; `pub` says what the modules share.
+#![allow(unreachable_pub)]
+
+mod helpers;
+
+mod a_process;
+mod a_process_ends;
+mod b_router;
+mod c_ask;
+mod c_commands;
+mod c_messages;
+mod d_fairness;
+mod d_scheduling;
+mod e_ending;
+mod e_shutdown;
+mod f_inside;
+mod g_bad_input;

@@ -1,0 +1,86 @@
+//! Statement 63, in a program of its own: the subscriber that the workers' threads tell can only be the global one.
+
+#![allow(unreachable_pub, dead_code)]
+
+#[path = "process/helpers.rs"]
+mod helpers;
+
+use std::sync::Arc;
+
+use procession::{Events, SpawnOptions, Step, StepOutput};
+use tracing::span;
+use tracing::{Level, Metadata};
+
+use crate::helpers::*;
+
+/// Writes down the names of spans and the messages of events.
+struct Subscriber(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Subscriber {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("procession")
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        let mut text = format!("{} span {}", span.metadata().level(), span.metadata().name());
+        span.record(&mut Text(&mut text));
+        self.0.lock().unwrap().push(text);
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = event.metadata().level().to_string();
+        event.record(&mut Text(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Text<'a>(&'a mut String);
+
+impl tracing::field::Visit for Text<'_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+#[test]
+fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    tracing::subscriber::set_global_default(Subscriber(heard.clone())).unwrap();
+    assert!(tracing::enabled!(target: "procession", Level::TRACE));
+    let runtime = runtime(1);
+    let lost = "<0.8.8>".parse().unwrap();
+    let done = runtime.spawn_with(
+        script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.send_to(lost, 1_u8);
+            Ok(Step::Done(()))
+        }),
+        SpawnOptions::new().name("heard"),
+    );
+    let done = done.unwrap();
+    output(&done);
+    let failed = runtime.spawn(script(
+        |_: &mut Events<'_, ()>, _: &mut StepOutput| if true { Err("no".into()) } else { Ok(Step::Done(())) },
+    ));
+    let failed = failed.unwrap();
+    join(&failed);
+    runtime.shutdown(LIMIT).unwrap();
+    let heard = heard.lock().unwrap().clone();
+    let expect = |parts: &[&str]| {
+        let found = heard.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "nothing with {parts:?} in {heard:#?}");
+    };
+    let (pid, failed) = (format!("pid={}", done.pid()), format!("pid={}", failed.pid()));
+    expect(&["TRACE span step", &pid, "process="]);
+    expect(&["DEBUG message=spawned", &pid, "name=\"heard\""]);
+    expect(&["DEBUG message=done", &pid]);
+    expect(&["WARN message=failed", &failed, "error=no"]);
+    expect(&["DEBUG message=dead letter", "to=<0.8.8>", "reason=no such process"]);
+    expect(&["INFO message=runtime shut down", "report=0 ended"]);
+}
