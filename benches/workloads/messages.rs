@@ -1,0 +1,311 @@
+//! Workloads of messages: processes live, and talk.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use procession::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
+
+use crate::measure::{Measured, Outcome, Setting, check, done, finish};
+
+/// Processes in the ring.
+const RING: u64 = 1_000;
+/// Processes that send to one.
+const PRODUCERS: u64 = 64;
+/// Messages that a producer sends in a step, before it makes room for others.
+const BATCH: u64 = 100;
+/// Processes that ping each other.
+const FRIENDS: u64 = 256;
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(crate) fn pingpong(setting: &Setting) -> Outcome<Measured> {
+    circle(setting, 2)
+}
+
+pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
+    circle(setting, RING)
+}
+
+/// A token that is to be passed on so many more times.
+enum Token {
+    Hop(u64),
+    /// Who is next.
+    Meet(Address<Token>),
+}
+
+/// Passes the token on.
+struct Hopper {
+    next: Option<Address<Token>>,
+    had: u64,
+}
+
+impl Process for Hopper {
+    type Message = Token;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<Token>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(Token::Hop(left)) => {
+                    self.had += 1;
+                    match self.next {
+                        Some(next) if left > 0 => out.send(next, Token::Hop(left - 1)),
+                        _ => return Ok(Step::Done(self.had)),
+                    }
+                }
+                Event::Message(Token::Meet(next)) => self.next = Some(next),
+                Event::Cancel(_) => return Ok(Step::Done(self.had)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A token goes round a circle, and ends with the process that gets it last.
+fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    let mut hoppers = Vec::new();
+    for _ in 0..size {
+        hoppers.push(runtime.spawn(Hopper { next: None, had: 0 })?);
+    }
+    for (one, next) in hoppers.iter().zip(hoppers.iter().cycle().skip(1)) {
+        runtime.send(one.address(), Token::Meet(next.address()))?;
+    }
+    let began = Instant::now();
+    runtime.send(hoppers[0].address(), Token::Hop(setting.n - 1))?;
+    done(&hoppers[((setting.n - 1) % size) as usize])?;
+    let measured = Measured::since(began, setting.n);
+    finish(&runtime)?;
+    let mut had = 0;
+    for hopper in &hoppers {
+        had += done(hopper)?;
+    }
+    check("hops", had, setting.n)?;
+    Ok(measured)
+}
+
+pub(crate) fn counting(setting: &Setting) -> Outcome<Measured> {
+    stream(setting, 1)
+}
+
+pub(crate) fn fanin(setting: &Setting) -> Outcome<Measured> {
+    stream(setting, PRODUCERS)
+}
+
+struct Counter {
+    total: u64,
+}
+
+enum CounterMessage {
+    Add(u64),
+    Read(Reply<u64>),
+}
+
+impl Process for Counter {
+    type Message = CounterMessage;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<CounterMessage>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(CounterMessage::Add(n)) => self.total += n,
+                Event::Message(CounterMessage::Read(reply)) => out.reply(reply, self.total),
+                Event::Cancel(_) => return Ok(Step::Done(self.total)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Sends without waiting for anything, a batch in each step.
+struct Producer {
+    to: Address<CounterMessage>,
+    left: u64,
+}
+
+impl Process for Producer {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<()> {
+        let batch = self.left.min(BATCH);
+        for _ in 0..batch {
+            out.send(self.to, CounterMessage::Add(1));
+        }
+        self.left -= batch;
+        Ok(if self.left == 0 { Step::Done(()) } else { Step::Continue })
+    }
+}
+
+/// One or several send to one, who is asked for the total behind the last message.
+fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    let counter = runtime.spawn(Counter { total: 0 })?;
+    let began = Instant::now();
+    let mut running = Vec::new();
+    for producer in 0..producers {
+        running.push(runtime.spawn(Producer { to: counter.address(), left: setting.share(producer, producers) })?);
+    }
+    for producer in &running {
+        done(producer)?;
+    }
+    let total = runtime.ask(counter.address(), CounterMessage::Read, LIMIT)?;
+    let measured = Measured::since(began, setting.n);
+    check("messages counted", total, setting.n)?;
+    finish(&runtime)?;
+    Ok(measured)
+}
+
+enum Chat {
+    /// The others (and itself).
+    Begin(Arc<Vec<Address<Chat>>>),
+    Ping(Address<Chat>),
+    Pong,
+}
+
+/// Pings a random other, waits for the pong, and so on; answers pings all the while, and when it has had its pongs.
+struct Friend {
+    friends: Option<Arc<Vec<Address<Chat>>>>,
+    referee: Address<OneIsDone>,
+    random: u64,
+    left: u64,
+    answered: u64,
+}
+
+impl Friend {
+    fn next(&mut self, out: &mut StepOutput) {
+        let Some(friends) = &self.friends else { return };
+        if self.left == 0 {
+            out.send(self.referee, OneIsDone);
+            return;
+        }
+        self.left -= 1;
+        let me = out.pid();
+        let friend = loop {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let friend = friends[(self.random >> 32) as usize % friends.len()];
+            if friend.pid() != me {
+                break friend;
+            }
+        };
+        out.send(friend, Chat::Ping(me.typed()));
+    }
+}
+
+impl Process for Friend {
+    type Message = Chat;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<Chat>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(Chat::Ping(from)) => {
+                    self.answered += 1;
+                    out.send(from, Chat::Pong);
+                }
+                Event::Message(Chat::Pong) => self.next(out),
+                Event::Message(Chat::Begin(friends)) => {
+                    self.friends = Some(friends);
+                    self.next(out);
+                }
+                Event::Cancel(_) => return Ok(Step::Done(self.answered)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+struct OneIsDone;
+
+/// Ends when all are done.
+struct Referee {
+    left: u64,
+}
+
+impl Process for Referee {
+    type Message = OneIsDone;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<OneIsDone>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(OneIsDone) => self.left -= 1,
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(if self.left == 0 { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    let referee = runtime.spawn(Referee { left: FRIENDS })?;
+    let mut handles = Vec::new();
+    for friend in 0..FRIENDS {
+        // Any number will do for a seed, but zero; neighbours should not walk in step.
+        let random = (friend + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let left = setting.share(friend, FRIENDS);
+        let referee = referee.address();
+        handles.push(runtime.spawn(Friend { friends: None, referee, random, left, answered: 0 })?);
+    }
+    let friends = Arc::new(handles.iter().map(|handle| handle.address()).collect::<Vec<_>>());
+    let began = Instant::now();
+    for handle in &handles {
+        runtime.send(handle.address(), Chat::Begin(friends.clone()))?;
+    }
+    done(&referee)?;
+    let measured = Measured::since(began, setting.n);
+    finish(&runtime)?;
+    let mut answered = 0;
+    for handle in &handles {
+        answered += done(handle)?;
+    }
+    check("pings answered", answered, setting.n)?;
+    Ok(measured)
+}
+
+/// Answers with one number after the other.
+struct Numbers {
+    last: u64,
+}
+
+enum NumbersMessage {
+    Next(Reply<u64>),
+}
+
+impl Process for Numbers {
+    type Message = NumbersMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<NumbersMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(NumbersMessage::Next(reply)) => {
+                    self.last += 1;
+                    out.reply(reply, self.last);
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+pub(crate) fn ask(setting: &Setting) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    let numbers = runtime.spawn(Numbers { last: 0 })?;
+    let began = Instant::now();
+    for call in 1..=setting.n {
+        check("the answer", runtime.ask(numbers.address(), NumbersMessage::Next, LIMIT)?, call)?;
+    }
+    let measured = Measured::since(began, setting.n);
+    finish(&runtime)?;
+    Ok(measured)
+}
