@@ -1,0 +1,419 @@
+//! The world outside of the orders: a warehouse, a bank and a carrier, with the books that they keep.
+//!
+//! Each of them is reached by commands, and each answers in its own way: the warehouse's release here and now, the
+//! carrier from another thread, all others by a timer. They are unreliable, but not moody: how a call goes is decided by
+//! the seed, the order and the attempt, and by nothing else.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use procession::clock::Clock;
+use procession::pool::Pool;
+use procession::timer::Timers;
+use procession::{BoxError, Command, Completion, RuntimeBuilder};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+
+/// Everything takes a whole number of these.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// How long most calls take, and how long the slow ones do.
+const QUICK_TICKS: RangeInclusive<u32> = 1..=9;
+const SLOW_TICKS: RangeInclusive<u32> = 50..=400;
+/// Slow calls in a hundred.
+const SLOW: u32 = 8;
+
+/// What every call says: which order it is for, for how much, and which attempt it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) order: usize,
+    pub(crate) cents: u64,
+    pub(crate) attempt: u32,
+}
+
+/// Puts the goods aside.
+pub(crate) struct Reserve(pub(crate) Ticket);
+/// Takes the money.
+pub(crate) struct Charge(pub(crate) Ticket);
+/// Hands the goods to the carrier. There is no way back from this one.
+pub(crate) struct Ship(pub(crate) Ticket);
+/// Gives the money back.
+pub(crate) struct Refund(pub(crate) Ticket);
+/// Puts the goods back on the shelf.
+pub(crate) struct Release(pub(crate) Ticket);
+
+/// What the bank took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Payment(pub(crate) u64);
+
+/// The carrier's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parcel(pub(crate) u64);
+
+impl Command for Reserve {
+    type Output = ();
+}
+
+impl Command for Charge {
+    type Output = Payment;
+}
+
+impl Command for Ship {
+    type Output = Parcel;
+}
+
+impl Command for Refund {
+    type Output = ();
+}
+
+impl Command for Release {
+    type Output = ();
+}
+
+/// Why a call was answered with an error. Either way it is certain that nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("busy, try again")]
+    Busy,
+    #[error("refused: {0}")]
+    Refused(&'static str),
+}
+
+/// A command that is tried again when it fails. Doing it twice must be the same as doing it once.
+pub(crate) trait Deed: Command {
+    const ODDS: Odds;
+
+    fn new(ticket: Ticket) -> Self;
+
+    fn ticket(&self) -> Ticket;
+
+    /// Whether it was done before.
+    fn is_done(account: &Account) -> bool;
+
+    fn carry_out(&self, account: &mut Account) -> Self::Output;
+}
+
+/// How often in a hundred calls something goes wrong.
+pub(crate) struct Odds {
+    /// Sets this deed's fate apart from those of the others.
+    number: u64,
+    busy: u32,
+    /// The answer is lost; whether the deed was done, who knows.
+    lost: u32,
+    refused: u32,
+    refusal: &'static str,
+}
+
+impl Deed for Reserve {
+    const ODDS: Odds = Odds { number: 1, busy: 15, lost: 2, refused: 4, refusal: "out of stock" };
+
+    fn new(ticket: Ticket) -> Reserve {
+        Reserve(ticket)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.0
+    }
+
+    fn is_done(account: &Account) -> bool {
+        account.reserved
+    }
+
+    fn carry_out(&self, account: &mut Account) {
+        account.reserved = true;
+    }
+}
+
+impl Deed for Charge {
+    const ODDS: Odds = Odds { number: 2, busy: 20, lost: 3, refused: 3, refusal: "card declined" };
+
+    fn new(ticket: Ticket) -> Charge {
+        Charge(ticket)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.0
+    }
+
+    fn is_done(account: &Account) -> bool {
+        account.paid > 0
+    }
+
+    fn carry_out(&self, account: &mut Account) -> Payment {
+        if account.paid == 0 {
+            account.paid = self.0.cents;
+            account.charges += 1;
+        }
+        Payment(account.paid)
+    }
+}
+
+impl Deed for Ship {
+    const ODDS: Odds = Odds { number: 3, busy: 30, lost: 2, refused: 2, refusal: "no such address" };
+
+    fn new(ticket: Ticket) -> Ship {
+        Ship(ticket)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.0
+    }
+
+    fn is_done(account: &Account) -> bool {
+        account.shipped
+    }
+
+    fn carry_out(&self, account: &mut Account) -> Parcel {
+        account.shipped = true;
+        account.reserved = false;
+        Parcel(self.0.order as u64)
+    }
+}
+
+impl Deed for Refund {
+    const ODDS: Odds = Odds { number: 4, busy: 35, lost: 5, refused: 0, refusal: "" };
+
+    fn new(ticket: Ticket) -> Refund {
+        Refund(ticket)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.0
+    }
+
+    fn is_done(account: &Account) -> bool {
+        account.paid == 0
+    }
+
+    fn carry_out(&self, account: &mut Account) {
+        account.paid = 0;
+    }
+}
+
+impl Deed for Release {
+    const ODDS: Odds = Odds { number: 5, busy: 30, lost: 0, refused: 0, refusal: "" };
+
+    fn new(ticket: Ticket) -> Release {
+        Release(ticket)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.0
+    }
+
+    fn is_done(account: &Account) -> bool {
+        !account.reserved
+    }
+
+    fn carry_out(&self, account: &mut Account) {
+        account.reserved = false;
+    }
+}
+
+/// What the books say of one order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// The goods are set aside.
+    pub(crate) reserved: bool,
+    /// Cents that were taken and not given back.
+    pub(crate) paid: u64,
+    /// How often money was taken.
+    pub(crate) charges: u32,
+    /// The goods are gone.
+    pub(crate) shipped: bool,
+    /// How often somebody called.
+    pub(crate) calls: u32,
+}
+
+/// How one call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fate {
+    latency: Duration,
+    turn: Turn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Well,
+    Busy,
+    Refused,
+    /// The answer gets lost, before or after the deed was done.
+    Lost {
+        done: bool,
+    },
+}
+
+impl Fate {
+    /// A generator of its own for each decision: so it does not matter who asks first.
+    fn of<D: Deed>(seed: u64, ticket: Ticket) -> Fate {
+        let Odds { number, busy, lost, refused, .. } = D::ODDS;
+        let mut luck = generator(seed, [number, ticket.order as u64, u64::from(ticket.attempt)]);
+        let ticks = if luck.random_range(0..100) < SLOW { SLOW_TICKS } else { QUICK_TICKS };
+        let latency = TICK * luck.random_range(ticks);
+        let turn = match luck.random_range(0..100) {
+            roll if roll < busy => Turn::Busy,
+            roll if roll < busy + lost => Turn::Lost { done: luck.random() },
+            roll if roll < busy + lost + refused => Turn::Refused,
+            _ => Turn::Well,
+        };
+        Fate { latency, turn }
+    }
+}
+
+/// A generator for one decision, named by three numbers.
+pub(crate) fn generator(seed: u64, which: [u64; 3]) -> Xoshiro256PlusPlus {
+    let seed = which.into_iter().fold(seed, |seed, number| Xoshiro256PlusPlus::seed_from_u64(seed ^ number).next_u64());
+    Xoshiro256PlusPlus::seed_from_u64(seed)
+}
+
+/// The warehouse, the bank and the carrier.
+pub(crate) struct Gateway {
+    seed: u64,
+    timers: Timers,
+    carriers: Pool,
+    books: Mutex<Vec<Account>>,
+}
+
+impl Gateway {
+    pub(crate) fn new(seed: u64, orders: usize, clock: Clock) -> Result<Arc<Gateway>, BoxError> {
+        Ok(Arc::new(Gateway {
+            seed,
+            timers: Timers::new(clock, "gateway-timers"),
+            carriers: Pool::builder().max(2).name("carrier").build()?,
+            books: Mutex::new(vec![Account::default(); orders]),
+        }))
+    }
+
+    /// Registers what answers the commands.
+    pub(crate) fn serve(self: &Arc<Gateway>, runtime: RuntimeBuilder) -> RuntimeBuilder {
+        runtime
+            .handler(by_timer::<Reserve>(self))
+            .handler(by_timer::<Charge>(self))
+            .handler(by_thread::<Ship>(self))
+            .handler(by_timer::<Refund>(self))
+            .handler(at_once::<Release>(self))
+    }
+
+    /// Whether no carrier has anything in hand that a timer does not know of yet.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let carriers = self.carriers.stats();
+        carriers.waiting + carriers.running == 0
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Vec<Account>> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers when the call has taken as long as it takes.
+    fn answer_later<D: Deed>(self: &Arc<Gateway>, deed: D, completion: Completion<D::Output>) -> Result<(), BoxError> {
+        let gateway = self.clone();
+        let latency = Fate::of::<D>(self.seed, deed.ticket()).latency;
+        let answer = Box::new(move || gateway.answer(&deed, completion));
+        self.timers.after(latency, answer).map(drop).map_err(|_| BoxError::from("the gateway is closed"))
+    }
+
+    fn answer<D: Deed>(&self, deed: &D, completion: Completion<D::Output>) {
+        match self.decide(deed) {
+            Some(outcome) => completion.complete(outcome),
+            // Nobody answers: whoever waits is told that the completion was dropped.
+            None => drop(completion),
+        }
+    }
+
+    fn decide<D: Deed>(&self, deed: &D) -> Option<Result<D::Output, Problem>> {
+        let ticket = deed.ticket();
+        let fate = Fate::of::<D>(self.seed, ticket);
+        let mut books = self.books();
+        let account = &mut books[ticket.order];
+        account.calls += 1;
+        match fate.turn {
+            Turn::Busy => Some(Err(Problem::Busy)),
+            Turn::Lost { done } => {
+                if done {
+                    deed.carry_out(account);
+                }
+                None
+            }
+            // What was done cannot be refused any more: an answer must have got lost.
+            Turn::Refused if !D::is_done(account) => Some(Err(Problem::Refused(D::ODDS.refusal))),
+            Turn::Refused | Turn::Well => Some(Ok(deed.carry_out(account))),
+        }
+    }
+}
+
+/// Answers when its time has come, on whatever thread the timers run.
+fn by_timer<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+    let gateway = gateway.clone();
+    move |deed, completion| gateway.answer_later(deed, completion)
+}
+
+/// Carries deed and completion to another thread, which does as it likes with them: here, it sets a timer.
+fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+    let gateway = gateway.clone();
+    move |deed, completion| {
+        let carrier = gateway.clone();
+        gateway.carriers.execute(move || {
+            // If the gateway is closed, the completion is dropped, and that is an answer.
+            let _ = carrier.answer_later(deed, completion);
+        })?;
+        Ok(())
+    }
+}
+
+/// Answers before the handler returns.
+fn at_once<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+    let gateway = gateway.clone();
+    move |deed, completion| {
+        gateway.answer(&deed, completion);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls again and again until there is an answer that is not "busy".
+    fn insist<D: Deed>(gateway: &Gateway, order: usize) -> Result<D::Output, Problem> {
+        let tickets = (1..).map(|attempt| Ticket { order, cents: 500, attempt });
+        let mut answers = tickets.filter_map(|ticket| gateway.decide(&D::new(ticket)));
+        answers.find(|answer| !matches!(answer, Err(Problem::Busy))).expect("nobody is busy for ever")
+    }
+
+    #[test]
+    fn however_often_it_is_done_it_is_done_once() {
+        let orders = 1_000;
+        let gateway = Gateway::new(3, orders, Clock::system()).unwrap();
+        let mut charged = 0;
+        for order in 0..orders {
+            let Ok(payment) = insist::<Charge>(&gateway, order) else {
+                assert_eq!(gateway.books()[order].charges, 0, "what was done cannot be refused");
+                continue;
+            };
+            charged += 1;
+            assert_eq!(insist::<Charge>(&gateway, order), Ok(payment));
+            let account = gateway.books()[order].clone();
+            assert_eq!((account.charges, account.paid), (1, 500));
+            assert_eq!(insist::<Refund>(&gateway, order), Ok(()));
+            assert_eq!(insist::<Refund>(&gateway, order), Ok(()));
+            assert_eq!(gateway.books()[order].paid, 0);
+        }
+        assert!((900..orders).contains(&charged));
+    }
+
+    #[test]
+    fn a_call_goes_as_the_seed_the_deed_the_order_and_the_attempt_say() {
+        let ticket = |order, attempt| Ticket { order, cents: 500, attempt };
+        let fates = |seed, first: usize, attempt| {
+            let many = (first..first + 50).map(|order| Fate::of::<Ship>(seed, ticket(order, attempt)));
+            many.collect::<Vec<_>>()
+        };
+        assert_eq!(fates(1, 0, 1), fates(1, 0, 1));
+        assert_ne!(fates(1, 0, 1), fates(2, 0, 1));
+        assert_ne!(fates(1, 0, 1), fates(1, 50, 1));
+        assert_ne!(fates(1, 0, 1), fates(1, 0, 2));
+        let reserve = (0..50).map(|order| Fate::of::<Reserve>(1, ticket(order, 1))).collect::<Vec<_>>();
+        assert_ne!(fates(1, 0, 1), reserve);
+    }
+}

@@ -1,0 +1,213 @@
+//! A workflow as a state machine: ten thousand orders at once, each of them reserved, charged and shipped.
+//!
+//! What it shows:
+//!
+//! - A workflow is an enum of states, and its step matches on `(state, event)`: `order.rs`.
+//! - What it wants done are commands of its own (`impl Command for Reserve`), with handlers that are registered when the
+//!   runtime is built. A handler may answer at once, hand its `Completion` to another thread, or leave it to a timer:
+//!   `gateway.rs`.
+//! - Calls fail, are slow, or get no answer. They are tried again, each time after a pause twice as long, and an order
+//!   has a deadline; both are timers.
+//! - An order that cannot go on undoes what it has done (or may have done) in reverse: refund, then release. That is
+//!   tried again, too; where it fails too often, the order ends as one that needs attention.
+//! - Time is a manual clock, and minutes pass in a moment. The clock is moved only when every order waits, so nothing
+//!   depends on which thread is quicker: the same seed gives the same table, with any number of workers, on any machine.
+//!
+//! How to try it:
+//!
+//! ```text
+//! cargo run --release --example order_workflow
+//! cargo run --release --example order_workflow -- --orders 100000 --seed 7 --workers 1
+//! cargo test --example order_workflow
+//! ```
+//!
+//! Ctrl-C cancels the orders: those that have begun undo what they have done, and the table is printed all the same.
+//! In the end the books of the warehouse, the bank and the carrier are compared with what the orders say. The exit code
+//! is 0 if all is in order, 1 if it is not, 2 for options that make no sense, and 130 after Ctrl-C.
+
+mod gateway;
+mod order;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use procession::clock::ManualClock;
+use procession::{BoxError, ProcessInfo, ProcessState, Runtime};
+use rand::RngExt as _;
+
+use self::gateway::{Gateway, TICK};
+use self::order::Order;
+use self::report::Report;
+
+/// More time than any order can take: whoever lives longer waits for something that does not come.
+const FAR_TOO_LONG: Duration = Duration::from_secs(1800);
+
+const USAGE: &str = "\
+usage: order_workflow [--orders N] [--seed S] [--workers W]
+
+  --orders N    how many orders, 1 to 1000000 (10000)
+  --seed S      decides how every call goes, 0 to 18446744073709551615 (1)
+  --workers W   threads that step the orders, 1 to 1024 (as many as there are processors)";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    orders: usize,
+    seed: u64,
+    workers: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(&arguments) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("order_workflow: {problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("order_workflow: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options, String> {
+        let mut options = Options { orders: 10_000, seed: 1, workers: None };
+        let mut arguments = arguments.iter();
+        while let Some(option) = arguments.next() {
+            let value = arguments.next();
+            match option.as_str() {
+                "--orders" => options.orders = number(option, value, 1, 1_000_000)?,
+                "--seed" => options.seed = number(option, value, 0, u64::MAX)?,
+                "--workers" => options.workers = Some(number(option, value, 1, 1024)?),
+                _ => return Err(format!("there is no option {option:?}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T>(option: &str, value: Option<&String>, least: T, most: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + std::fmt::Display,
+{
+    let value = value.ok_or_else(|| format!("{option} needs a number"))?;
+    let number = value.parse().ok().filter(|number| (&least..=&most).contains(&number));
+    number.ok_or_else(|| format!("{option} takes a number from {least} to {most}, and was given {value:?}"))
+}
+
+fn run(options: &Options) -> Result<ExitCode, BoxError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+
+    let began = Instant::now();
+    let clock = ManualClock::new();
+    let gateway = Gateway::new(options.seed, options.orders, clock.clock())?;
+    let mut builder = gateway.serve(Runtime::builder().clock(clock.clock()));
+    if let Some(workers) = options.workers {
+        builder = builder.workers(workers);
+    }
+    let runtime = builder.start()?;
+
+    let mut orders = Vec::with_capacity(options.orders);
+    for id in 0..options.orders {
+        let cents = gateway::generator(options.seed, [0, id as u64, 0]).random_range(100..=50_000);
+        orders.push(runtime.spawn(Order::new(id, cents))?);
+    }
+    eprintln!("{} orders", orders.len());
+
+    let was_interrupted = live_through(&runtime, &clock, &gateway, options.orders, &interrupted)?;
+
+    let exits = orders.iter().map(|order| order.join());
+    let report = Report::new(exits, &gateway.books());
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{} orders, seed {}\n\n{report}", options.orders, options.seed)?;
+    eprintln!(
+        "{:.1} s by the orders' clock, {:.1} s by yours",
+        report.took().as_secs_f64(),
+        began.elapsed().as_secs_f64()
+    );
+
+    let ended = runtime.shutdown(Duration::from_secs(5))?;
+    if !ended.is_clean() {
+        return Err(format!("the runtime did not end in order: {ended}").into());
+    }
+    if !report.is_right() {
+        return Err("the table does not add up, or the books say something else".into());
+    }
+    Ok(if was_interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// Moves the clock until no order is left. Whether it was interrupted, and the orders were cancelled.
+///
+/// The clock stands still as long as anybody is about to do something, and that is what makes the outcome depend on the
+/// seed alone. An order that has come to rest stays at rest, for only the clock can wake it: all answers and timers
+/// fire in here, inside of `advance`. So when one look has found every order at rest, one after the other, then
+/// all of them are at rest now. What the carriers still had in hand is looked at after that, when nobody can give them
+/// more.
+fn live_through(
+    runtime: &Runtime,
+    clock: &ManualClock,
+    gateway: &Gateway,
+    orders: usize,
+    interrupted: &AtomicBool,
+) -> Result<bool, BoxError> {
+    let progress = progress(orders)?;
+    let began = clock.now();
+    let mut cancelled = false;
+    loop {
+        let living = runtime.processes();
+        if living.is_empty() {
+            progress.finish_and_clear();
+            return Ok(cancelled);
+        }
+        if !living.iter().all(is_at_rest) || !gateway.is_quiet() {
+            std::thread::yield_now();
+            continue;
+        }
+        if interrupted.load(Ordering::Relaxed) && !cancelled {
+            cancelled = true;
+            for order in &living {
+                runtime.cancel(order.pid, "Ctrl-C")?;
+            }
+            continue;
+        }
+        let elapsed = clock.now() - began;
+        if elapsed > FAR_TOO_LONG {
+            return Err(format!("{} orders wait for something that does not come", living.len()).into());
+        }
+        progress.set_position((orders - living.len()) as u64);
+        progress.set_message(format!("{:.0} s", elapsed.as_secs_f64()));
+        clock.advance(TICK);
+    }
+}
+
+fn is_at_rest(order: &ProcessInfo) -> bool {
+    matches!(order.state, ProcessState::Blocked | ProcessState::Idle)
+}
+
+/// A bar, if there is somebody to see it.
+fn progress(orders: usize) -> Result<ProgressBar, BoxError> {
+    if !io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} orders over, after {msg}")?;
+    Ok(ProgressBar::new(orders as u64).with_style(style))
+}

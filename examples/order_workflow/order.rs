@@ -1,0 +1,342 @@
+//! The workflow of one order, as a state machine.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use procession::{CommandError, Completed, Elapsed, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+
+use crate::gateway::{Charge, Deed, Problem, Refund, Release, Reserve, Ship, Ticket};
+
+/// An order that is not shipped by then will not be.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How often something is tried before the order is given up.
+pub(crate) const TRIES: u32 = 5;
+
+/// How often something is tried that undoes something: nobody can give up here but by leaving it to a human.
+pub(crate) const UNDO_TRIES: u32 = 6;
+
+/// The pause after the first failure; each one after that is twice as long as the one before.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What became of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    Shipped,
+    /// Somebody said no for good.
+    Refused,
+    /// Something failed once too often.
+    GivenUp,
+    /// The deadline came first.
+    TooLate,
+    Cancelled,
+    /// Something could not be undone, or nobody knows whether it was done.
+    NeedsAttention,
+}
+
+/// What an order leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) outcome: Outcome,
+    /// What the bank took for it.
+    pub(crate) paid: u64,
+    pub(crate) took: Duration,
+    /// What a human must look at.
+    pub(crate) open: Vec<Open>,
+}
+
+/// What is neither done nor undone for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    Shipping,
+    Refund,
+    Release,
+}
+
+/// One order: reserved, charged, shipped; or, where that fails, refunded and released.
+pub(crate) struct Order {
+    ticket: Ticket,
+    state: State,
+    began: Option<Instant>,
+    deadline: Option<Tag<Elapsed>>,
+    /// Why the order will not be shipped, once that is so (or will be so when the answer of a call is there).
+    why: Option<Outcome>,
+    paid: u64,
+    open: Vec<Open>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    New,
+    Reserving(Call<Reserve>),
+    Charging(Call<Charge>),
+    Shipping(Call<Ship>),
+    Refunding(Call<Refund>),
+    Releasing(Call<Release>),
+    Over(Outcome),
+}
+
+impl Process for Order {
+    /// Nobody sends an order anything: what moves it are answers, timers, and a request to stop.
+    type Message = Infallible;
+    type Output = Receipt;
+
+    fn step(&mut self, events: &mut Events<Infallible>, out: &mut StepOutput) -> StepResult<Receipt> {
+        let began = *self.began.get_or_insert_with(|| out.now());
+        for event in events {
+            let state = std::mem::take(&mut self.state);
+            self.state = self.next(state, event, out);
+        }
+        if let State::New = self.state {
+            self.deadline = Some(out.after(DEADLINE));
+            self.state = State::Reserving(Call::begin(self.ticket, out));
+        }
+        let State::Over(outcome) = self.state else { return Ok(Step::Wait) };
+        Ok(Step::Done(Receipt {
+            outcome,
+            paid: self.paid,
+            took: out.now() - began,
+            open: std::mem::take(&mut self.open),
+        }))
+    }
+}
+
+impl Order {
+    pub(crate) fn new(id: usize, cents: u64) -> Order {
+        Order {
+            ticket: Ticket { order: id, cents, attempt: 1 },
+            state: State::New,
+            began: None,
+            deadline: None,
+            why: None,
+            paid: 0,
+            open: Vec::new(),
+        }
+    }
+
+    /// The workflow: what comes next.
+    fn next(&mut self, state: State, event: Event<Infallible>, out: &mut StepOutput) -> State {
+        match (state, event) {
+            (state, Event::Cancel(_)) => self.stop(state, Outcome::Cancelled, out),
+            (state, Event::Completed(done)) if self.deadline.is_some_and(|deadline| done.is(deadline)) => {
+                self.stop(state, Outcome::TooLate, out)
+            }
+            (State::Reserving(call), Event::Completed(done)) => match call.hear(&done, self.tries(), out) {
+                Heard::Nothing(call) => State::Reserving(call),
+                Heard::Done(()) if self.is_stopped() => self.release(out),
+                Heard::Done(()) => State::Charging(Call::begin(self.ticket, out)),
+                Heard::Refused => State::Over(self.because(Outcome::Refused)),
+                Heard::GivenUp { in_doubt } => self.reservation_failed(Outcome::GivenUp, in_doubt, out),
+            },
+            (State::Charging(call), Event::Completed(done)) => match call.hear(&done, self.tries(), out) {
+                Heard::Nothing(call) => State::Charging(call),
+                Heard::Done(payment) => {
+                    self.paid = payment.0;
+                    if self.is_stopped() { self.refund(out) } else { State::Shipping(Call::begin(self.ticket, out)) }
+                }
+                Heard::Refused => self.charge_failed(Outcome::Refused, false, out),
+                Heard::GivenUp { in_doubt } => self.charge_failed(Outcome::GivenUp, in_doubt, out),
+            },
+            (State::Shipping(call), Event::Completed(done)) => match call.hear(&done, self.tries(), out) {
+                Heard::Nothing(call) => State::Shipping(call),
+                // Also if it was to be stopped meanwhile: what is on its way cannot be called back.
+                Heard::Done(_parcel) => State::Over(Outcome::Shipped),
+                Heard::Refused => self.shipping_failed(Outcome::Refused, false, out),
+                Heard::GivenUp { in_doubt } => self.shipping_failed(Outcome::GivenUp, in_doubt, out),
+            },
+            (State::Refunding(call), Event::Completed(done)) => match call.hear(&done, UNDO_TRIES, out) {
+                Heard::Nothing(call) => State::Refunding(call),
+                Heard::Done(()) => {
+                    self.paid = 0;
+                    self.release(out)
+                }
+                Heard::Refused | Heard::GivenUp { .. } => {
+                    self.open.push(Open::Refund);
+                    self.release(out)
+                }
+            },
+            (State::Releasing(call), Event::Completed(done)) => match call.hear(&done, UNDO_TRIES, out) {
+                Heard::Nothing(call) => State::Releasing(call),
+                Heard::Done(()) => self.over(),
+                Heard::Refused | Heard::GivenUp { .. } => {
+                    self.open.push(Open::Release);
+                    self.over()
+                }
+            },
+            (state, _) => state,
+        }
+    }
+
+    /// It is too late, or somebody does not want it any more. A call that is out is waited for, for it may have been
+    /// carried out; a pause is broken off. What is being undone goes on being undone.
+    fn stop(&mut self, state: State, why: Outcome, out: &mut StepOutput) -> State {
+        let why = self.because(why);
+        match state {
+            State::New => State::Over(why),
+            State::Reserving(Call { waits: Waits::Pause(timer), in_doubt, .. }) => {
+                out.cancel_timer(timer);
+                self.reservation_failed(why, in_doubt, out)
+            }
+            State::Charging(Call { waits: Waits::Pause(timer), in_doubt, .. }) => {
+                out.cancel_timer(timer);
+                self.charge_failed(why, in_doubt, out)
+            }
+            State::Shipping(Call { waits: Waits::Pause(timer), in_doubt, .. }) => {
+                out.cancel_timer(timer);
+                self.shipping_failed(why, in_doubt, out)
+            }
+            state => state,
+        }
+    }
+
+    fn reservation_failed(&mut self, why: Outcome, in_doubt: bool, out: &mut StepOutput) -> State {
+        let why = self.because(why);
+        // What may have been done is undone: releasing what was not reserved does no harm.
+        if in_doubt { self.release(out) } else { State::Over(why) }
+    }
+
+    fn charge_failed(&mut self, why: Outcome, in_doubt: bool, out: &mut StepOutput) -> State {
+        self.because(why);
+        if in_doubt { self.refund(out) } else { self.release(out) }
+    }
+
+    fn shipping_failed(&mut self, why: Outcome, in_doubt: bool, out: &mut StepOutput) -> State {
+        self.because(why);
+        if in_doubt {
+            // It may be on its way, so it would be wrong to give the money back, and as wrong to keep it.
+            self.open.push(Open::Shipping);
+            return self.over();
+        }
+        self.refund(out)
+    }
+
+    fn refund(&mut self, out: &mut StepOutput) -> State {
+        State::Refunding(Call::begin(self.ticket, out))
+    }
+
+    fn release(&mut self, out: &mut StepOutput) -> State {
+        State::Releasing(Call::begin(self.ticket, out))
+    }
+
+    fn over(&self) -> State {
+        let why = self.why.unwrap_or(Outcome::GivenUp);
+        State::Over(if self.open.is_empty() { why } else { Outcome::NeedsAttention })
+    }
+
+    /// Why the order will not be shipped: the first reason counts.
+    fn because(&mut self, why: Outcome) -> Outcome {
+        *self.why.get_or_insert(why)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.why.is_some()
+    }
+
+    /// How often something may be tried: not again, if the order is to be stopped.
+    fn tries(&self) -> u32 {
+        if self.is_stopped() { 0 } else { TRIES }
+    }
+}
+
+/// One deed and its retries: either a call is out, or there is a pause before the next one.
+struct Call<D: Deed> {
+    ticket: Ticket,
+    /// An answer was lost, so the deed may have been done.
+    in_doubt: bool,
+    waits: Waits<D::Output>,
+}
+
+enum Waits<T> {
+    Answer(Tag<T>),
+    Pause(Tag<Elapsed>),
+}
+
+/// What a call makes of a completion.
+enum Heard<D: Deed> {
+    /// It goes on.
+    Nothing(Call<D>),
+    Done(D::Output),
+    /// It was not done, and never will be.
+    Refused,
+    /// It was tried as often as it may be.
+    GivenUp {
+        in_doubt: bool,
+    },
+}
+
+impl<D: Deed> Call<D> {
+    fn begin(ticket: Ticket, out: &mut StepOutput) -> Call<D> {
+        Call { ticket, in_doubt: false, waits: Waits::Answer(out.command(D::new(ticket))) }
+    }
+
+    fn hear(self, done: &Completed, tries: u32, out: &mut StepOutput) -> Heard<D> {
+        match self.waits {
+            Waits::Pause(timer) if done.is(timer) => {
+                let ticket = Ticket { attempt: self.ticket.attempt + 1, ..self.ticket };
+                Heard::Nothing(Call { ticket, waits: Waits::Answer(out.command(D::new(ticket))), ..self })
+            }
+            Waits::Pause(_) => Heard::Nothing(self),
+            Waits::Answer(tag) => match done.take(tag) {
+                None => Heard::Nothing(self),
+                Some(Ok(output)) => Heard::Done(output),
+                Some(Err(error)) => self.failed(&error, tries, out),
+            },
+        }
+    }
+
+    fn failed(mut self, error: &CommandError, tries: u32, out: &mut StepOutput) -> Heard<D> {
+        match problem(error) {
+            Some(Problem::Refused(_)) => return Heard::Refused,
+            Some(Problem::Busy) => {}
+            // No word from the other side.
+            None => self.in_doubt = true,
+        }
+        if self.ticket.attempt >= tries {
+            return Heard::GivenUp { in_doubt: self.in_doubt };
+        }
+        let pause = FIRST_PAUSE * 2_u32.pow(self.ticket.attempt - 1);
+        Heard::Nothing(Call { waits: Waits::Pause(out.after(pause)), ..self })
+    }
+}
+
+/// What the gateway itself said, if it is that which failed the call.
+fn problem(error: &CommandError) -> Option<&Problem> {
+    let CommandError::Failed(failure) = error else { return None };
+    failure.error().downcast_ref()
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Outcome; 6] = [
+        Outcome::Shipped,
+        Outcome::Refused,
+        Outcome::GivenUp,
+        Outcome::TooLate,
+        Outcome::Cancelled,
+        Outcome::NeedsAttention,
+    ];
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::Shipped => "shipped",
+            Outcome::Refused => "refused",
+            Outcome::GivenUp => "given up",
+            Outcome::TooLate => "too late",
+            Outcome::Cancelled => "cancelled",
+            Outcome::NeedsAttention => "needs attention",
+        })
+    }
+}
+
+impl fmt::Display for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Open::Shipping => "it may have been shipped",
+            Open::Refund => "the money was not given back",
+            Open::Release => "the goods are still set aside",
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! Counts the lines, words and bytes of files and of whole trees, and the words that occur most often: the main job of the
+//! crate, on real input.
+//!
+//! ```text
+//! cargo run --release --example word_count -- src README.md
+//! ```
+//!
+//! Three kinds of processes do it, and each asks the next:
+//!
+//! ```text
+//! tally ── walk! ──▶ walker ── count! ──▶ file, file, file … ── add! ──▶ tally
+//! ```
+//!
+//! - The *tally* has the counts, and asks the *walker* to go. The walker finds files, spawns a process for each *file*,
+//!   and asks it to count. This asks the tally to add what it has counted. When all questions are answered, it is over.
+//!   An answer also comes if a process panics, and says so: nobody waits in vain, and nothing is missing in silence.
+//! - Everything that blocks (walking, opening, reading, complaining) is a *blocking command*: a closure on the pool, which
+//!   has a few threads. The blocks of a large file are counted there, too, side by side while the next one is read.
+//! - Nothing piles up. The walker has only a window of files open, a file has only a few blocks in hand, and each of these
+//!   is a question that is open until the tally has added the counts. So the memory needed does not grow with the files or
+//!   with their number: only the table of the different words grows with what is in them, and that is bounded as well.
+//! - Ctrl-C shuts the runtime down. Each process is asked to stop, what is in hand is counted, and the total is printed.
+//!   To see it: `cargo run --release --example word_count -- /usr /dev/stdin`, and press Ctrl-C while it runs.
+//!
+//! What is counted: lines are newline bytes; words are runs of bytes other than ASCII white space, whatever the encoding.
+//! Hidden files count. In a tree symbolic links are not followed, and what is not a regular file is passed over. A PATH
+//! itself is taken as it is: a link is followed, a pipe is read (`/dev/stdin` is the standard input), and one that is
+//! given twice is counted twice.
+//!
+//! What is printed: the ten most frequent words (equally frequent ones in the order of their bytes; without words longer
+//! than 1,024 bytes), and as the last line `total files=F lines=L words=W bytes=B failed=N`. F are the files that were
+//! counted to their end; N are the paths that were not, each with a complaint on standard error. Of a file that broke off,
+//! what had been read is in L, W and B.
+//!
+//! The exit code is 0; 1 if something failed; 2 for a wrong command line; 130 after Ctrl-C.
+
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod console;
+mod counts;
+mod file;
+mod tally;
+mod walker;
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use procession::{Exit, Handle, Runtime};
+
+use self::console::{Console, write_summary};
+use self::tally::{Summary, Tally, TallyMessage};
+use self::walker::Walker;
+
+/// How long after Ctrl-C those who are at work may take to come to an end.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often the progress is looked at, if anybody sees it.
+const TICK: Duration = Duration::from_millis(100);
+
+const FAILED: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+const INTERRUPTED: u8 = 130;
+
+const HELP: &str = "\
+Counts the lines, words and bytes of files, and of all files below directories.
+
+Usage: word_count [--] PATH...
+
+Prints the ten most frequent words, and `total files=F lines=L words=W bytes=B failed=N`.
+";
+
+fn main() -> ExitCode {
+    let console = Arc::new(Console::new());
+    ExitCode::from(match asked_for(env::args_os().skip(1)) {
+        Ok(Asked::Help) => code_of(io::stdout().write_all(HELP.as_bytes()), &console),
+        Ok(Asked::Count(paths)) => count(paths, &console).unwrap_or_else(|error| {
+            console.say(&error.to_string());
+            FAILED
+        }),
+        Err(wrong) => {
+            console.say(&format!("{wrong}\n\n{HELP}"));
+            WRONG_USAGE
+        }
+    })
+}
+
+fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Error>> {
+    // Twice as many threads as processors: while some count, others wait for the disk.
+    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).clamp(4, 16);
+    let runtime = Runtime::builder().thread_name("word_count").blocking_threads(threads).start()?;
+    let tally = runtime.spawn(Tally::default())?;
+    let walker = runtime.spawn(Walker::new(paths, 4 * threads, tally.address(), console.clone()))?;
+    let interrupted = shut_down_on_ctrl_c(&runtime)?;
+    // Refused only if it was interrupted already. Then the tally has ended, with nothing.
+    let _ = runtime.send(tally.address(), TallyMessage::Begin(walker.address()));
+
+    let exit = watch(&runtime, &tally, console);
+    let report = runtime.shutdown(SHUTDOWN_LIMIT)?;
+    console.clear();
+    if !report.is_clean() {
+        console.say(&format!("not everything came to an end: {report}"));
+    }
+    let code = match exit.into_result() {
+        Ok(summary) => report_on(&summary, console),
+        Err(error) => {
+            console.say(&format!("the counts are lost: {error}"));
+            FAILED
+        }
+    };
+    Ok(if interrupted.load(Ordering::Relaxed) { INTERRUPTED } else { code })
+}
+
+/// Waits for the end of the tally, and shows meanwhile how far it is.
+fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Exit<Arc<Summary>> {
+    while console.shows_progress() {
+        if let Some(exit) = tally.join_within(TICK) {
+            return exit;
+        }
+        if let Ok(progress) = runtime.ask(tally.address(), TallyMessage::Look, TICK) {
+            console.show(progress);
+        }
+    }
+    tally.join()
+}
+
+/// The first Ctrl-C shuts the runtime down, the second one ends the program at once. Whether there was one.
+fn shut_down_on_ctrl_c(runtime: &Runtime) -> Result<Arc<AtomicBool>, ctrlc::Error> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (runtime, pressed) = (runtime.clone(), interrupted.clone());
+    ctrlc::set_handler(move || {
+        if pressed.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        // Not here: it would keep the second one from being heard. What comes of it `main` learns, which shuts down too.
+        let runtime = runtime.clone();
+        if thread::Builder::new().spawn(move || runtime.shutdown(SHUTDOWN_LIMIT)).is_err() {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })?;
+    Ok(interrupted)
+}
+
+/// Prints the result. The exit code that it means.
+fn report_on(summary: &Summary, console: &Console) -> u8 {
+    if let Some(why) = &summary.broken {
+        console.say(&format!("the walk broke off: {why}"));
+    }
+    let written = write_summary(summary, &mut io::BufWriter::new(io::stdout().lock()));
+    let has_failed = summary.failed > 0 || summary.broken.is_some();
+    code_of(written, console).max(if has_failed { FAILED } else { 0 })
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+enum Asked {
+    Help,
+    Count(Vec<PathBuf>),
+}
+
+fn asked_for(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+    let mut paths = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--help" | "-h") => return Ok(Asked::Help),
+            Some("--") => paths.extend(arguments.by_ref().map(PathBuf::from)),
+            _ if argument.as_encoded_bytes().starts_with(b"-") => {
+                return Err(format!("unknown option {argument:?}; a path that begins so is written ./-PATH"));
+            }
+            _ => paths.push(PathBuf::from(argument)),
+        }
+    }
+    if paths.is_empty() { Err(String::from("no PATH is given")) } else { Ok(Asked::Count(paths)) }
+}
+
+/// The exit code after printing. Whoever reads it may have seen enough (`| head -1`): that is no failure.
+fn code_of(printed: io::Result<()>, console: &Console) -> u8 {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            console.say(&format!("standard output: {error}"));
+            FAILED
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(arguments: &[&str]) -> Result<Asked, String> {
+        asked_for(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_paths_and_what_begins_with_a_dash_is_none() {
+        let count = |paths: &[&str]| Ok(Asked::Count(paths.iter().map(PathBuf::from).collect()));
+        assert_eq!(asked(&["a", "b c"]), count(&["a", "b c"]));
+        assert_eq!(asked(&["a", "--", "-b", "--help"]), count(&["a", "-b", "--help"]));
+        assert_eq!(asked(&["a", "--help"]), Ok(Asked::Help));
+        for wrong in [&[][..], &["--"], &["-x", "a"], &["-"]] {
+            assert!(asked(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
