@@ -101,21 +101,26 @@ impl Error for Failure {
 #[derive(Clone)]
 pub struct Panic {
     message: Arc<str>,
-    payload: Arc<Mutex<Option<Payload>>>,
+    payload: Arc<Caught>,
+}
+
+/// A payload is the user's value, and its destructor may panic in its turn, wherever the last clone is dropped.
+struct Caught(Mutex<Option<Payload>>);
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        if let Some(payload) = lock(&self.0).take() {
+            drop_contained(payload);
+        }
+    }
 }
 
 type Payload = Box<dyn Any + Send + 'static>;
 
 impl Panic {
     pub(crate) fn new(payload: Payload) -> Panic {
-        let message: Arc<str> = if let Some(text) = payload.downcast_ref::<&'static str>() {
-            Arc::from(*text)
-        } else if let Some(text) = payload.downcast_ref::<String>() {
-            Arc::from(text.as_str())
-        } else {
-            Arc::from("a panic whose payload is not text")
-        };
-        Panic { message, payload: Arc::new(Mutex::new(Some(payload))) }
+        let message = Arc::from(text_of(&*payload));
+        Panic { message, payload: Arc::new(Caught(Mutex::new(Some(payload)))) }
     }
 
     /// What the panic said; a fixed sentence where the payload was not text.
@@ -126,16 +131,7 @@ impl Panic {
     /// The payload, once: the first caller among all clones has it. It can be downcast, or thrown again with
     /// [`std::panic::resume_unwind`].
     pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
-        lock(&self.payload).take()
-    }
-}
-
-impl Drop for Panic {
-    fn drop(&mut self) {
-        // A payload is the user's value, and its destructor may panic in its turn.
-        if let Some(payload) = Arc::get_mut(&mut self.payload).and_then(|cell| lock(cell).take()) {
-            drop_contained(payload);
-        }
+        lock(&self.payload.0).take()
     }
 }
 
@@ -165,10 +161,26 @@ pub(crate) fn drop_contained<T>(value: T) {
     if std::mem::needs_drop::<T>()
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
     {
-        tracing::error!("a destructor panicked");
-        // The payload's own destructor is not given a chance to do the same.
-        std::mem::forget(payload);
+        drop_payload(payload);
     }
+}
+
+/// What a destructor panicked with may have a destructor that panics, and so on; somewhere it is left.
+#[cold]
+fn drop_payload(mut payload: Payload) {
+    for _ in 0..3 {
+        tracing::error!(message = text_of(&*payload), "a destructor panicked");
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    std::mem::forget(payload);
+}
+
+fn text_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic whose payload is not text")
 }
 
 /// How a process ended.
@@ -343,7 +355,23 @@ mod tests {
             }
         }
         drop_contained(Bomb);
-        drop_contained(contain(|| std::panic::panic_any(Bomb)).unwrap_err());
+        let panic = contain(|| std::panic::panic_any(Bomb)).unwrap_err();
+        drop_contained(panic.clone());
+        // Without a container: what the last clone drops is the runtime's affair, not the user's.
+        drop(panic);
+    }
+
+    #[test]
+    fn what_a_destructor_panicked_with_is_dropped_too() {
+        struct Bomb(Arc<()>);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                std::panic::panic_any(self.0.clone());
+            }
+        }
+        let token = Arc::new(());
+        drop_contained(Bomb(token.clone()));
+        assert_eq!(Arc::strong_count(&token), 1);
     }
 
     #[test]

@@ -119,8 +119,17 @@ impl<T> OnceLock<T> {
     }
 
     pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
-        let value = self.real.get_or_init(init);
-        self.shadow.store(true, Ordering::Release);
+        let mut first = false;
+        let value = self.real.get_or_init(|| {
+            first = true;
+            init()
+        });
+        if first {
+            self.shadow.store(true, Ordering::Release);
+        }
+        while !self.shadow.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
         value
     }
 }

@@ -460,6 +460,13 @@ impl<P: Process> Driver<P> {
     }
 }
 
+impl<P: Process> Drop for Driver<P> {
+    fn drop(&mut self) {
+        // The timer of a question holds the question, which holds the bench, which holds the timer.
+        drop(self.bench.timers.stop());
+    }
+}
+
 impl<P: Process> fmt::Debug for Driver<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("process", &type_name::<P>()).field("status", &self.status).finish()

@@ -15,11 +15,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--example", name, "--profile", profile]);
     // The same folder as the test's, so that what is made already is used: `TARGET/PROFILE`, or `TARGET/TRIPLE/PROFILE`
-    // where a target was named. Cargo leaves a mark in `TARGET`.
+    // where a target was named.
     let folder = profile_folder.parent().expect("a profile's folder is in a target's");
-    match (folder.join("CACHEDIR.TAG").exists(), folder.parent(), folder.file_name()) {
-        (false, Some(above), Some(triple)) => build.arg("--target-dir").arg(above).arg("--target").arg(triple),
-        _ => build.arg("--target-dir").arg(folder),
+    let name_of_folder = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match folder.parent().filter(|_| name_of_folder.starts_with(&format!("{}-", std::env::consts::ARCH))) {
+        Some(above) => build.arg("--target-dir").arg(above).args(["--target", name_of_folder]),
+        None => build.arg("--target-dir").arg(folder),
     };
     let status = build.status().expect("cargo can be started");
     assert!(status.success(), "the example {name} cannot be built");

@@ -270,7 +270,7 @@ fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
         let moment = (seed >> 33) % 400;
         let spawned = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for thread in 0..4_u32 {
+            let threads = [0, 1, 2, 3].map(|thread| {
                 let (runtime, opened, closed, spawned) = (&runtime, &opened, &closed, &spawned);
                 scope.spawn(move || {
                     for n in 0..100 {
@@ -280,11 +280,13 @@ fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
                             let _ = runtime.send(handle.address(), thread + n * 5 + k);
                         }
                     }
-                });
-            }
+                })
+            });
             until("the moment has come", || spawned.load(Ordering::SeqCst) as u64 >= moment);
             let report = runtime.shutdown(if round % 3 == 0 { Duration::ZERO } else { LIMIT }).unwrap();
             assert!(report.stuck.is_empty(), "{report}");
+            // The sanitizer sees a join, and not how a scope waits.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(opened.load(Ordering::SeqCst), closed.load(Ordering::SeqCst), "round {round}");
         assert_accounted(&runtime);
