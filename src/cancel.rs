@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::latch::Latch;
+use crate::latch::{Latch, Waiting};
 use crate::outcome::Reason;
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -119,7 +119,7 @@ impl Cancel {
 
     /// A future of the request.
     pub fn cancelled(&self) -> impl Future<Output = Reason> + Send + use<> {
-        self.node.reason.clone()
+        Waiting::new(self.node.reason.clone())
     }
 
     /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
@@ -138,8 +138,11 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some((parent, id)) = &self.parent {
-            lock(&parent.node.children).living.remove(id);
+        // One after the other, however long the chain of parents is that nobody else holds.
+        let mut above = self.parent.take();
+        while let Some((parent, id)) = above {
+            lock(&parent.node.children).living.remove(&id);
+            above = Arc::into_inner(parent.node).and_then(|mut node| node.parent.take());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::{Clock, Deadline};
-use crate::outcome::drop_contained;
+use crate::outcome::{contain, drop_contained};
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// A value that is set once. Clones are the same latch.
@@ -25,9 +25,10 @@ struct State<T> {
     value: Option<T>,
     // Stays true after the value was taken: a latch that was set cannot be set again.
     decided: bool,
-    wakers: Vec<Waker>,
+    // By number, so that each future has one and takes it back.
+    wakers: Vec<(u64, Waker)>,
     callbacks: Vec<(u64, Callback<T>)>,
-    next_callback: u64,
+    next: u64,
 }
 
 type Callback<T> = Box<dyn FnOnce(&T) + Send>;
@@ -42,7 +43,7 @@ impl<T> Latch<T> {
                     decided: false,
                     wakers: Vec::new(),
                     callbacks: Vec::new(),
-                    next_callback: 0,
+                    next: 0,
                 }),
                 set: Condvar::new(),
             }),
@@ -65,7 +66,7 @@ impl<T> Latch<T> {
         self.decide(state, value);
         if let Some(value) = for_callbacks {
             for (_, callback) in callbacks {
-                if let Err(panic) = crate::outcome::contain(|| callback(&value)) {
+                if let Err(panic) = contain(|| callback(&value)) {
                     tracing::error!(%panic, "a callback of a latch panicked");
                 }
             }
@@ -90,8 +91,11 @@ impl<T> Latch<T> {
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         self.shared.set.notify_all();
-        for waker in wakers {
-            waker.wake();
+        for (_, waker) in wakers {
+            // A waker is code of whoever waits.
+            if let Err(panic) = contain(|| waker.wake()) {
+                tracing::error!(%panic, "a waker panicked");
+            }
         }
     }
 
@@ -144,8 +148,8 @@ impl<T> Latch<T> {
             callback(&value);
             return None;
         }
-        state.next_callback += 1;
-        let id = state.next_callback;
+        state.next += 1;
+        let id = state.next;
         state.callbacks.push((id, Box::new(callback)));
         Some(id)
     }
@@ -159,16 +163,42 @@ impl<T> Latch<T> {
         removed.is_some()
     }
 
-    /// Polls for the value, which `out` gets out of the latch.
-    pub(crate) fn poll_with<R>(&self, cx: &mut Context<'_>, out: impl FnOnce(&mut Option<T>) -> Option<R>) -> Poll<R> {
+    /// Polls for the value, which `out` gets out of the latch. `place` is the future's own: where its waker is.
+    pub(crate) fn poll_with<R>(
+        &self,
+        cx: &mut Context<'_>,
+        place: &mut Option<u64>,
+        out: impl FnOnce(&mut Option<T>) -> Option<R>,
+    ) -> Poll<R> {
+        // Cloned and dropped without the lock: a waker is code of whoever waits.
+        let mut waker = cx.waker().clone();
         let mut state = lock(&self.shared.state);
         if let Some(value) = out(&mut state.value) {
+            drop(state);
             return Poll::Ready(value);
         }
-        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
+        match state.wakers.iter_mut().find(|(id, _)| Some(*id) == *place) {
+            Some((_, mine)) => std::mem::swap(mine, &mut waker),
+            None => {
+                state.next += 1;
+                let id = state.next;
+                *place = Some(id);
+                state.wakers.push((id, waker));
+                return Poll::Pending;
+            }
         }
+        drop(state);
         Poll::Pending
+    }
+
+    /// Takes a future's waker back.
+    pub(crate) fn forget_waker(&self, place: Option<u64>) {
+        let Some(place) = place else { return };
+        let mut state = lock(&self.shared.state);
+        let found = state.wakers.iter().position(|(id, _)| *id == place);
+        let waker = found.map(|found| state.wakers.swap_remove(found));
+        drop(state);
+        drop_contained(waker);
     }
 }
 
@@ -209,12 +239,53 @@ impl<T> std::fmt::Debug for Latch<T> {
     }
 }
 
-/// Waits for the latch to be set.
-impl<T: Clone> Future for Latch<T> {
+/// A latch as a future of its value. Dropped, it leaves nothing behind in the latch.
+pub struct Waiting<T> {
+    latch: Latch<T>,
+    place: Option<u64>,
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn new(latch: Latch<T>) -> Waiting<T> {
+        Waiting { latch, place: None }
+    }
+
+    pub(crate) fn latch(&self) -> &Latch<T> {
+        &self.latch
+    }
+}
+
+impl<T: Clone> Future for Waiting<T> {
     type Output = T;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.poll_with(cx, |value| value.clone())
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Waiting { latch, place } = &mut *self;
+        latch.poll_with(cx, place, |value| value.clone())
+    }
+}
+
+// The fields are a shared reference and a number; nothing is pinned.
+impl<T> Unpin for Waiting<T> {}
+
+/// So that `latch.await` waits for it.
+impl<T: Clone> IntoFuture for Latch<T> {
+    type Output = T;
+    type IntoFuture = Waiting<T>;
+
+    fn into_future(self) -> Waiting<T> {
+        Waiting::new(self)
+    }
+}
+
+impl<T> std::fmt::Debug for Waiting<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("is_set", &self.latch.is_set()).finish()
+    }
+}
+
+impl<T> Drop for Waiting<T> {
+    fn drop(&mut self) {
+        self.latch.forget_waker(self.place.take());
     }
 }
 
@@ -266,10 +337,13 @@ mod tests {
 
         let flag = Arc::new(Flag(AtomicUsize::new(0)));
         let waker = Waker::from(flag.clone());
-        let mut future = latch.clone();
+        let mut future = latch.clone().into_future();
+        let mut given_up = latch.clone().into_future();
         let mut cx = Context::from_waker(&waker);
         assert!(Pin::new(&mut future).poll(&mut cx).is_pending());
         assert!(Pin::new(&mut future).poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut given_up).poll(&mut cx).is_pending());
+        drop(given_up);
 
         let waiter = thread::spawn({
             let latch = latch.clone();
@@ -283,6 +357,34 @@ mod tests {
         let late = heard.clone();
         assert!(latch.on_set(move |_| late.store(0, Ordering::Relaxed)).is_none());
         assert_eq!(heard.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_from_hearing_of_it_and_given_up_futures_leave_nothing_behind() {
+        struct Bomb;
+        impl std::task::Wake for Bomb {
+            fn wake(self: Arc<Self>) {
+                panic!("in a waker");
+            }
+        }
+        struct Flag(AtomicUsize);
+        impl std::task::Wake for Flag {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (latch, flag, bomb) = (Latch::new(), Arc::new(Flag(AtomicUsize::new(0))), Waker::from(Arc::new(Bomb)));
+        let waker = Waker::from(flag.clone());
+        for _ in 0..1_000 {
+            let mut given_up = Waiting::new(latch.clone());
+            assert!(Pin::new(&mut given_up).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(Arc::strong_count(&flag), 2);
+        let (mut one, mut two) = (Waiting::new(latch.clone()), Waiting::new(latch.clone()));
+        assert!(Pin::new(&mut one).poll(&mut Context::from_waker(&bomb)).is_pending());
+        assert!(Pin::new(&mut two).poll(&mut Context::from_waker(&waker)).is_pending());
+        latch.set(()).unwrap();
+        assert_eq!(flag.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]

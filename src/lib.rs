@@ -105,7 +105,7 @@ pub mod testing;
 
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};
-pub use self::latch::Latch;
+pub use self::latch::{Latch, Waiting};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, Panic, Reason, Rejected};
 pub use self::process::{
     Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed,

@@ -10,6 +10,8 @@ use crate::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Names {
     holders: DashMap<Arc<str>, Pid>,
+    // The other way round, to look a process up.
+    names: DashMap<Pid, Arc<str>>,
 }
 
 impl Names {
@@ -20,6 +22,7 @@ impl Names {
             Entry::Occupied(_) => Ok(()),
             Entry::Vacant(free) => {
                 free.insert(pid);
+                self.names.insert(pid, name.clone());
                 Ok(())
             }
         }
@@ -28,10 +31,15 @@ impl Names {
     /// Takes the name from the process, if it has it.
     pub(crate) fn unregister(&self, name: &str, pid: Pid) {
         self.holders.remove_if(name, |_, holder| *holder == pid);
+        self.names.remove(&pid);
     }
 
     pub(crate) fn holder(&self, name: &str) -> Option<Pid> {
         self.holders.get(name).map(|holder| *holder)
+    }
+
+    pub(crate) fn of(&self, pid: Pid) -> Option<Arc<str>> {
+        self.names.get(&pid).map(|name| name.clone())
     }
 
     /// All names with their holders, of no single moment.
@@ -52,9 +60,9 @@ mod tests {
         names.register(&name, one).unwrap();
         assert_eq!(names.register(&name, two), Err(one));
         names.unregister("clerk", two);
-        assert_eq!(names.holder("clerk"), Some(one));
+        assert_eq!((names.holder("clerk"), names.of(one), names.of(two)), (Some(one), Some(name), None));
         names.unregister("clerk", one);
-        assert_eq!(names.holder("clerk"), None);
+        assert_eq!((names.holder("clerk"), names.of(one)), (None, None));
         assert!(names.all().is_empty());
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Head {
     pub(crate) entered: bool,
     /// `init` has been called, and `close` has not.
     pub(crate) open: bool,
+    /// It is done: what its last step has yielded does not end with it.
+    pub(crate) done: bool,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
@@ -63,7 +65,17 @@ pub(crate) struct Rare {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, entered: false, open: false, rare: None }
+        Head {
+            pid,
+            outstanding: 0,
+            tags: 0,
+            waits: false,
+            passes: 0,
+            entered: false,
+            open: false,
+            done: false,
+            rare: None,
+        }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

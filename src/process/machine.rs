@@ -152,7 +152,9 @@ impl<P: Process> Machine for Typed<P> {
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
         Some(Box::new(move || {
-            let _ = latch.set(exit);
+            // If nobody else has the latch, the output ends here, and with it code of the user's.
+            drop_contained(latch.set(exit));
+            drop_contained(latch);
         }))
     }
 

@@ -216,6 +216,12 @@ pub(crate) trait AnyMailbox: Any + Send {
 
     /// Takes the signals out.
     fn take_signals(&mut self) -> Option<Box<Signals>>;
+
+    /// Drops the signals, each for itself: an answer is a value of the user's.
+    fn drop_signals(&mut self) {
+        let Some(signals) = self.take_signals() else { return };
+        signals.completions.into_iter().for_each(crate::outcome::drop_contained);
+    }
 }
 
 impl<M: Send + 'static> AnyMailbox for Mailbox<M> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::system::Runtime;
 use crate::outcome::{Reason, Rejected};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
-use crate::sync::Arc;
+use crate::sync::{Arc, Weak};
 use crate::timer::{TimerKey, Timers};
 
 impl Runtime {
@@ -52,18 +52,17 @@ impl Runtime {
         let timers = self.core().timers.clone();
         let mut timer = None;
         if !ask.answer.is_set() {
-            let late = Arc::downgrade(&ask);
+            let mut late = Late { ask: Arc::downgrade(&ask), why: CommandError::Cancelled(Reason::Shutdown) };
             let time_out = move || {
-                if let Some(ask) = late.upgrade() {
-                    ask.give_up(CommandError::TimedOut);
-                }
+                late.why = CommandError::TimedOut;
+                drop(late);
             };
             match timers.after(limit, Box::new(time_out)) {
                 Ok(key) => timer = key,
                 Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
             }
         }
-        Asking { ask, timers, timer }
+        Asking { ask, timers, timer, place: None }
     }
 
     fn put_question<M: Send + 'static, T: Send + 'static>(
@@ -84,23 +83,43 @@ impl Runtime {
     }
 }
 
+/// Gives a question up when it is dropped: by its timer, or with its timer when the runtime ends.
+struct Late<T: Send + 'static> {
+    ask: Weak<OutsideAsk<T>>,
+    why: CommandError,
+}
+
+impl<T: Send + 'static> Drop for Late<T> {
+    fn drop(&mut self) {
+        if let Some(ask) = self.ask.upgrade() {
+            ask.give_up(self.why.clone());
+        }
+    }
+}
+
 /// A question that was asked from outside, as a future of its answer.
 pub struct Asking<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
     timers: Timers,
     timer: Option<TimerKey>,
+    place: Option<u64>,
 }
+
+// Shared references and numbers; nothing is pinned.
+impl<T: Send + 'static> Unpin for Asking<T> {}
 
 impl<T: Send + 'static> Future for Asking<T> {
     type Output = Result<T, CommandError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.ask.answer.poll_with(cx, Option::take)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Asking { ask, place, .. } = &mut *self;
+        ask.answer.poll_with(cx, place, Option::take)
     }
 }
 
 impl<T: Send + 'static> Drop for Asking<T> {
     fn drop(&mut self) {
+        self.ask.answer.forget_waker(self.place.take());
         self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         if let Some(key) = self.timer.take() {
             self.timers.cancel(key);

@@ -22,11 +22,11 @@ use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::sched::counters::Counters;
 use crate::sched::queue::Queues;
-use crate::sched::road::{Road, Roll, Seat};
+use crate::sched::road::{Reaper, Road, Roll, Seat};
 use crate::sched::sleep::Sleep;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Weak};
 use crate::timer::Timers;
 
 /// The most new events that one step is given, where nothing else was said.
@@ -242,6 +242,7 @@ impl RuntimeBuilder {
             roll_called: AtomicBool::new(false),
             roll: Roll::new(),
             stopped: AtomicBool::new(false),
+            reaper: OnceLock::new(),
             budget: budget as u32,
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
@@ -253,8 +254,11 @@ impl RuntimeBuilder {
             names: Names::default(),
             handlers: self.handlers,
             pool_steps: Mutex::default(),
+            for_pool: Mutex::default(),
             me: me.clone(),
         });
+        let reaper: Weak<dyn Reaper> = core.me.clone();
+        road.reaper.get_or_init(|| reaper);
         let runtime = Runtime { owner: Arc::new(Owner::new(core.clone())) };
         for (index, deque) in deques.into_iter().enumerate() {
             let out = StepOutput::new(core.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::names::Names;
-use crate::outcome::{Exit, Failure, Reason, contain};
+use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::Pool;
 use crate::process::body::{Head, Link, NoVacancy, Ready, StepOutput, Work, Yield};
 use crate::process::mailbox::{Control, Signal};
@@ -17,9 +17,9 @@ use crate::process::{
     SpawnError,
 };
 use crate::sched::cell::Missing;
-use crate::sched::road::{Hands, OutsideHands, Road};
+use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::Router;
-use crate::sched::turn::{After, Engine, end, turn};
+use crate::sched::turn::{After, Engine, turn};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::timer::{TimerKey, Timers};
 
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
     /// Blocking steps, by packed PID, with when they began.
     pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
+    /// Bodies that wait for a thread of the pool, by packed PID: here they can be taken back.
+    pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     pub(crate) me: Weak<Core>,
 }
 
@@ -56,6 +58,24 @@ impl Core {
         let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
         let request = Control::Cancel(CancelRequest { reason, deadline });
         known(self.road.signal(hands, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
+    }
+
+    /// Has a process ended instead of stepped. Whether it was there to be ended.
+    pub(crate) fn terminate<H: Hands>(&self, hands: &mut H, pid: Pid, by_shutdown: bool) -> Result<bool, Missing> {
+        let told = self.road.terminate(hands, pid, by_shutdown);
+        self.leave_pool(pid);
+        told
+    }
+
+    /// A process that waits for a thread of the pool need not, to be ended.
+    fn leave_pool(&self, pid: Pid) {
+        if let Some(ready) = self.take_from_pool(pid) {
+            self.road.inject(ready);
+        }
+    }
+
+    fn take_from_pool(&self, pid: Pid) -> Option<Ready> {
+        lock(&self.for_pool).remove(&pid.to_word())
     }
 
     /// Sends a question that a process asks, and sets the timer that ends its wait.
@@ -105,7 +125,7 @@ impl Core {
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        let cancel = self.cancel_of(head);
+        let cancel = if head.done { Cancel::with_clock(self.road.clock.clone()) } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and that is an answer.
         let _ = self.pool.execute(move || job.run());
@@ -157,7 +177,11 @@ impl Engine for Core {
                         hands.let_go();
                         handler.handle(command.command, core, pid, tag, self.cancel_of(head));
                     }
-                    _ => self.road.answer(hands, pid, tag, Err(CommandError::Unknown { name: command.name })),
+                    _ => {
+                        self.road.answer(hands, pid, tag, Err(CommandError::Unknown { name: command.name }));
+                        hands.let_go();
+                        drop_contained(command.command);
+                    }
                 }
             }
             Yield::Cancel { tag, to, request } => {
@@ -166,7 +190,7 @@ impl Engine for Core {
                 self.road.answer(hands, pid, tag, as_answer(told, to));
             }
             Yield::Terminate { tag, to } => {
-                let told = self.road.terminate(hands, to, false);
+                let told = self.terminate(hands, to, false);
                 self.road.answer(hands, pid, tag, as_answer(told, to));
             }
             // The road does these itself.
@@ -196,9 +220,29 @@ impl Engine for Core {
 
     fn to_pool(&self, ready: Ready) {
         let Some(core) = self.shared() else { return };
-        let turn = PoolTurn { core, ready: Some(ready) };
+        let pid = ready.head.pid;
+        lock(&self.for_pool).insert(pid.to_word(), ready);
+        let turn = PoolTurn { core, pid };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
+        // Who terminates it marks it first and looks here afterwards; so one of both sees the other.
+        if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {
+            self.leave_pool(pid);
+        }
+    }
+}
+
+impl Reaper for Core {
+    fn reap(&self) {
+        let Some(core) = self.shared() else { return };
+        let mut out = StepOutput::new(core.clone());
+        while let Some(ready) = self.road.queues.take_any() {
+            let _ = self.road.terminate(&mut self.hands(), ready.head.pid, true);
+            if let After::Ready(ready) = turn(&*core, &mut self.hands(), &mut out, ready) {
+                self.road.queues.push(ready);
+            }
+        }
+        give_back(&core, &mut out);
     }
 }
 
@@ -278,12 +322,12 @@ impl Drop for BlockingJob {
 /// A step that may block. Dropped before it has run, it ends its process.
 struct PoolTurn {
     core: Arc<Core>,
-    ready: Option<Ready>,
+    pid: Pid,
 }
 
 impl PoolTurn {
-    fn run(mut self) {
-        let Some(ready) = self.ready.take() else { return };
+    fn run(self) {
+        let Some(ready) = self.core.take_from_pool(self.pid) else { return };
         let core = self.core.clone();
         let key = ready.head.pid.to_word();
         lock(&core.pool_steps).insert(key, core.road.clock.now());
@@ -299,10 +343,9 @@ impl PoolTurn {
 
 impl Drop for PoolTurn {
     fn drop(&mut self) {
-        if let Some(ready) = self.ready.take() {
-            let mut out = StepOutput::new(self.core.clone());
-            end(&*self.core, &mut self.core.hands(), &mut out, ready, Exit::Terminated(Reason::Shutdown));
-            give_back(&self.core, &mut out);
+        if let Some(ready) = self.core.take_from_pool(self.pid) {
+            let _ = self.core.road.terminate(&mut self.core.hands(), self.pid, true);
+            self.core.road.inject(ready);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::latch::Waiting;
 use crate::outcome::Exit;
 use crate::process::machine::ExitLatch;
 use crate::process::{Address, Pid, Process};
@@ -18,13 +19,13 @@ use crate::sync::Arc;
 /// It is also a `Future` of the exit.
 pub struct Handle<P: Process> {
     address: Address<P::Message>,
-    exit: ExitLatch<P::Output>,
+    exit: Waiting<Exit<Arc<P::Output>>>,
     clock: Clock,
 }
 
 impl<P: Process> Handle<P> {
     pub(super) fn new(pid: Pid, exit: ExitLatch<P::Output>, clock: Clock) -> Handle<P> {
-        Handle { address: pid.typed(), exit, clock }
+        Handle { address: pid.typed(), exit: Waiting::new(exit), clock }
     }
 
     /// The PID.
@@ -42,29 +43,29 @@ impl<P: Process> Handle<P> {
     ///
     /// A step must not wait so: it would hold up its worker, which may be the one that the other process needs.
     pub fn join(&self) -> Exit<Arc<P::Output>> {
-        self.exit.wait()
+        self.exit.latch().wait()
     }
 
     /// The same, but only as long as `limit`; nothing if the process has not ended by then.
     pub fn join_within(&self, limit: Duration) -> Option<Exit<Arc<P::Output>>> {
-        self.exit.wait_until(&self.clock, self.clock.deadline(limit));
-        self.exit.get()
+        self.exit.latch().wait_until(&self.clock, self.clock.deadline(limit));
+        self.exit.latch().get()
     }
 
     /// How the process ended, if it has.
     pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
-        self.exit.get()
+        self.exit.latch().get()
     }
 
     /// Whether the process has ended.
     pub fn is_over(&self) -> bool {
-        self.exit.is_set()
+        self.exit.latch().is_set()
     }
 }
 
 impl<P: Process> Clone for Handle<P> {
     fn clone(&self) -> Handle<P> {
-        Handle { address: self.address, exit: self.exit.clone(), clock: self.clock.clone() }
+        Handle { address: self.address, exit: Waiting::new(self.exit.latch().clone()), clock: self.clock.clone() }
     }
 }
 

@@ -161,8 +161,7 @@ impl Core {
 
     pub(super) fn process(&self, pid: Pid) -> Option<ProcessInfo> {
         let look = self.look(pid)?;
-        let name = self.names.all().into_iter().find_map(|(holder, name)| (holder == pid).then_some(name));
-        Some(self.info(pid, look, name, &self.running()))
+        Some(self.info(pid, look, self.names.of(pid), &self.running()))
     }
 
     pub(super) fn state(&self, pid: Pid) -> Option<ProcessState> {

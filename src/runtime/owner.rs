@@ -4,17 +4,16 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::dispatch::{Core, give_back};
+use super::dispatch::Core;
 use super::inspect::ProcessInfo;
 use crate::clock::{Clock, Deadline};
 use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
-use crate::outcome::{Reason, drop_contained};
-use crate::process::CancelRequest;
-use crate::process::body::StepOutput;
-use crate::sched::turn::{After, turn};
+use crate::outcome::{Reason, contain, drop_contained};
+use crate::process::{CancelRequest, Pid};
+use crate::sched::road::Reaper;
 use crate::sched::worker::Worker;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
 
 /// How long a shutdown waits, after its limit, for steps and jobs that are being run to return. By the system's clock:
 /// with a manual one nobody might move it any more.
@@ -63,8 +62,8 @@ impl fmt::Display for ShutdownReport {
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// It was called from inside a step or a job of the same runtime, and would have waited for its own caller.
-    #[error("a step or job of this runtime cannot wait for its shutdown: request it from another thread")]
+    /// It was called from inside a step, an `init` or a job of the same runtime, and would have waited for its own caller.
+    #[error("a step, `init` or job of this runtime cannot wait for its shutdown: request it from another thread")]
     Inside,
 }
 
@@ -91,7 +90,24 @@ pub(super) struct Owner {
     workers: Mutex<Vec<WorkerThread>>,
     /// The workers are inside as long as they run.
     inside: Gate,
+    /// Threads that are spawning from outside: `init` may be running on them.
+    entering: Mutex<Vec<ThreadId>>,
     shutdown: Shutdown,
+}
+
+/// Notes that a thread is spawning, as long as it is.
+pub(super) struct Entering<'a> {
+    owner: &'a Owner,
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        let me = thread::current().id();
+        let mut entering = lock(&self.owner.entering);
+        if let Some(place) = entering.iter().rposition(|thread| *thread == me) {
+            entering.swap_remove(place);
+        }
+    }
 }
 
 struct WorkerThread {
@@ -101,7 +117,13 @@ struct WorkerThread {
 
 impl Owner {
     pub(super) fn new(core: Arc<Core>) -> Owner {
-        Owner { core, workers: Mutex::default(), inside: Gate::new(), shutdown: Shutdown::new() }
+        Owner {
+            core,
+            workers: Mutex::default(),
+            inside: Gate::new(),
+            entering: Mutex::default(),
+            shutdown: Shutdown::new(),
+        }
     }
 
     /// An owner of the same runtime, for another thread to drop.
@@ -110,21 +132,30 @@ impl Owner {
             core: from.core.clone(),
             workers: Mutex::new(std::mem::take(&mut *lock(&from.workers))),
             inside: from.inside.clone(),
+            entering: Mutex::default(),
             shutdown: Shutdown::new(),
         }
     }
 
-    pub(super) fn start_worker(&self, name: String, worker: Worker<Core>) -> io::Result<()> {
+    pub(super) fn start_worker(&self, name: String, mut worker: Worker<Core>) -> io::Result<()> {
         let left = Latch::new();
         let inside: Option<Inside> = self.inside.enter();
         let leaves = left.clone();
         let handle = thread::Builder::new().name(name).spawn(move || {
-            worker.run();
+            // All user code is contained. Should a panic come through all the same, one process is the price, not the worker.
+            while let Err(panic) = contain(|| worker.run()) {
+                tracing::error!(%panic, "a worker panicked, and goes on");
+            }
             let _ = leaves.set(());
             drop(inside);
         })?;
         lock(&self.workers).push(WorkerThread { handle, left });
         Ok(())
+    }
+
+    pub(super) fn entering(&self) -> Entering<'_> {
+        lock(&self.entering).push(thread::current().id());
+        Entering { owner: self }
     }
 
     /// Whether the calling thread is one of the workers.
@@ -153,7 +184,11 @@ impl Owner {
             return Err(ShutdownError::Inside);
         }
         if self.shutdown.is_mine() {
-            let report = Arc::new(self.end(limit));
+            // Whatever happens, those who wait for the report get one.
+            let report = Arc::new(contain(|| self.end(limit)).unwrap_or_else(|panic| {
+                tracing::error!(%panic, "the shutdown panicked");
+                ShutdownReport::default()
+            }));
             if report.is_clean() {
                 tracing::info!(%report, "runtime shut down");
             } else {
@@ -166,7 +201,8 @@ impl Owner {
 
     /// Whether the calling thread works for this runtime: then it cannot wait for its end.
     pub(super) fn is_inside(&self) -> bool {
-        self.is_worker() || self.core.pool.is_inside()
+        let me = thread::current().id();
+        self.is_worker() || self.core.pool.is_inside() || lock(&self.entering).contains(&me)
     }
 
     fn end(&self, limit: Duration) -> ShutdownReport {
@@ -179,17 +215,25 @@ impl Owner {
         road.door.empty().wait_until(&road.clock, deadline);
         let lived = self.ask_all_to_stop(deadline);
         let mut report = ShutdownReport::default();
-        let mut forced = 0;
-        if !road.roll.empty.wait_until(&road.clock, deadline) {
+        let in_time = road.roll.empty.wait_until(&road.clock, deadline);
+        let grace = || road.roll.empty.wait_until(&Clock::system(), Clock::system().deadline(GRACE));
+        let mut forced = Vec::new();
+        if !in_time {
             forced = self.terminate_all();
-            road.roll.empty.wait_until(&Clock::system(), Clock::system().deadline(GRACE));
-            report.stuck = core.processes();
+            grace();
         }
-        report.terminated = forced.saturating_sub(report.stuck.len());
-        report.ended = lived.saturating_sub(forced);
         core.timers.stop().into_iter().for_each(drop_contained);
         report.jobs_running = core.pool.stop(Some(GRACE)).err().map_or(0, |still| still.running);
+        if !in_time {
+            // Steps that were still waiting for the pool have been given back to the workers, to be ended.
+            grace();
+        }
         self.end_workers();
+        if !in_time {
+            report.stuck = core.processes();
+        }
+        report.terminated = forced.iter().filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != **pid)).count();
+        report.ended = lived.saturating_sub(report.terminated + report.stuck.len());
         report.took = road.clock.now().saturating_duration_since(began);
         report
     }
@@ -213,23 +257,40 @@ impl Owner {
         lived
     }
 
-    /// Terminates every process that is left, and ends those that no worker comes to because all are stuck. How many
-    /// were terminated.
-    fn terminate_all(&self) -> usize {
+    /// Terminates every process that is left, and ends those that no worker comes to because all are stuck. Those that
+    /// were not being ended already.
+    fn terminate_all(&self) -> Vec<Pid> {
         let (core, road) = (&self.core, &self.core.road);
-        let mut forced = 0;
+        let mut forced = Vec::new();
         for (slot, cell) in road.table.cells() {
             let Some(pid) = cell.look().and_then(|look| road.table.pid(slot, look.generation)) else { continue };
-            forced += usize::from(road.terminate(&mut core.hands(), pid, true).unwrap_or(false));
-        }
-        let mut out = StepOutput::new(core.clone());
-        while let Some(ready) = road.queues.take_any() {
-            if let After::Ready(ready) = turn(&**core, &mut core.hands(), &mut out, ready) {
-                road.inject(ready);
+            if core.terminate(&mut core.hands(), pid, true).unwrap_or(false) {
+                forced.push(pid);
             }
         }
-        give_back(core, &mut out);
+        self.reap();
         forced
+    }
+
+    /// Ends what is in the queues, on a thread of its own: `close` and destructors may take as long as they like, and the
+    /// shutdown may not. Set when it is through.
+    fn reap(&self) -> Latch<()> {
+        let (core, over) = (self.core.clone(), Latch::new());
+        if !core.road.queues.has_work() {
+            let _ = over.set(());
+            return over;
+        }
+        let through = over.clone();
+        let reaper = thread::Builder::new().name(String::from("procession-reaper")).spawn(move || {
+            core.reap();
+            let _ = through.set(());
+        });
+        if let Err(error) = reaper {
+            tracing::error!(%error, "no thread to end what is left");
+            self.core.reap();
+            let _ = over.set(());
+        }
+        over
     }
 
     /// Has the workers leave, and joins those that do.
@@ -245,6 +306,9 @@ impl Owner {
         for worker in left {
             worker.join();
         }
+        // See `Road::inject`.
+        fence(Ordering::SeqCst);
+        self.reap().wait_until(&Clock::system(), Clock::system().deadline(GRACE));
         if !stuck.is_empty() {
             tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind");
         }

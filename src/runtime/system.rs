@@ -47,6 +47,7 @@ impl Runtime {
         if let Err(why) = options.check() {
             return Err(Rejected::new(process, why));
         }
+        let _entering = self.owner.entering();
         let Some(_inside) = road.door.enter() else { return Err(Rejected::new(process, SpawnError::ShuttingDown)) };
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
@@ -157,7 +158,7 @@ impl Runtime {
     /// There has never been a process with this PID.
     pub fn terminate(&self, pid: Pid) -> Result<bool, NoSuchProcess> {
         let core = self.core();
-        core.road.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcess { pid })
+        core.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcess { pid })
     }
 
     /// Whether the process lives, and is not about to be ended.
@@ -185,7 +186,7 @@ impl Runtime {
     /// returns when the runtime has ended.
     ///
     /// # Errors
-    /// Refused from inside a step or a blocking closure of this runtime, which would wait for itself.
+    /// Refused from inside a step, an `init` or a blocking closure of this runtime, which would wait for itself.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shut_down(limit)
     }

@@ -12,7 +12,7 @@ use crate::latch::Latch;
 use crate::outcome::contain;
 use crate::process::body::Ready;
 use crate::process::{DeadLetter, Hook, Pid};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -35,12 +35,19 @@ pub(crate) struct Road {
     pub(crate) roll: Roll,
     /// The workers are to leave.
     pub(crate) stopped: AtomicBool,
+    /// Who ends what becomes ready when they have left.
+    pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
     /// The most new events for one step.
     pub(crate) budget: u32,
     /// Vacancies that a worker may keep for itself.
     pub(crate) stock: usize,
     /// Whether the start of each step is noted, or only that of every so many.
     pub(crate) exact_times: bool,
+}
+
+/// Ends everything that is in the queues.
+pub(crate) trait Reaper: Send + Sync {
+    fn reap(&self);
 }
 
 /// What the others can see of a worker.
@@ -131,6 +138,13 @@ impl Road {
         self.queues.push(ready);
         if self.sleep.work_added() {
             self.outside.add(&self.outside.woke_others, 1);
+        }
+        // Somebody who was held up between two lines may come when the workers have left. Both sides have a fence between
+        // what they write and what they read (`work_added` here, `end_workers` there), so one of them sees the other.
+        if self.stopped.load(Ordering::SeqCst)
+            && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
+        {
+            reaper.reap();
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Table {
     segments: Box<[OnceLock<Box<[Cell]>>]>,
     /// Slots ever used.
     used: AtomicUsize,
+    /// Slots that have had all their generations: others take their place.
+    retired: AtomicUsize,
     /// Slots whose process has ended, as the PIDs of their next ones.
     vacant: SegQueue<Pid>,
 }
@@ -31,13 +33,15 @@ pub(crate) struct Table {
 impl Table {
     /// Nothing, if the node is out of range.
     pub(crate) fn new(node: u32, limit: u32) -> Option<Table> {
-        let segments = (limit as usize).div_ceil(SEGMENT);
+        // Room for all the slots there can be, for slots wear out; a segment that is not made costs a few bytes.
+        let segments = (MOST_PROCESSES as usize).div_ceil(SEGMENT);
         Some(Table {
             node,
             nobody: Pid::new(node, 0, 1)?,
             limit,
             segments: std::iter::repeat_with(OnceLock::new).take(segments).collect(),
             used: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
             vacant: SegQueue::new(),
         })
     }
@@ -77,12 +81,11 @@ impl Table {
     fn first_use(&self) -> Option<Pid> {
         // Ordering: SeqCst, so that of a shutdown which closes the door and then asks how many slots are in use, and a
         // spawn which takes one and then asks whether the door is closed, at least one sees the other.
-        let slot = self
-            .used
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < self.limit as usize).then(|| used + 1))
-            .ok()?;
-        self.segments[slot / SEGMENT]
-            .get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT.min(self.limit as usize)).collect());
+        let most =
+            (self.limit as usize).saturating_add(self.retired.load(Ordering::Relaxed)).min(MOST_PROCESSES as usize);
+        let slot =
+            self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < most).then(|| used + 1)).ok()?;
+        self.segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT).collect());
         Pid::new(self.node, slot as u32, 1)
     }
 
@@ -93,8 +96,9 @@ impl Table {
 
     /// Takes back the slot of a process that has ended.
     pub(crate) fn give_back_after(&self, ended: Pid) {
-        if let Some(next) = ended.successor() {
-            self.vacant.push(next);
+        match ended.successor() {
+            Some(next) => self.vacant.push(next),
+            None => drop(self.retired.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
@@ -122,7 +126,12 @@ mod tests {
         assert_eq!(table.vacancy().unwrap().to_string(), "<7.1.2>");
         assert!(table.vacancy().is_none());
         table.give_back_after("<7.1.16777215>".parse().unwrap());
-        assert!(table.vacancy().is_none(), "a slot that has had all its generations is not used again");
+        assert_eq!(
+            table.vacancy().unwrap().to_string(),
+            "<7.3.1>",
+            "another takes the place of a slot that is worn out"
+        );
+        assert!(table.vacancy().is_none());
     }
 
     // With a shadow in its lock it is larger.

@@ -7,7 +7,7 @@ use super::cell::{Settled, Vacated, Want};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
 use crate::process::mailbox::AnyMailbox;
 use crate::process::outbox::Outbox;
@@ -72,6 +72,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             Verdict::Done => {
                 // Closed first: what its last messages set off elsewhere finds its resources released.
                 close(hands, &mut body);
+                body.head.done = true;
                 perform(engine, hands, out, &mut body.head);
                 end(engine, hands, out, body, Exit::Done(()));
                 return After::Nothing;
@@ -88,7 +89,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 if let Some(successor) = out.successor.take() {
                     body = upgrade(road, hands, body, successor, stepped.taken);
                 }
-                continue;
+                // Behind the others, as one that continues: it might do the same again.
+                return After::Ready(body);
             }
         };
         perform(engine, hands, out, &mut body.head);
@@ -109,7 +111,9 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
             Settled::Again(mut ready) => {
                 if want == Want::Again {
-                    ready.head.passes = hands.turns_to_pass();
+                    // Who has been told something must not wait for it.
+                    let told = ready.machine.mailbox().has_signals();
+                    ready.head.passes = if told { 0 } else { hands.turns_to_pass() };
                     if ready.head.passes > 0 {
                         return After::Ready(ready);
                     }
@@ -177,7 +181,7 @@ fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput,
         return;
     }
     let road = engine.road();
-    let StepOutput { orders, yields, outbox, stock, .. } = out;
+    let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     for order in orders.iter() {
         match *order {
@@ -187,7 +191,7 @@ fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput,
                 outbox.deliver(lane, count, head.pid, &mut Router::new(road, hands));
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
-                Some(Yield::Spawn(child)) => begin(road, hands, stock, child),
+                Some(Yield::Spawn(child)) => begin(road, hands, child),
                 Some(other) => engine.perform(other, head, outbox, hands),
                 None => {}
             },
@@ -197,7 +201,7 @@ fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput,
 }
 
 /// A process that a step has spawned takes its place in the table.
-fn begin<H: Hands>(road: &Road, hands: &mut H, stock: &mut Vec<Pid>, child: Ready) {
+fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let bound = child.head.rare.as_ref().and_then(|rare| rare.bound);
@@ -207,7 +211,7 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, stock: &mut Vec<Pid>, child: Read
         .is_some_and(|cell| cell.install(pid.generation(), kind, bound, hands.about_now(), || road.door.is_closed()));
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
-        stock.extend(pid.successor());
+        road.table.give_back_after(pid);
         drop_contained(child);
         return;
     }
@@ -292,6 +296,10 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     out.clear();
+    // The PIDs of children that were never born: no more than this output may keep.
+    while out.stock.len() > road.stock {
+        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
+    }
     if body.head.rare.is_some() {
         engine.ended(&mut body.head);
     }
@@ -300,18 +308,17 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
     if let Some(mut inbox) = inbox {
         bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
         tell_of_room(inbox.take_waiting());
-        drop_contained(inbox);
+        inbox.drop_signals();
     }
-    drop_contained(left);
+    left.drop_signals();
     let counters = hands.counters();
     counters.ended(&exit);
     told_of_exit(road, &body, &exit);
     let last_word = body.machine.last_word(&exit);
     drop_contained((body, exit));
-    if out.stock.len() < road.stock {
-        out.stock.extend(pid.successor())
-    } else {
-        road.table.give_back_after(pid)
+    match pid.successor() {
+        Some(next) if out.stock.len() < road.stock => out.stock.push(next),
+        _ => road.table.give_back_after(pid),
     }
     if let Some(last_word) = last_word {
         last_word();
@@ -327,7 +334,8 @@ fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
     match exit {
         Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
         Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
-        Exit::Failed(error) => tracing::warn!(%pid, process, name, %error, "failed"),
+        // The error's text is code of the user's.
+        Exit::Failed(error) => drop(contain(|| tracing::warn!(%pid, process, name, %error, "failed"))),
         Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
     }
     if road.hook.is_some() {

@@ -92,7 +92,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Works until the runtime is stopped.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(&mut self) {
         while let Some(ready) = self.find() {
             self.own.tell_of_rest();
             self.turn(ready);
@@ -183,10 +183,13 @@ impl<E: Engine> Worker<E> {
             return Some(ready);
         }
         if let Some(ready) = queues.take_batch(&own.deque) {
+            // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is told.
+            own.offered = true;
             own.count(|counters| &counters.from_global);
             return Some(ready);
         }
         let stolen = queues.steal(own.index, &own.deque, &mut self.random)?;
+        own.offered = true;
         own.count(|counters| &counters.stolen);
         Some(stolen)
     }
