@@ -186,6 +186,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
+    fn the_last_of_a_long_chain_takes_the_whole_chain_with_it_without_depth() {
+        let root = Cancel::new();
+        let mut leaf = root.child();
+        for _ in 0..200_000 {
+            leaf = leaf.child();
+        }
+        drop(leaf);
+        assert!(lock(&root.node.children).living.is_empty());
+    }
+
+    #[test]
     fn a_request_spreads_down_and_not_up() {
         let root = Cancel::new();
         let (left, right) = (root.child(), root.child());

@@ -49,6 +49,17 @@ impl tracing::field::Visit for Text<'_> {
     }
 }
 
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("in the text of an error");
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
 #[test]
 fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -70,6 +81,13 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     ));
     let failed = failed.unwrap();
     join(&failed);
+    // An error that cannot even be printed.
+    let unspeakable = runtime.spawn(script(
+        |_: &mut Events<'_, ()>, _: &mut StepOutput| if true { Err(Box::new(Unspeakable)) } else { Ok(Step::Done(())) },
+    ));
+    assert!(join(&unspeakable.unwrap()).into_result().is_err());
+    let after = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(()))));
+    output(&after.unwrap());
     runtime.shutdown(LIMIT).unwrap();
     let heard = heard.lock().unwrap().clone();
     let expect = |parts: &[&str]| {

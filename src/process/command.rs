@@ -111,7 +111,8 @@ pub enum CommandError {
     /// Its handler, or the blocking closure, panicked.
     #[error("{0}")]
     Panicked(#[source] Panic),
-    /// Its handler let go of the completion without completing it, or the process that was asked dropped the reply.
+    /// Its handler let go of the completion without completing it, or the process that was asked dropped the reply: also by
+    /// panicking or failing with the reply in its hands.
     #[error("dropped without an answer")]
     Dropped,
     /// No answer came in time.

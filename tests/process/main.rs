@@ -18,3 +18,4 @@ mod e_ending;
 mod e_shutdown;
 mod f_inside;
 mod g_bad_input;
+mod h_hostile;

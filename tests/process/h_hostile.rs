@@ -1,0 +1,286 @@
+//! Code of the user's at its worst, in all the places where the runtime runs it without having been asked to.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use procession::{
+    Command, CommandError, Entry, Event, Events, Exit, Hook, InitResult, Latch, Process, ProcessRef, Reason, Reply,
+    Runtime, ShutdownError, Step, StepOutput, StepResult, Upgrade,
+};
+
+use crate::helpers::*;
+
+/// Panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        std::mem::forget(self);
+        panic!("in a waker");
+    }
+}
+
+impl Command for Bomb {
+    type Output = ();
+}
+
+/// The only worker still steps, which it would not do if something had come through.
+fn assert_alive(runtime: &Runtime) {
+    let process = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(7)))).unwrap();
+    assert_eq!(*output(&process), 7);
+}
+
+#[test]
+fn outputs_and_errors_whose_destructors_panic_disturb_nobody() {
+    let runtime = runtime(1);
+    let done = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(Bomb))));
+    drop(done);
+    let failed = runtime.spawn(script(
+        |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+            if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
+        },
+    ));
+    drop(failed);
+    until("both have ended", || runtime.stats().processes == 0);
+    assert_alive(&runtime);
+}
+
+#[test]
+fn a_command_that_nobody_handles_and_answers_that_nobody_reads_may_panic_when_they_are_dropped() {
+    let runtime = builder().workers(1).blocking_threads(1).start().unwrap();
+    let process = runtime.spawn(script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if events.count() > 0 {
+            return Ok(Step::Done(()));
+        }
+        out.command(Bomb);
+        Ok(Step::Wait)
+    }));
+    output(&process.unwrap());
+    let mut third = None;
+    let unread = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let third = third.get_or_insert_with(|| {
+            // Two of them: the second must not be dropped while the first one's panic is under way. There is one thread, so
+            // when the third is run the others are answered.
+            let begun = Latch::new();
+            let third = begun.clone();
+            out.blocking(|| Bomb);
+            out.blocking(|| Bomb);
+            out.blocking(move || begun.set(()));
+            third
+        });
+        Ok(if third.is_set() { Step::Done(()) } else { Step::Continue })
+    }));
+    output(&unread.unwrap());
+    assert_alive(&runtime);
+}
+
+#[test]
+fn wakers_that_panic_disturb_nobody() {
+    let runtime = runtime(1);
+    let process = runtime.spawn(sink::<()>()).unwrap();
+    let waker = Waker::from(Arc::new(Bomb));
+    let mut future = pin!(process.clone());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    runtime.cancel(process.pid(), "over").unwrap();
+    output(&process);
+    assert_alive(&runtime);
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    // The waker itself is a bomb, too.
+    std::mem::forget(waker);
+}
+
+#[test]
+fn one_that_upgrades_in_every_step_does_not_hold_up_another() {
+    struct Again(Arc<AtomicBool>);
+    impl Process for Again {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            if self.0.load(Ordering::Relaxed) {
+                return Ok(Step::Done(()));
+            }
+            Ok(Step::Upgrade(Upgrade::to(Again(self.0.clone()))))
+        }
+    }
+    let (runtime, enough) = (runtime(1), Arc::new(AtomicBool::new(false)));
+    let hog = runtime.spawn(Again(enough.clone())).unwrap();
+    assert_alive(&runtime);
+    enough.store(true, Ordering::Relaxed);
+    output(&hog);
+}
+
+#[test]
+fn a_close_that_does_not_return_does_not_hold_up_the_shutdown() {
+    struct Slow(Latch<()>, Latch<()>);
+    impl Process for Slow {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.0.wait();
+            let _ = self.1.set(());
+        }
+    }
+    let (go, closed) = (Latch::new(), Latch::new());
+    let runtime = runtime(1);
+    let processes: Vec<_> = (0..4).map(|_| runtime.spawn(Slow(go.clone(), closed.clone())).unwrap()).collect();
+    let report = runtime.shutdown(Duration::ZERO).unwrap();
+    assert_eq!(report.stuck.len(), 4, "{report}");
+    assert_eq!((report.ended, report.terminated), (0, 0));
+    go.set(()).unwrap();
+    processes.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
+}
+
+#[test]
+fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
+    struct Slow(Latch<()>, Latch<()>);
+    impl Hook for Slow {
+        fn spawned(&self, _: &ProcessRef) {
+            let _ = self.0.set(());
+            self.1.wait();
+        }
+    }
+    struct Closed(Arc<AtomicUsize>);
+    impl Process for Closed {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (spawning, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
+    let runtime = builder().workers(1).hook(Slow(spawning.clone(), go.clone())).start().unwrap();
+    let (elsewhere, count) = (runtime.clone(), closed.clone());
+    let spawner = std::thread::spawn(move || elsewhere.spawn(Closed(count)).unwrap());
+    wait(&spawning);
+    let report = runtime.shutdown(Duration::ZERO).unwrap();
+    assert_eq!(report.stuck.len(), 1, "{report}");
+    go.set(()).unwrap();
+    let process = spawner.join().unwrap();
+    assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
+    assert_eq!(closed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_question_whose_reply_is_kept_elsewhere_is_answered_when_the_runtime_ends() {
+    let runtime = runtime(1);
+    let kept = Log::new();
+    let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
+    let mut asking = pin!(runtime.ask_async(keeper.address(), |reply| reply, Duration::from_secs(3600)));
+    until("the reply is kept", || kept.len() == 1);
+    runtime.shutdown(LIMIT).unwrap();
+    match asking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => assert!(matches!(answer, Err(CommandError::Cancelled(Reason::Shutdown))), "{answer:?}"),
+        Poll::Pending => panic!("nobody answers any more"),
+    }
+}
+
+#[test]
+fn a_process_that_waits_for_a_thread_of_the_pool_can_be_terminated() {
+    let runtime = builder().workers(1).blocking_threads(1).start().unwrap();
+    let (busy, go) = (Latch::new(), Latch::new());
+    let (at_work, wait_for) = (busy.clone(), go.clone());
+    let occupier = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if events.count() > 0 {
+            return Ok(Step::Done(()));
+        }
+        let (at_work, wait_for) = (at_work.clone(), wait_for.clone());
+        out.blocking(move || {
+            let _ = at_work.set(());
+            wait_for.wait();
+        });
+        Ok(Step::Wait)
+    }));
+    let occupier = occupier.unwrap();
+    wait(&busy);
+    let victim = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::<()>::Blocking))).unwrap();
+    until("it waits for the pool", || runtime.process(victim.pid()).is_some_and(|victim| victim.steps == 1));
+    assert!(runtime.terminate(victim.pid()).unwrap());
+    assert!(matches!(join(&victim), Exit::Terminated(Reason::Terminated)));
+    go.set(()).unwrap();
+    output(&occupier);
+}
+
+#[test]
+fn the_limit_is_exact_after_a_step_that_failed_with_children() {
+    let runtime = builder().workers(1).max_processes(4).start().unwrap();
+    let process = runtime.spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for _ in 0..3 {
+            out.spawn(sink::<()>())?;
+        }
+        Err::<Step<()>, _>("with children".into())
+    }));
+    assert!(matches!(join(&process.unwrap()), Exit::Failed(_)));
+    let processes: Vec<_> = (0..4).map(|_| runtime.spawn(sink::<()>()).unwrap()).collect();
+    assert!(runtime.spawn(sink::<()>()).is_err());
+    drop(processes);
+}
+
+#[test]
+fn blocking_work_that_is_yielded_with_done_is_done() {
+    let (runtime, ran) = (runtime(1), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..100 {
+        let ran = ran.clone();
+        let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let ran = ran.clone();
+            out.blocking(move || ran.fetch_add(1, Ordering::SeqCst));
+            Ok(Step::Done(()))
+        });
+        runtime.spawn(process).unwrap();
+    }
+    until("all have run", || ran.load(Ordering::SeqCst) == 100);
+}
+
+#[test]
+fn a_shutdown_from_inside_an_init_is_refused() {
+    struct Rude(Runtime, Latch<bool>);
+    impl Process for Rude {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: Entry) -> InitResult {
+            let _ = self.1.set(matches!(self.0.shutdown(LIMIT), Err(ShutdownError::Inside)));
+            Ok(())
+        }
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            let over = events.any(|event| matches!(event, Event::Cancel(_)));
+            Ok(if over { Step::Done(()) } else { Step::Idle })
+        }
+    }
+    let (runtime, refused) = (runtime(1), Latch::new());
+    let process = runtime.spawn(Rude(runtime.clone(), refused.clone())).unwrap();
+    assert!(wait(&refused));
+    runtime.cancel(process.pid(), "over").unwrap();
+    output(&process);
+    runtime.shutdown(LIMIT).unwrap();
+}
