@@ -2,7 +2,7 @@
 //!
 //! Threads start on demand up to a maximum, jobs beyond that wait in a queue without bound, and threads that have had
 //! nothing to do for a while end. There is no dispatcher thread: whoever submits a job hands it over under one short lock
-//! ([`ledger`]), and an idle pool uses no processor time.
+//! (`pool/ledger.rs`), and an idle pool uses no processor time.
 
 mod ledger;
 mod thread;
