@@ -130,6 +130,12 @@ pub(crate) trait Machine: Send {
     /// Calls `step` once. `budget`: the most new events that it is given.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped;
 
+    /// Messages that it was given and that no step has taken.
+    fn held(&self) -> usize;
+
+    /// Takes out the oldest of these messages, so that no more than `most` are left.
+    fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
+
     /// Calls `close`.
     fn close(&mut self);
 

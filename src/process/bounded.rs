@@ -4,14 +4,17 @@ use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Sign
 use super::refusal::DeadReason;
 use crate::latch::Latch;
 
-/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it; signals are
-/// never counted and never refused.
+/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it again
+/// if the step leaves it; signals are never counted and never refused.
 ///
 /// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is there
-/// to be pushed out; a step gets its messages under that lock.
+/// to be pushed out; a step gets its messages under that lock. What came into the places of messages that the step then
+/// left is over the bound, so there may be twice as many; nothing more is taken until it has room again.
 pub(crate) struct BoundedMailbox<M> {
     inner: Mailbox<M>,
     bound: Bound,
+    // Messages that steps were given and have left: they are in the body.
+    held: usize,
     // Senders outside that wait for room; told when there is some, or when the process has ended.
     waiting: Vec<Latch<()>>,
 }
@@ -26,7 +29,7 @@ pub(crate) enum Offer<M> {
 
 impl<M> BoundedMailbox<M> {
     pub(crate) fn new(bound: Bound) -> BoundedMailbox<M> {
-        BoundedMailbox { inner: Mailbox::new(), bound, waiting: Vec::new() }
+        BoundedMailbox { inner: Mailbox::new(), bound, held: 0, waiting: Vec::new() }
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -34,7 +37,7 @@ impl<M> BoundedMailbox<M> {
     }
 
     pub(crate) fn offer(&mut self, envelope: Envelope<M>) -> Offer<M> {
-        if self.inner.messages.len() < self.bound.limit {
+        if self.has_room() {
             self.inner.messages.push(envelope);
             return Offer::Taken;
         }
@@ -47,6 +50,10 @@ impl<M> BoundedMailbox<M> {
                 oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadReason::DroppedOldest))
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.held + self.inner.messages.len() < self.bound.limit
     }
 
     /// A latch that is set when there is room.
@@ -62,6 +69,14 @@ impl<M> BoundedMailbox<M> {
 impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
     fn plain(&mut self) -> &mut dyn AnyMailbox {
         &mut self.inner
+    }
+
+    fn hold(&mut self, held: usize) {
+        self.held = held;
+    }
+
+    fn has_room(&self) -> bool {
+        self.has_room()
     }
 
     fn take_waiting(&mut self) -> Vec<Latch<()>> {

@@ -135,6 +135,25 @@ impl<P: Process> Machine for Typed<P> {
         Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
     }
 
+    fn held(&self) -> usize {
+        let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
+        kept.map_or(0, |kept| kept.len()) + self.mailbox.messages.len()
+    }
+
+    fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>> {
+        let too_many = self.held().saturating_sub(most);
+        if too_many == 0 {
+            return None;
+        }
+        let mut out = Mailbox::new();
+        for _ in 0..too_many {
+            let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
+            let oldest = kept.and_then(|kept| kept.pop_front()).or_else(|| self.mailbox.pop_message());
+            oldest.into_iter().for_each(|oldest| out.messages.push(oldest));
+        }
+        Some(Box::new(out))
+    }
+
     fn close(&mut self) {
         if let Err(panic) = contain(|| self.process.close()) {
             tracing::error!(process = type_name::<P>(), %panic, "`close` panicked");

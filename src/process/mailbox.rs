@@ -193,7 +193,17 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Without its bound, if it has one.
     fn plain(&mut self) -> &mut dyn AnyMailbox;
 
-    /// Those who wait for room, which there is now.
+    /// So many messages that steps were given, and have left, hold their places.
+    fn hold(&mut self, held: usize) {
+        let _ = held;
+    }
+
+    /// Whether the bound, if there is one, lets another message in.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Those who wait for room.
     fn take_waiting(&mut self) -> Vec<Latch<()>> {
         Vec::new()
     }

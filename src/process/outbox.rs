@@ -200,3 +200,33 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         Some((to, Box::new(message)))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Takes everything into one mailbox, or nothing.
+    struct Letterbox(Option<Mailbox<u64>>);
+
+    impl Post for Letterbox {
+        fn post(&mut self, _: Pid, _: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
+            fill(Opened::Free(self.0.as_mut().ok_or(Missed::NoSuchProcess)?));
+            Ok(())
+        }
+
+        fn dead(&mut self, _: Pid, _: Option<Pid>, _: DeadReason, _: &'static str, _: &dyn Any) {}
+    }
+
+    #[test]
+    fn a_lane_that_grew_in_a_burst_lets_its_buffer_go() {
+        let pid = "<0.1.1>".parse().unwrap();
+        for mut post in [Letterbox(Some(Mailbox::new())), Letterbox(None)] {
+            let mut outbox = Outbox::default();
+            (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(pid, n), 0));
+            outbox.deliver(0, 100_000, pid, &mut post);
+            let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<u64>>().unwrap();
+            assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
+            assert!(post.0.is_none_or(|mailbox| mailbox.messages.len() == 100_000));
+        }
+    }
+}

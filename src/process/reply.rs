@@ -59,7 +59,11 @@ impl<T> Reply<T> {
     /// Answers now. Inside a step, prefer [`StepOutput::reply`](super::StepOutput::reply), which answers only if the
     /// step succeeds. Whether the asker still waited: an answer that comes too late is discarded (and counted).
     pub fn send(mut self, value: T) -> bool {
-        self.ask.take().is_some_and(|ask| ask.decide(Ok(value)).settle(ask.link()))
+        let Some(ask) = self.ask.take() else { return false };
+        let open = ask.decide(Ok(value)).settle(ask.link());
+        // Whoever asked may be gone by now, and then the answer goes with this.
+        drop_contained(ask);
+        open
     }
 }
 
@@ -67,6 +71,7 @@ impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         if let Some(ask) = self.ask.take() {
             ask.decide(Err(ask.abandoned())).settle(ask.link());
+            drop_contained(ask);
         }
     }
 }
@@ -250,9 +255,9 @@ pub(crate) struct Pending<T> {
 
 impl<T: Send> PendingReply for Pending<T> {
     fn decide(mut self: Box<Self>) -> Decided {
-        match self.reply.ask.take() {
-            Some(ask) => ask.decide(Ok(self.value)),
-            None => Decided::Late,
-        }
+        let Some(ask) = self.reply.ask.take() else { return Decided::Late };
+        let decided = ask.decide(Ok(self.value));
+        drop_contained(ask);
+        decided
     }
 }

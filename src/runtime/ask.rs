@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::system::Runtime;
-use crate::outcome::{Reason, Rejected};
+use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
 use crate::sync::{Arc, Weak};
 use crate::timer::{TimerKey, Timers};
@@ -76,7 +76,7 @@ impl Runtime {
             let (message, why) = Rejected::into_parts(refused);
             ask.refuse(why.into());
             // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
-            crate::outcome::drop_contained(message);
+            drop_contained(message);
             ask.give_up(CommandError::Dropped);
         }
         ask
@@ -93,6 +93,7 @@ impl<T: Send + 'static> Drop for Late<T> {
     fn drop(&mut self) {
         if let Some(ask) = self.ask.upgrade() {
             ask.give_up(self.why.clone());
+            drop_contained(ask);
         }
     }
 }

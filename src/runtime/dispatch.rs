@@ -222,7 +222,7 @@ impl Engine for Core {
         let Some(core) = self.shared() else { return };
         let pid = ready.head.pid;
         lock(&self.for_pool).insert(pid.to_word(), ready);
-        let turn = PoolTurn { core, pid };
+        let turn = PoolTurn { core, pid, begun: false };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
         // Who terminates it marks it first and looks here afterwards; so one of both sees the other.
@@ -313,7 +313,8 @@ impl BlockingJob {
 
 impl Drop for BlockingJob {
     fn drop(&mut self) {
-        if self.work.is_some() {
+        if let Some(work) = self.work.take() {
+            drop_contained(work);
             self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(Reason::Shutdown)));
         }
     }
@@ -323,17 +324,26 @@ impl Drop for BlockingJob {
 struct PoolTurn {
     core: Arc<Core>,
     pid: Pid,
+    /// It had its chance. Its process may be waiting for the pool again, and that is another turn.
+    begun: bool,
 }
 
 impl PoolTurn {
-    fn run(self) {
+    fn run(mut self) {
+        self.begun = true;
         let Some(ready) = self.core.take_from_pool(self.pid) else { return };
         let core = self.core.clone();
-        let key = ready.head.pid.to_word();
-        lock(&core.pool_steps).insert(key, core.road.clock.now());
+        let (key, began) = (ready.head.pid.to_word(), core.road.clock.now());
+        lock(&core.pool_steps).insert(key, began);
         let mut out = StepOutput::new(core.clone());
         let after = turn(&*core, &mut core.hands(), &mut out, ready);
-        lock(&core.pool_steps).remove(&key);
+        {
+            // The next turn of the same process may have begun elsewhere.
+            let mut steps = lock(&core.pool_steps);
+            if steps.get(&key) == Some(&began) {
+                steps.remove(&key);
+            }
+        }
         give_back(&core, &mut out);
         if let After::Ready(ready) = after {
             core.road.inject(ready);
@@ -343,6 +353,9 @@ impl PoolTurn {
 
 impl Drop for PoolTurn {
     fn drop(&mut self) {
+        if self.begun {
+            return;
+        }
         if let Some(ready) = self.core.take_from_pool(self.pid) {
             let _ = self.core.road.terminate(&mut self.core.hands(), self.pid, true);
             self.core.road.inject(ready);

@@ -16,7 +16,7 @@ use std::any::TypeId;
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
-use crate::process::mailbox::{AnyMailbox, Bound, Control, Signal};
+use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
 use crate::sync::{Mutex, lock};
@@ -274,7 +274,22 @@ impl Cell {
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
         let completions = mailbox.absorb(&mut **inbox, wanted);
         body.head.answered(completions);
-        if wanted > 0 { inbox.take_waiting() } else { Vec::new() }
+        if inbox.has_room() { inbox.take_waiting() } else { Vec::new() }
+    }
+
+    /// After such a step: what it has left holds its places again. If that is too much for a bound that drops the oldest,
+    /// these come back; and those who wait for room, if there is some.
+    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> (Option<Box<dyn AnyMailbox>>, Vec<Latch<()>>) {
+        let mut inner = lock(&self.inner);
+        let Place::Out(Some(inbox)) = &mut inner.place else { return (None, Vec::new()) };
+        let oldest = match bound.overflow {
+            Overflow::DropOldest => body.machine.push_out(bound.limit.saturating_sub(inbox.messages())),
+            Overflow::Refuse | Overflow::DropNewest => None,
+        };
+        inbox.hold(body.machine.held());
+        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
+        inner.queued = inner.queued.saturating_sub(oldest.as_ref().map_or(0, |oldest| oldest.messages() as u32));
+        (oldest, waiting)
     }
 
     /// Decides that the process is to be ended instead of stepped.

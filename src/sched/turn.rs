@@ -3,7 +3,7 @@
 //! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
-use super::cell::{Settled, Vacated, Want};
+use super::cell::{Cell, Settled, Vacated, Want};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::latch::Latch;
@@ -94,6 +94,9 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
         };
         perform(engine, hands, out, &mut body.head);
+        if body.head.is_bounded() {
+            hold(road, hands, cell, &mut body);
+        }
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::Doomed(body) => {
@@ -211,6 +214,7 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
         .is_some_and(|cell| cell.install(pid.generation(), kind, bound, hands.about_now(), || road.door.is_closed()));
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
+        tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down");
         road.table.give_back_after(pid);
         drop_contained(child);
         return;
@@ -261,7 +265,19 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
         bury(road, hands, pid, &mut *mailbox, DeadReason::WrongType);
     }
     cell.forget_messages(dead);
+    hold(road, hands, cell, &mut body);
     body
+}
+
+/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
+#[cold]
+fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.rare.as_ref().and_then(|rare| rare.bound) else { return };
+    let (oldest, waiting) = cell.hold(body, bound);
+    if let Some(mut oldest) = oldest {
+        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
+    }
+    tell_of_room(waiting);
 }
 
 /// Those who wait for room in a mailbox may try again; if the process has ended, they learn it then.

@@ -414,6 +414,8 @@ fn messages_that_an_upgraded_process_does_not_take_are_dead_letters_and_its_fail
     runtime.send(typed, String::from("welcome")).unwrap();
     let refused = runtime.send(other.address(), 6).unwrap_err();
     assert!(refused.to_string().contains("String") && refused.to_string().contains("u32"), "{refused}");
+    // The request would overtake the message.
+    until("it is welcome", || runtime.process(other.pid()).unwrap().mailbox == 0);
     runtime.cancel(other.pid(), "enough").unwrap();
     assert_eq!(*output(&other), 1);
 

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use procession::clock::ManualClock;
-use procession::{
-    Address, DeadReason, Event, Events, Latch, Overflow, Pid, Process, SendError, SpawnOptions, Step, StepOutput,
-};
+use procession::{Address, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 
@@ -132,133 +128,6 @@ fn a_process_is_told_who_sent_a_message() {
     let sender: Pid = *output(&sender.unwrap());
     output(&receiver);
     assert_eq!(log.take(), [(1, None), (2, Some(sender))]);
-}
-
-/// A receiver with a bound, held up in its first step until the gate opens. It writes down what it is told.
-fn held(log: &Log<u32>, gate: &Latch<()>) -> impl Process<Message = u32, Output = ()> {
-    let (log, gate) = (log.clone(), gate.clone());
-    script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-        for event in events {
-            match event {
-                Event::Message(n) => log.push(n),
-                _ => return Ok(Step::Done(())),
-            }
-        }
-        gate.wait();
-        Ok(Step::Idle)
-    })
-}
-
-#[test]
-fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
-    for (overflow, expected, dead) in [
-        (Overflow::Refuse, [1, 2, 3], None),
-        (Overflow::DropOldest, [3, 4, 5], Some(DeadReason::DroppedOldest)),
-        (Overflow::DropNewest, [1, 2, 3], Some(DeadReason::DroppedNewest)),
-    ] {
-        let watcher = Watcher::new();
-        let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
-        let (log, gate) = (Log::new(), Latch::new());
-        let receiver = runtime.spawn_with(held(&log, &gate), SpawnOptions::new().mailbox(3, overflow)).unwrap();
-        until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
-        (1..=3).for_each(|n| runtime.send(receiver.address(), n).unwrap());
-        for n in 4..=5 {
-            let sent = runtime.send(receiver.address(), n);
-            match overflow {
-                Overflow::Refuse => {
-                    let refused = sent.unwrap_err();
-                    assert_eq!(refused.reason(), &SendError::Full { pid: receiver.pid(), limit: 3 });
-                    assert_eq!(refused.into_inner(), n);
-                }
-                _ => sent.unwrap(),
-            }
-        }
-        assert_eq!(runtime.process(receiver.pid()).unwrap().mailbox, 3);
-        gate.set(()).unwrap();
-        until("all is stepped", || log.len() == 3);
-        assert_eq!(log.take(), expected);
-        let letters = dead.map_or(vec![], |reason| vec![(receiver.pid(), None, reason); 2]);
-        assert_eq!(watcher.dead.take(), letters);
-        assert_accounted(&runtime);
-        // There is room again.
-        runtime.send(receiver.address(), 9).unwrap();
-        until("it is stepped", || log.len() == 1);
-    }
-}
-
-#[test]
-fn what_a_process_sends_to_a_full_mailbox_is_a_dead_letter_and_signals_are_never_refused() {
-    let watcher = Watcher::new();
-    let runtime = builder().workers(2).hook(watcher.clone()).start().unwrap();
-    let (gate, log) = (Latch::new(), Log::new());
-    let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
-    let to = receiver.address();
-    until("it is held up", || runtime.process(to.pid()).unwrap().in_step.is_some());
-    let sender = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        (0..3).for_each(|n| out.send(to, n));
-        Ok(Step::Done(out.pid()))
-    }));
-    let sender = *output(&sender.unwrap());
-    assert_eq!(watcher.dead.take(), [(to.pid(), Some(sender), DeadReason::Full); 2]);
-    assert_eq!(runtime.process(to.pid()).unwrap().mailbox, 1);
-    assert!(runtime.cancel(to.pid(), "full or not").unwrap());
-    gate.set(()).unwrap();
-    output(&receiver);
-    assert_accounted(&runtime);
-}
-
-#[test]
-fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
-    let manual = ManualClock::new();
-    let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
-    let (log, gate) = (Log::new(), Latch::new());
-    let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
-    until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
-    runtime.send_within(receiver.address(), 1, Duration::ZERO).unwrap();
-    assert_eq!(runtime.send_within(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
-    let sent = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let late = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::from_secs(10)));
-        while !late.is_finished() {
-            manual.advance(Duration::from_secs(1));
-        }
-        assert_eq!(late.join().unwrap().unwrap_err().into_inner(), 3);
-        let patient = scope.spawn(|| {
-            let result = runtime.send_within(receiver.address(), 4, Duration::MAX);
-            sent.store(true, Ordering::Relaxed);
-            result
-        });
-        gate.set(()).unwrap();
-        patient.join().unwrap().unwrap();
-    });
-    until("both are stepped", || log.len() == 2);
-    assert_eq!(log.take(), [1, 4]);
-}
-
-#[test]
-fn who_waits_for_room_learns_that_the_process_has_ended() {
-    let runtime = runtime(1);
-    let (log, gate) = (Log::new(), Latch::new());
-    let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
-    until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
-    runtime.send(receiver.address(), 1).unwrap();
-    std::thread::scope(|scope| {
-        let waiters: Vec<_> = (0..3)
-            .map(|n| {
-                let (runtime, to) = (&runtime, receiver.address());
-                scope.spawn(move || runtime.send_within(to, n, Duration::MAX))
-            })
-            .collect();
-        runtime.terminate(receiver.pid()).unwrap();
-        gate.set(()).unwrap();
-        for waiter in waiters {
-            let refused = waiter.join().unwrap().unwrap_err();
-            assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: receiver.pid() });
-        }
-    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use procession::{Event, Events, Latch, Pid, Process, Step, StepOutput, StepResult};
 
@@ -112,6 +113,47 @@ fn a_producer_that_always_continues_does_not_run_away_from_its_consumer() {
             assert!(most < MESSAGES / 5, "the backlog was {most}");
         }
     }
+}
+
+#[test]
+fn a_signal_does_not_wait_for_the_turns_that_a_producer_lets_pass() {
+    const BACKLOG: u64 = 400_000;
+    let runtime = runtime(1);
+    // It waits for a timer, so that its messages stay where they are.
+    let receiver = script(|events: &mut Events<'_, u64>, out: &mut StepOutput| {
+        if events.any(|event| matches!(event, Event::Cancel(_))) {
+            return Ok(Step::Done(()));
+        }
+        out.after(Duration::from_secs(3600));
+        Ok(Step::Wait)
+    });
+    let receiver = runtime.spawn(receiver).unwrap();
+    let (to, told, mut steps) = (receiver.address(), Arc::new(AtomicBool::new(false)), 0_u64);
+    let tell = told.clone();
+    let producer = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if events.any(|event| matches!(event, Event::Cancel(_))) {
+            tell.store(true, Ordering::Relaxed);
+            return Ok(Step::Done(steps));
+        }
+        (0..if steps == 0 { BACKLOG } else { 1 }).for_each(|n| out.send(to, n));
+        steps += 1;
+        Ok(Step::Continue)
+    });
+    let producer = runtime.spawn(producer).unwrap();
+    let (pid, mut step) = (producer.pid(), 0);
+    let other = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if step == 100 {
+            out.cancel(pid, "enough");
+        }
+        step += 1;
+        Ok(if told.load(Ordering::Relaxed) { Step::Done(step - 101) } else { Step::Continue })
+    });
+    let waited = *output(&runtime.spawn(other).unwrap());
+    let steps = *output(&producer);
+    assert!(steps < 100, "it let turns pass, and yet had {steps} steps");
+    assert!(waited < 10, "the signal was seen after {waited} turns of another");
+    runtime.cancel(to.pid(), "enough").unwrap();
+    output(&receiver);
 }
 
 #[test]

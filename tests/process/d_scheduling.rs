@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use procession::{Event, Events, Latch, Process, Reply, Runtime, SpawnError, Step, StepOutput, WorkerStats};
+use procession::{Event, Events, Process, Reply, Runtime, SpawnError, Step, StepOutput, WorkerStats};
 
 use crate::helpers::*;
 
@@ -70,15 +70,7 @@ fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_q
 #[test]
 fn a_batch_is_taken_from_the_global_queue_at_once() {
     let runtime = runtime(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
-    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        gate.wait();
-        Ok(Step::Done(()))
-    });
-    let holder = runtime.spawn(holder).unwrap();
-    wait(&begun);
+    let (holder, go) = hold_up(&runtime);
     let over = || script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())));
     let others: Vec<_> = (0..34).map(|_| runtime.spawn(over()).unwrap()).collect();
     assert_eq!(runtime.stats().global_queue, 34);

@@ -113,15 +113,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
 #[test]
 fn a_ready_process_that_is_terminated_before_its_turn_is_never_stepped() {
     let runtime = runtime(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
-    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        gate.wait();
-        Ok(Step::Done(()))
-    });
-    runtime.spawn(holder).unwrap();
-    wait(&begun);
+    let (_, go) = hold_up(&runtime);
     let stepped = Arc::new(AtomicBool::new(false));
     let step = stepped.clone();
     let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {

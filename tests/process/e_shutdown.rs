@@ -184,28 +184,31 @@ fn shutdown_is_refused_inside_a_step_and_inside_a_blocking_closure() {
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
 }
 
+/// How many threads of this process have a name that begins so.
+#[cfg(target_os = "linux")]
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread may end while they are being looked through.
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|thread| thread.starts_with(name)).count()
+}
+
 #[test]
 fn dropping_the_last_handle_terminates_and_closes_the_processes() {
-    struct Closing(Arc<AtomicUsize>);
-    impl Process for Closing {
-        type Message = ();
-        type Output = ();
-
-        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-            Ok(Step::Idle)
-        }
-
-        fn close(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-    let (runtime, closed) = (runtime(2), Arc::new(AtomicUsize::new(0)));
+    let runtime = builder().workers(2).thread_name("last-one").start().unwrap();
+    let closed = Arc::new(AtomicUsize::new(0));
     let processes: Vec<_> = (0..50).map(|_| runtime.spawn(Closing(closed.clone())).unwrap()).collect();
     let second = runtime.clone();
     drop(runtime);
     assert_eq!(closed.load(Ordering::SeqCst), 0, "there is another handle");
+    // A thread gives itself its name when it begins.
+    #[cfg(target_os = "linux")]
+    until("its threads are there", || threads("last-one") > 0);
     drop(second);
     assert_eq!(closed.load(Ordering::SeqCst), 50);
+    #[cfg(target_os = "linux")]
+    // A thread that was joined may be in the list for a moment longer.
+    until("all its threads are gone", || threads("last-one") == 0);
     for process in processes {
         assert!(matches!(process.exit(), Some(Exit::Terminated(Reason::Shutdown))));
     }

@@ -60,15 +60,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
 #[test]
 fn a_process_that_waits_for_its_turn_is_ready() {
     let runtime = runtime(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
-    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        gate.wait();
-        Ok(Step::Done(()))
-    });
-    runtime.spawn(holder).unwrap();
-    wait(&begun);
+    let (_, go) = hold_up(&runtime);
     let ready = runtime.spawn(sink::<()>()).unwrap();
     assert_eq!(runtime.state(ready.pid()), Some(ProcessState::Ready));
     assert_eq!(runtime.stats().global_queue, 1);

@@ -163,23 +163,10 @@ fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
             self.1.wait();
         }
     }
-    struct Closed(Arc<AtomicUsize>);
-    impl Process for Closed {
-        type Message = ();
-        type Output = ();
-
-        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-            Ok(Step::Idle)
-        }
-
-        fn close(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
     let (spawning, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
     let runtime = builder().workers(1).hook(Slow(spawning.clone(), go.clone())).start().unwrap();
     let (elsewhere, count) = (runtime.clone(), closed.clone());
-    let spawner = std::thread::spawn(move || elsewhere.spawn(Closed(count)).unwrap());
+    let spawner = std::thread::spawn(move || elsewhere.spawn(Closing(count)).unwrap());
     wait(&spawning);
     let report = runtime.shutdown(Duration::ZERO).unwrap();
     assert_eq!(report.stuck.len(), 1, "{report}");
@@ -227,6 +214,28 @@ fn a_process_that_waits_for_a_thread_of_the_pool_can_be_terminated() {
     assert!(matches!(join(&victim), Exit::Terminated(Reason::Terminated)));
     go.set(()).unwrap();
     output(&occupier);
+}
+
+#[test]
+fn blocking_steps_may_follow_each_other_and_alternate_with_others() {
+    // With one thread, the next turn of the pool is there before the one that asked for it is over.
+    for threads in [1, 4] {
+        let runtime = builder().workers(2).blocking_threads(threads).start().unwrap();
+        let processes: Vec<_> = (0..20)
+            .map(|_| {
+                let mut steps = 0;
+                runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                    steps += 1;
+                    Ok(match steps {
+                        1_000 => Step::Done(steps),
+                        _ if steps % 5 == 0 => Step::Continue,
+                        _ => Step::Blocking,
+                    })
+                }))
+            })
+            .collect();
+        processes.into_iter().for_each(|process| assert_eq!(*output(&process.unwrap()), 1_000));
+    }
 }
 
 #[test]

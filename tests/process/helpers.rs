@@ -1,6 +1,7 @@
 //! What the tests share: processes from closures, a hook that writes down, and panics that are expected.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -86,6 +87,36 @@ pub fn sink<M: Send + 'static>() -> impl Process<Message = M, Output = usize> {
         }
         Ok(Step::Idle)
     })
+}
+
+/// Keeps one worker busy, from when this returns until the latch is set.
+pub fn hold_up(runtime: &Runtime) -> (Handle<impl Process<Output = ()>>, Latch<()>) {
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        gate.wait();
+        Ok(Step::Done(()))
+    });
+    let holder = runtime.spawn(holder).unwrap();
+    wait(&begun);
+    (holder, go)
+}
+
+/// Does nothing, and counts that it is closed.
+pub struct Closing(pub Arc<AtomicUsize>);
+
+impl Process for Closing {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+
+    fn close(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// A process that writes down what it is told.

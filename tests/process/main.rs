@@ -10,6 +10,7 @@ mod a_process;
 mod a_process_ends;
 mod b_router;
 mod c_ask;
+mod c_bounded;
 mod c_commands;
 mod c_messages;
 mod d_fairness;
