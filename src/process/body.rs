@@ -4,7 +4,7 @@
 //! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
 //! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -111,7 +111,6 @@ impl Head {
 /// What is known of a type of process without one at hand.
 pub(crate) struct Kind {
     pub(crate) process: fn() -> &'static str,
-    pub(crate) message: TypeId,
     pub(crate) message_name: fn() -> &'static str,
     pub(crate) new_mailbox: fn() -> Box<dyn AnyMailbox>,
     pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
@@ -141,6 +140,9 @@ pub(crate) trait Machine: Send {
 
     /// What tells those who wait for the end, if anybody may wait. To be called when the body is gone.
     fn last_word(&mut self, exit: &Exit) -> Option<Box<dyn FnOnce()>>;
+
+    /// What waits, with what steps have passed over, when there will be no step any more.
+    fn left(&mut self) -> &mut dyn AnyMailbox;
 
     /// Takes out what waits.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;
@@ -223,8 +225,8 @@ pub struct StepOutput {
 /// One yield, in its place among the others.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
-    /// The next `count` messages of a lane.
-    Send { lane: u32, count: u32 },
+    /// The next `count` messages of a lane, all of them to one receiver.
+    Send { lane: u32, count: u32, to: Pid },
     /// The next of the other yields.
     Next,
 }
@@ -234,6 +236,7 @@ pub(crate) enum Yield {
     /// The next message of a lane, which asks.
     Ask {
         lane: u32,
+        to: Pid,
         ask: Arc<ProcessAsk>,
         limit: Duration,
     },

@@ -182,23 +182,28 @@ pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
 
 /// The answer to one command. Which one: compare or take with the tag that was given when it was yielded.
 pub struct Completed {
+    // In a box, so that an event that is a message is no larger than the message.
+    inside: Box<Inside>,
+}
+
+struct Inside {
     tag: u64,
     answer: Cell<Option<Answer>>,
 }
 
 impl Completed {
     pub(crate) fn new(tag: u64, answer: Answer) -> Completed {
-        Completed { tag, answer: Cell::new(Some(answer)) }
+        Completed { inside: Box::new(Inside { tag, answer: Cell::new(Some(answer)) }) }
     }
 
     /// The number of the tag.
     pub fn tag(&self) -> u64 {
-        self.tag
+        self.inside.tag
     }
 
     /// Whether this answers the command with this tag. An `Option<Tag<_>>` will do: what was not asked is not answered.
     pub fn is(&self, tag: impl AsTag) -> bool {
-        tag.id() == Some(self.tag)
+        tag.id() == Some(self.inside.tag)
     }
 
     /// Takes the answer out, if it is the answer to the command with this tag (and was not taken before).
@@ -206,11 +211,11 @@ impl Completed {
         if !self.is(tag) {
             return None;
         }
-        match self.answer.take()? {
+        match self.inside.answer.take()? {
             Ok(value) => match value.downcast::<K::Answer>() {
                 Ok(value) => Some(Ok(*value)),
                 Err(value) => {
-                    self.answer.set(Some(Ok(value)));
+                    self.inside.answer.set(Some(Ok(value)));
                     None
                 }
             },
@@ -221,7 +226,7 @@ impl Completed {
 
 impl fmt::Debug for Completed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completed").field("tag", &self.tag).finish_non_exhaustive()
+        f.debug_struct("Completed").field("tag", &self.tag()).finish_non_exhaustive()
     }
 }
 

@@ -29,8 +29,8 @@ pub(super) const MAIN: &str = "main";
 /// ```
 pub struct Entry {
     process: fn() -> &'static str,
-    method: Cow<'static, str>,
-    input: Input,
+    // Nothing: `"main"` without an input, as most processes are entered.
+    point: Option<Box<EntryPoint>>,
     offered: Vec<Offered>,
     outcome: Option<InitResult>,
 }
@@ -53,12 +53,6 @@ impl EntryPoint {
     pub(crate) fn new<I: Send + 'static>(method: impl Into<Cow<'static, str>>, input: I) -> EntryPoint {
         EntryPoint { method: method.into(), input: Input { value: Box::new(input), type_name: type_name::<I>() } }
     }
-
-    /// `"main"` without an input. Makes no allocation: most processes are entered so.
-    #[inline]
-    pub(crate) fn main() -> EntryPoint {
-        EntryPoint { method: Cow::Borrowed(MAIN), input: Input { value: Box::new(()), type_name: "()" } }
-    }
 }
 
 /// A method that a process offers, with the type of its input.
@@ -72,13 +66,14 @@ pub struct Offered {
 
 impl Entry {
     #[inline]
-    pub(crate) fn new(process: fn() -> &'static str, point: EntryPoint) -> Entry {
-        Entry { process, method: point.method, input: point.input, offered: Vec::new(), outcome: None }
+    pub(crate) fn new(process: fn() -> &'static str, point: Option<Box<EntryPoint>>) -> Entry {
+        Entry { process, point, offered: Vec::new(), outcome: None }
     }
 
     /// The name of the method that the spawner chose; `"main"` where it chose none.
+    #[inline]
     pub fn name(&self) -> &str {
-        &self.method
+        self.point.as_ref().map_or(MAIN, |point| &point.method)
     }
 
     /// Offers a method: if it is the chosen one, `enter` is called with the input, now.
@@ -87,21 +82,35 @@ impl Entry {
         if self.outcome.is_some() {
             return self;
         }
-        if self.method != name {
+        if self.name() != name {
             self.offered.push(Offered { method: name, input: type_name::<I>() });
             return self;
         }
-        let input = std::mem::replace(&mut self.input, EntryPoint::main().input);
-        self.outcome = Some(match input.value.downcast::<I>() {
-            Ok(value) => enter(*value),
-            Err(_) => Err(Box::new(EntryError::WrongInput {
+        self.outcome = Some(match self.input::<I>() {
+            Ok(value) => enter(value),
+            Err(given) => Err(Box::new(EntryError::WrongInput {
                 process: (self.process)(),
                 method: name,
-                given: input.type_name,
+                given,
                 expected: type_name::<I>(),
             })),
         });
         self
+    }
+
+    /// The input, or its type if that is another one.
+    #[inline]
+    fn input<I: 'static>(&mut self) -> Result<I, &'static str> {
+        match self.point.take() {
+            None => {
+                let none: &mut dyn Any = &mut Some(());
+                none.downcast_mut::<Option<I>>().and_then(Option::take).ok_or("()")
+            }
+            Some(point) => {
+                let Input { value, type_name } = point.input;
+                value.downcast().map(|value| *value).map_err(|_| type_name)
+            }
+        }
     }
 
     /// The result of the chosen method.
@@ -110,19 +119,21 @@ impl Entry {
     /// What the method returned; or [`EntryError`] if it is not among those offered, or takes another input.
     #[inline]
     pub fn finish(self) -> InitResult {
-        self.outcome.unwrap_or_else(|| {
-            Err(Box::new(EntryError::UnknownMethod {
+        match self.outcome {
+            Some(outcome) => outcome,
+            None => Err(Box::new(EntryError::UnknownMethod {
                 process: (self.process)(),
-                asked: self.method.into_owned(),
+                asked: self.name().to_owned(),
                 offered: self.offered,
-            }))
-        })
+            })),
+        }
     }
 }
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("method", &self.method).field("input", &self.input.type_name).finish()
+        let input = self.point.as_ref().map_or("()", |point| point.input.type_name);
+        f.debug_struct("Entry").field("method", &self.name()).field("input", &input).finish()
     }
 }
 
@@ -165,9 +176,9 @@ fn list(offered: &[Offered]) -> String {
 mod tests {
     use super::*;
 
-    fn enter(point: EntryPoint) -> Result<u64, EntryError> {
+    fn enter(point: Option<EntryPoint>) -> Result<u64, EntryError> {
         let mut total = 0;
-        Entry::new(|| "Counter", point)
+        Entry::new(|| "Counter", point.map(Box::new))
             .method(MAIN, |(): ()| Ok(()))
             .method("from", |n: u64| {
                 total = n;
@@ -180,18 +191,18 @@ mod tests {
 
     #[test]
     fn the_chosen_method_gets_its_typed_input() {
-        assert_eq!(enter(EntryPoint::main()), Ok(0));
-        assert_eq!(enter(EntryPoint::new("from", 9_u64)), Ok(9));
+        assert_eq!(enter(None), Ok(0));
+        assert_eq!(enter(Some(EntryPoint::new("from", 9_u64))), Ok(9));
     }
 
     #[test]
     fn an_unknown_method_and_a_wrong_input_name_what_was_asked_for_and_what_is_offered() {
         assert_eq!(
-            enter(EntryPoint::new("resume", ())).unwrap_err().to_string(),
+            enter(Some(EntryPoint::new("resume", ()))).unwrap_err().to_string(),
             "Counter has no entry method \"resume\"; it offers \"main\" (()), \"from\" (u64)"
         );
         assert_eq!(
-            enter(EntryPoint::new("from", "nine")).unwrap_err().to_string(),
+            enter(Some(EntryPoint::new("from", "nine"))).unwrap_err().to_string(),
             "entry method \"from\" of Counter takes an input of type u64, and was given &str"
         );
     }

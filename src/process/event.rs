@@ -16,7 +16,7 @@ pub enum Event<M> {
     Completed(Completed),
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
-    Cancel(CancelRequest),
+    Cancel(Box<CancelRequest>),
 }
 
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
@@ -35,7 +35,8 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    taken: u32,
+    // Wider than the budget, so that the compiler does not count both with one wide read of what was just written apart.
+    taken: u64,
     sender: Option<Pid>,
 }
 
@@ -56,7 +57,7 @@ impl<'a, M> Events<'a, M> {
     /// How many messages were taken.
     #[inline]
     pub(crate) fn taken(&self) -> u32 {
-        self.taken
+        self.taken as u32
     }
 
     /// Messages that were passed over, and those of earlier steps that this one did not come to.
@@ -80,8 +81,8 @@ impl<'a, M> Events<'a, M> {
     /// in front of later messages, and is offered again when the process is next stepped with something new; by itself
     /// it wakes nobody.
     pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
-        if let Some(event) = self.control() {
-            return Some(event);
+        if let Some(request) = self.control() {
+            return Some(Event::Cancel(request));
         }
         if self.messages {
             // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
@@ -98,8 +99,8 @@ impl<'a, M> Events<'a, M> {
             self.kept = None;
         }
         while self.budget > 0 {
-            if let Some(event) = self.completion() {
-                return Some(event);
+            if let Some(completed) = self.completion() {
+                return Some(Event::Completed(completed));
             }
             if !self.messages {
                 return None;
@@ -126,21 +127,62 @@ impl<'a, M> Events<'a, M> {
         Event::Message(envelope.message)
     }
 
-    fn control(&mut self) -> Option<Event<M>> {
+    fn control(&mut self) -> Option<Box<CancelRequest>> {
         match self.mailbox.signals.as_mut()?.control.pop_front()? {
-            Control::Cancel(request) => Some(Event::Cancel(request)),
+            Control::Cancel(request) => Some(Box::new(request)),
         }
     }
 
-    fn completion(&mut self) -> Option<Event<M>> {
+    fn completion(&mut self) -> Option<Completed> {
         let messages = self.messages;
         let signals = self.mailbox.signals.as_mut()?;
         // With messages, a completion waits for its turn among them.
         let (_, completed) =
             signals.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= signals.popped)?;
         self.budget -= 1;
-        Some(Event::Completed(completed))
+        Some(completed)
     }
+
+    /// What is next, where it is not plainly a message.
+    #[inline(never)]
+    fn look(&mut self) -> Next {
+        if let Some(request) = self.control() {
+            return Next::Cancel(request);
+        }
+        if self.messages
+            && let Some(kept) = &self.kept
+        {
+            if !kept.is_empty() {
+                return Next::Kept;
+            }
+            self.kept = None;
+        }
+        if self.budget == 0 {
+            return Next::Nothing;
+        }
+        if let Some(completed) = self.completion() {
+            return Next::Completed(completed);
+        }
+        if !self.messages || self.mailbox.messages.is_empty() {
+            return Next::Nothing;
+        }
+        if let Some(signals) = &mut self.mailbox.signals {
+            signals.popped += 1;
+        }
+        Next::Message
+    }
+}
+
+/// What a step is given next. Small, so that it travels in registers: a message is moved in one place only, where the
+/// compiler sees what becomes of it.
+enum Next {
+    /// The next message of the mailbox, if there is one.
+    Message,
+    /// The oldest of those that were passed over.
+    Kept,
+    Completed(Completed),
+    Cancel(Box<CancelRequest>),
+    Nothing,
 }
 
 impl<M> Iterator for Events<'_, M> {
@@ -148,15 +190,24 @@ impl<M> Iterator for Events<'_, M> {
 
     #[inline]
     fn next(&mut self) -> Option<Event<M>> {
-        if self.mailbox.signals.is_some() || self.kept.is_some() || !self.messages {
-            return self.select(|_| true);
+        let plain = self.mailbox.signals.is_none() && self.kept.is_none() && self.messages;
+        match if plain { Next::Message } else { self.look() } {
+            Next::Message => {
+                if self.budget == 0 {
+                    return None;
+                }
+                let envelope = self.mailbox.messages.pop()?;
+                self.budget -= 1;
+                Some(self.take(envelope))
+            }
+            Next::Kept => {
+                let envelope = self.kept.as_mut()?.pop_front()?;
+                Some(self.take(envelope))
+            }
+            Next::Completed(completed) => Some(Event::Completed(completed)),
+            Next::Cancel(request) => Some(Event::Cancel(request)),
+            Next::Nothing => None,
         }
-        if self.budget == 0 {
-            return None;
-        }
-        let envelope = self.mailbox.messages.pop()?;
-        self.budget -= 1;
-        Some(self.take(envelope))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A process of the user's type as a [`Machine`].
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
 use super::body::{Body, Head, Kind, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
@@ -25,7 +25,7 @@ struct Typed<P: Process> {
 
 /// What most processes do not have.
 struct TypedRare<P: Process> {
-    entry: Option<EntryPoint>,
+    entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
     output: Option<P::Output>,
     // Messages that steps have passed over.
@@ -44,7 +44,6 @@ struct KindOf<P>(PhantomData<P>);
 impl<P: Process> KindOf<P> {
     const KIND: Kind = Kind {
         process: type_name::<P>,
-        message: TypeId::of::<P::Message>(),
         message_name: type_name::<P::Message>,
         new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
         new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
@@ -55,7 +54,7 @@ impl<P: Process> KindOf<P> {
 pub(crate) fn new_body<P: Process>(
     process: P,
     pid: Pid,
-    entry: Option<EntryPoint>,
+    entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<impl Machine + HasProcess<P>>> {
     let rare = (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, ..TypedRare::default() }));
@@ -89,7 +88,7 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn enter(&mut self) -> Result<(), Exit> {
-        let point = self.rare.as_mut().and_then(|rare| rare.entry.take()).unwrap_or_else(EntryPoint::main);
+        let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
         match contain(|| self.process.init(Entry::new(type_name::<P>, point))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
@@ -177,18 +176,22 @@ impl<P: Process> Machine for Typed<P> {
         }))
     }
 
-    fn take_mailbox(&mut self) -> Box<dyn AnyMailbox> {
-        let mut mailbox = std::mem::replace(&mut self.mailbox, Mailbox::new());
+    fn left(&mut self) -> &mut dyn AnyMailbox {
         if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
             // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
-            if let Some(signals) = &mut mailbox.signals {
+            if let Some(signals) = &mut self.mailbox.signals {
                 signals.completions.iter_mut().for_each(|(arrived, _)| *arrived += kept.len() as u64);
             }
             let mut all = Queue::Many(*kept);
-            all.append(&mut mailbox.messages);
-            mailbox.messages = all;
+            all.append(&mut self.mailbox.messages);
+            self.mailbox.messages = all;
         }
-        Box::new(mailbox)
+        &mut self.mailbox
+    }
+
+    fn take_mailbox(&mut self) -> Box<dyn AnyMailbox> {
+        self.left();
+        Box::new(std::mem::replace(&mut self.mailbox, Mailbox::new()))
     }
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
@@ -200,7 +203,7 @@ impl<P: Process> Machine for Typed<P> {
 /// The process that takes over from another, and how it is entered.
 struct SuccessorOf<P: Process> {
     process: P,
-    entry: Option<EntryPoint>,
+    entry: Option<Box<EntryPoint>>,
 }
 
 impl<P: Process> Successor for SuccessorOf<P> {
@@ -231,7 +234,7 @@ impl<O> Upgrade<O> {
         method: impl Into<std::borrow::Cow<'static, str>>,
         input: I,
     ) -> Upgrade<O> {
-        let entry = Some(EntryPoint::new(method, input));
+        let entry = Some(Box::new(EntryPoint::new(method, input)));
         Upgrade { successor: Box::new(SuccessorOf { process, entry }), leaves: PhantomData }
     }
 }

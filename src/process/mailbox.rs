@@ -54,12 +54,37 @@ impl<M> Queue<M> {
         }
     }
 
+    /// The same for the parts of an envelope. It is put together where it is to lie: put together elsewhere, in parts,
+    /// and then moved as a whole, it would be read before it is written.
+    #[inline]
+    pub(crate) fn push_parts(&mut self, from: Option<Pid>, message: M) {
+        match self {
+            Queue::Empty => *self = Queue::One(Envelope { from, message }),
+            Queue::Many(many) => many.push_back(Envelope { from, message }),
+            Queue::One(_) => self.push_second(Envelope { from, message }),
+        }
+    }
+
     fn push_second(&mut self, envelope: Envelope<M>) {
         let mut many = VecDeque::with_capacity(4);
         if let Queue::One(first) = std::mem::replace(self, Queue::Empty) {
             many.push_back(first);
         }
         many.push_back(envelope);
+        *self = Queue::Many(many);
+    }
+
+    /// Several at once.
+    pub(crate) fn extend(&mut self, envelopes: impl Iterator<Item = Envelope<M>>) {
+        if let Queue::Many(many) = self {
+            many.extend(envelopes);
+            return;
+        }
+        let mut many = VecDeque::with_capacity(envelopes.size_hint().0 + 1);
+        if let Queue::One(first) = std::mem::replace(self, Queue::Empty) {
+            many.push_back(first);
+        }
+        many.extend(envelopes);
         *self = Queue::Many(many);
     }
 

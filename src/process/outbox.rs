@@ -24,19 +24,29 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Puts a message on its lane, and says which.
     #[inline]
-    pub(crate) fn push<M: Send + 'static>(&mut self, to: Pid, message: M) -> u32 {
-        let wanted = TypeId::of::<M>();
-        if self.lanes.get(self.last).is_none_or(|(of, _)| *of != wanted) {
-            self.find::<M>();
-        }
-        let lane: &mut dyn Any = &mut *self.lanes[self.last].1;
-        if let Some(lane) = lane.downcast_mut::<LaneOf<M>>() {
-            lane.letters.push_back((to, message));
+    pub(crate) fn push<M: Send + 'static>(&mut self, message: M) -> u32 {
+        match self.lane_of::<M>() {
+            Some(lane) => lane.letters.push_back(message),
+            None => self.find_and_push(message),
         }
         self.last as u32
     }
 
+    /// The lane of the last send, if it is for this type.
+    #[inline]
+    fn lane_of<M: Send + 'static>(&mut self) -> Option<&mut LaneOf<M>> {
+        let (_, lane) = self.lanes.get_mut(self.last)?;
+        (&mut **lane as &mut dyn Any).downcast_mut()
+    }
+
     #[inline(never)]
+    fn find_and_push<M: Send + 'static>(&mut self, message: M) {
+        self.find::<M>();
+        if let Some(lane) = self.lane_of::<M>() {
+            lane.letters.push_back(message);
+        }
+    }
+
     fn find<M: Send + 'static>(&mut self) {
         let wanted = TypeId::of::<M>();
         self.last = self.lanes.iter().position(|(of, _)| *of == wanted).unwrap_or_else(|| {
@@ -45,10 +55,10 @@ impl Outbox {
         });
     }
 
-    /// Posts the next `count` messages of a lane.
+    /// Posts the next `count` messages of a lane, all of them to one receiver.
     #[inline]
-    pub(crate) fn deliver(&mut self, lane: u32, count: u32, from: Pid, post: &mut dyn Post) {
-        self.lanes[lane as usize].1.deliver(count, from, post);
+    pub(crate) fn deliver(&mut self, lane: u32, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
+        self.lanes[lane as usize].1.deliver(count, to, from, post);
     }
 
     /// Drops what was not sent.
@@ -62,16 +72,16 @@ impl Outbox {
     }
 
     /// The next message of a lane as it is, for a test that looks at what was yielded.
-    pub(crate) fn pop(&mut self, lane: u32) -> Option<(Pid, Box<dyn Any + Send>)> {
+    pub(crate) fn pop(&mut self, lane: u32) -> Option<Box<dyn Any + Send>> {
         self.lanes[lane as usize].1.pop()
     }
 }
 
 /// Where letters are posted: the router, on behalf of whoever steps the process.
 pub(crate) trait Post {
-    /// Opens the mailbox of `to` for messages of one type, has it filled under its lock, and wakes its owner if there is
-    /// anything to wake it for. `fill` says how many more messages the mailbox holds.
-    fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed>;
+    /// Opens the mailbox of `to`, has it filled under its lock, and wakes its owner if there is anything to wake it for.
+    /// `fill` says how many more messages the mailbox holds; nothing if it is for another type.
+    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
 
     /// Reports a message that will not be stepped. No mailbox is open.
     fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any);
@@ -110,14 +120,14 @@ pub(crate) enum Opened<'a> {
 }
 
 trait Lane: Any + Send {
-    fn deliver(&mut self, count: u32, from: Pid, post: &mut dyn Post);
+    fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post);
     fn clear(&mut self);
     fn shrink(&mut self);
-    fn pop(&mut self) -> Option<(Pid, Box<dyn Any + Send>)>;
+    fn pop(&mut self) -> Option<Box<dyn Any + Send>>;
 }
 
 struct LaneOf<M> {
-    letters: VecDeque<(Pid, M)>,
+    letters: VecDeque<M>,
 }
 
 /// A lane keeps a buffer of at most this many bytes from one busy time to the next.
@@ -130,54 +140,49 @@ impl<M: Send + 'static> LaneOf<M> {
     /// Posts the first `count` letters, which all go to the same receiver, into its open mailbox; how many more that
     /// holds now.
     #[inline]
-    fn fill(&mut self, count: u32, from: Pid, opened: Opened<'_>, dead: &mut Dead<M>) -> u32 {
+    fn fill(&mut self, count: u32, from: Pid, opened: Opened<'_>, dead: &mut Dead<M>) -> Option<u32> {
         let from = Some(from);
         match opened {
             Opened::Free(mailbox) => {
-                let Some(mailbox) = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>() else { return 0 };
-                for _ in 0..count {
-                    if let Some((_, message)) = self.letters.pop_front() {
-                        mailbox.messages.push(Envelope { from, message });
+                let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
+                if count == 1 {
+                    if let Some(message) = self.letters.pop_front() {
+                        mailbox.messages.push_parts(from, message);
                     }
+                } else {
+                    let letters = self.letters.drain(..count as usize);
+                    mailbox.messages.extend(letters.map(|message| Envelope { from, message }));
                 }
-                count
+                Some(count)
             }
             Opened::Bounded(mailbox) => {
-                let Some(mailbox) = (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<M>>() else { return 0 };
+                let mailbox = (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<M>>()?;
                 let mut more = 0;
-                for (_, message) in self.letters.drain(..count as usize) {
+                for message in self.letters.drain(..count as usize) {
                     match mailbox.offer(Envelope { from, message }) {
                         Offer::Taken => more += 1,
                         Offer::Refused(envelope) => dead.push((envelope, DeadReason::Full)),
                         Offer::Dead(envelope, why) => dead.push((envelope, why)),
                     }
                 }
-                more
+                Some(more)
             }
         }
     }
 }
 
 impl<M: Send + 'static> Lane for LaneOf<M> {
-    fn deliver(&mut self, mut left: u32, from: Pid, post: &mut dyn Post) {
-        while left > 0 {
-            let Some(&(to, _)) = self.letters.front() else { return };
-            let mut same = 1;
-            while same < left && self.letters.get(same as usize).is_some_and(|(other, _)| *other == to) {
-                same += 1;
-            }
-            left -= same;
-            let mut dead = Vec::new();
-            let posted = post.post(to, TypeId::of::<M>(), &mut |opened| self.fill(same, from, opened, &mut dead));
-            if let Err(missed) = posted {
-                let letters = self.letters.drain(..same as usize);
-                let why = missed.dead_reason();
-                dead.extend(letters.map(|(_, message)| (Envelope { from: Some(from), message }, why)));
-            }
-            for (envelope, why) in dead {
-                post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
-                drop_contained(envelope);
-            }
+    fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
+        let mut dead = Vec::new();
+        let posted = post.post(to, &mut |opened| self.fill(count, from, opened, &mut dead));
+        if let Err(missed) = posted {
+            let letters = self.letters.drain(..count as usize);
+            let why = missed.dead_reason();
+            dead.extend(letters.map(|message| (Envelope { from: Some(from), message }, why)));
+        }
+        for (envelope, why) in dead {
+            post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
+            drop_contained(envelope);
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();
@@ -190,14 +195,13 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
     }
 
     fn shrink(&mut self) {
-        if self.letters.capacity() * size_of::<(Pid, M)>() > KEPT && self.letters.is_empty() {
+        if self.letters.capacity() * size_of::<M>() > KEPT && self.letters.is_empty() {
             self.letters = VecDeque::new();
         }
     }
 
-    fn pop(&mut self) -> Option<(Pid, Box<dyn Any + Send>)> {
-        let (to, message) = self.letters.pop_front()?;
-        Some((to, Box::new(message)))
+    fn pop(&mut self) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(self.letters.pop_front()?))
     }
 }
 
@@ -209,7 +213,7 @@ mod tests {
     struct Letterbox(Option<Mailbox<u64>>);
 
     impl Post for Letterbox {
-        fn post(&mut self, _: Pid, _: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
+        fn post(&mut self, _: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
             fill(Opened::Free(self.0.as_mut().ok_or(Missed::NoSuchProcess)?));
             Ok(())
         }
@@ -222,8 +226,8 @@ mod tests {
         let pid = "<0.1.1>".parse().unwrap();
         for mut post in [Letterbox(Some(Mailbox::new())), Letterbox(None)] {
             let mut outbox = Outbox::default();
-            (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(pid, n), 0));
-            outbox.deliver(0, 100_000, pid, &mut post);
+            (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(n), 0));
+            outbox.deliver(0, 100_000, pid, pid, &mut post);
             let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<u64>>().unwrap();
             assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
             assert!(post.0.is_none_or(|mailbox| mailbox.messages.len() == 100_000));

@@ -39,10 +39,14 @@ impl StepOutput {
     /// message is a dead letter.
     #[inline]
     pub fn send_to<M: Send + 'static>(&mut self, to: Pid, message: M) {
-        let lane = self.outbox.push(to, message);
+        let lane = self.outbox.push(message);
         match self.orders.last_mut() {
-            Some(Order::Send { lane: last, count }) if *last == lane && *count < u32::MAX => *count += 1,
-            _ => self.orders.push(Order::Send { lane, count: 1 }),
+            Some(Order::Send { lane: last, count, to: receiver })
+                if *last == lane && *receiver == to && *count < u32::MAX =>
+            {
+                *count += 1;
+            }
+            _ => self.orders.push(Order::Send { lane, count: 1, to }),
         }
     }
 
@@ -63,8 +67,8 @@ impl StepOutput {
         let tag = self.tag();
         let ask = Arc::new(ProcessAsk::new(self.link.clone().as_ask_link(), self.pid, tag.id(), to.pid()));
         let message = question(Reply::new(ask.clone()));
-        let lane = self.outbox.push(to.pid(), message);
-        self.push(Yield::Ask { lane, ask, limit });
+        let lane = self.outbox.push(message);
+        self.push(Yield::Ask { lane, to: to.pid(), ask, limit });
         tag
     }
 

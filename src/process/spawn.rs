@@ -24,7 +24,7 @@ use crate::sync::Arc;
 #[must_use = "options do nothing until something is spawned with them"]
 pub struct SpawnOptions {
     pub(crate) name: Option<Arc<str>>,
-    pub(crate) entry: Option<EntryPoint>,
+    pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
 }
 
@@ -42,7 +42,7 @@ impl SpawnOptions {
 
     /// The entry method, and its input, with which `init` is called.
     pub fn entry<I: Send + 'static>(mut self, method: impl Into<Cow<'static, str>>, input: I) -> SpawnOptions {
-        self.entry = Some(EntryPoint::new(method, input));
+        self.entry = Some(Box::new(EntryPoint::new(method, input)));
         self
     }
 

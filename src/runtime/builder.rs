@@ -232,7 +232,7 @@ impl RuntimeBuilder {
             table,
             queues,
             sleep: Sleep::new(workers),
-            seats: std::iter::repeat_with(Seat::new).take(workers).collect(),
+            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers).collect(),
             outside: Counters::shared(),
             hook: self.hook,
             start: self.clock.now(),

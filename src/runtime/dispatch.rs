@@ -81,7 +81,7 @@ impl Core {
     /// Sends a question that a process asks, and sets the timer that ends its wait.
     fn ask<H: Hands>(
         &self,
-        from: Pid,
+        (from, to): (Pid, Pid),
         lane: u32,
         ask: Arc<ProcessAsk>,
         limit: Duration,
@@ -91,7 +91,7 @@ impl Core {
         let counters = hands.counters();
         counters.add(&counters.accepted, 1);
         let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
-        outbox.deliver(lane, 1, from, &mut post);
+        outbox.deliver(lane, 1, to, from, &mut post);
         if ask.is_decided() {
             return;
         }
@@ -161,7 +161,7 @@ impl Engine for Core {
     fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H) {
         let pid = head.pid;
         match one {
-            Yield::Ask { lane, ask, limit } => self.ask(pid, lane, ask, limit, outbox, hands),
+            Yield::Ask { lane, to, ask, limit } => self.ask((pid, to), lane, ask, limit, outbox, hands),
             Yield::Reply(reply) => {
                 if let Decided::Deliver { to, tag, answer } = reply.decide() {
                     self.road.answer(hands, to, tag, answer);
@@ -376,8 +376,8 @@ struct AskPost<'a, 'r, H: Hands> {
 }
 
 impl<H: Hands> Post for AskPost<'_, '_, H> {
-    fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
-        self.router.post(to, sent, fill).inspect_err(|missed| self.missed = Some(*missed))
+    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
+        self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
     }
 
     fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any) {

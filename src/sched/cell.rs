@@ -11,15 +11,13 @@
 //!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
-use std::any::TypeId;
-
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// One slot of the process table. A cache line, so that neighbours do not disturb each other.
 #[repr(align(64))]
@@ -169,19 +167,17 @@ impl Cell {
         true
     }
 
-    /// Opens the mailbox for messages of one type, if the process lives and takes them, and has it filled under the lock;
-    /// `fill` says how many more messages it holds. A body that comes back has been woken; the number is how many messages
+    /// Opens the mailbox, if the process lives, and has it filled under the lock;
+    /// `fill` says how many more messages it holds; nothing if it is for another type. A body that comes back has been
+    /// woken; the number is how many messages
     /// wait now.
     #[inline]
-    pub(crate) fn post<F>(&self, pid: Pid, sent: TypeId, fill: F) -> Result<(Option<Ready>, u32), Missed>
+    pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
-        F: FnOnce(Opened<'_>) -> u32,
+        F: FnOnce(Opened<'_>) -> Option<u32>,
     {
         let mut inner = lock(&self.inner);
         let Some(kind) = inner.kind.filter(|_| inner.missing(pid).is_none()) else { return Err(Missed::NoSuchProcess) };
-        if kind.message != sent {
-            return Err(Missed::WrongType(kind.message_name));
-        }
         let opened = if inner.stamp & BOUNDED != 0 {
             let mailbox = match &mut inner.place {
                 Place::Resting(body) => body.head.rare().bounded.as_deref_mut(),
@@ -196,7 +192,7 @@ impl Cell {
                 Place::Vacant => return Err(Missed::NoSuchProcess),
             }
         };
-        let more = fill(opened);
+        let Some(more) = fill(opened) else { return Err(Missed::WrongType(kind.message_name)) };
         inner.queued += more;
         let queued = inner.queued;
         Ok((if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None }, queued))
@@ -217,21 +213,41 @@ impl Cell {
     }
 
     /// A step has returned and its yields are performed: puts the body to rest, unless there is something for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
         let mut inner = lock(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
+        // The way of nearly all: it waits for any event, and there is none.
+        if want == Want::AnyEvent
+            && !stepped.unseen
+            && !stepped.signals
+            && stepped.taken <= 1
+            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
+            && matches!(inner.place, Place::Out(None))
+        {
+            body.head.waits = false;
+            // Nothing was there; forgetting it spares asking what it would have to drop.
+            std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
+            return Settled::Resting;
+        }
+        Cell::settle_otherwise(inner, body, want, stepped)
+    }
+
+    #[inline(never)]
+    fn settle_otherwise(mut inner: MutexGuard<'_, Inner>, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
         if inner.stamp & DOOMED != 0 {
             return Settled::Doomed(body);
         }
         let (mut messages, mut signals) = (stepped.unseen, stepped.signals);
         let mut spare = None;
         if let Place::Out(Some(inbox)) = &mut inner.place {
-            // Messages under a bound stay here until a step is about to be given them.
+            // Messages under a bound stay here until a step is about to be given them; the others until those that came
+            // before them are stepped, so that they are never copied: the empty queue goes the other way.
             let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
-            let completions = mailbox.absorb(&mut **inbox, if bounded { 0 } else { usize::MAX });
+            let stay = bounded || mailbox.messages() > 0;
+            let completions = mailbox.absorb(&mut **inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
@@ -248,18 +264,24 @@ impl Cell {
         if want == Want::Signal && body.head.outstanding == 0 {
             return Settled::WaitsForNothing(body);
         }
-        if let Place::Out(Some(inbox)) = std::mem::replace(&mut inner.place, Place::Vacant) {
+        if let Place::Out(inbox @ Some(_)) = &mut inner.place {
+            let mut inbox = inbox.take();
             if inner.stamp & BOUNDED != 0 {
-                body.head.rare().bounded = Some(inbox);
+                body.head.rare().bounded = inbox;
             } else {
-                spare = Some(inbox);
+                // One that rests until a command is answered may leave messages there.
+                if let Some(inbox) = &mut inbox {
+                    body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+                }
+                spare = inbox;
             }
         }
         if stepped.taken > 1 || spare.is_some() {
             body.machine.mailbox().shrink();
         }
         inner.set_flag(WAITS, want == Want::Signal);
-        inner.place = Place::Resting(body);
+        // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
+        std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
         drop(inner);
         drop(spare);
         Settled::Resting

@@ -41,11 +41,11 @@ fn at_rest() -> Arc<Cell> {
 }
 
 fn send(cell: &Cell, message: u32) -> Option<Ready> {
-    cell.post(Pid::FIRST, TypeId::of::<u32>(), |opened| {
+    cell.post(Pid::FIRST, |opened| {
         let Opened::Free(mailbox) = opened else { panic!("it has no bound") };
         let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
         mailbox.messages.push(Envelope { from: None, message });
-        1
+        Some(1)
     })
     .unwrap()
     .0

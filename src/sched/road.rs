@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::counters::Counters;
+use super::counters::{Count, Counters};
 use super::queue::Queues;
 use super::sleep::Sleep;
 use super::table::Table;
@@ -19,7 +19,7 @@ pub(crate) struct Road {
     pub(crate) table: Table,
     pub(crate) queues: Queues,
     pub(crate) sleep: Sleep,
-    pub(crate) seats: Box<[Seat]>,
+    pub(crate) seats: Box<[Arc<Seat>]>,
     /// Counts of everybody who is not a worker.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Hook>>,
@@ -96,6 +96,12 @@ pub(crate) trait Hands {
     const STEPS_IN_A_ROW: u32;
 
     fn counters(&self) -> &Counters;
+
+    /// Adds to one of the counts.
+    fn count(&self, which: impl FnOnce(&Counters) -> &Count, by: u64) {
+        let counters = self.counters();
+        counters.add(which(counters), by);
+    }
 
     /// Messages were put into a mailbox, where now so many wait.
     fn posted(&mut self, queued: u32) {

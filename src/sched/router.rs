@@ -1,6 +1,6 @@
 //! Sending: from a PID to a mailbox, and a wake-up if there is somebody to wake.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, type_name};
 
 use super::cell::{Doomed, Missing};
 use super::road::{Hands, Road};
@@ -26,9 +26,10 @@ impl<'a, H: Hands> Router<'a, H> {
 }
 
 impl<H: Hands> Post for Router<'_, H> {
-    fn post(&mut self, to: Pid, sent: TypeId, fill: &mut dyn FnMut(Opened<'_>) -> u32) -> Result<(), Missed> {
+    #[inline]
+    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
-        let (ready, queued) = cell.post(to, sent, fill)?;
+        let (ready, queued) = cell.post(to, fill)?;
         self.hands.posted(queued);
         if let Some(ready) = ready {
             self.hands.woken(ready);
@@ -69,11 +70,16 @@ impl Road {
     pub(crate) fn offer<M: Send + 'static>(&self, to: Pid, message: M, waits: bool) -> Result<(), Refused<M>> {
         let mut sent = Sent::Refused(message, SendError::NoSuchProcess { pid: to }, None);
         if let Some(cell) = self.table.cell(to) {
-            let posted = cell.post(to, TypeId::of::<M>(), |opened| {
+            let posted = cell.post(to, |opened| {
                 if let Sent::Refused(message, why, _) = std::mem::replace(&mut sent, Sent::Taken) {
                     sent = put(why, opened, message, waits);
                 }
-                u32::from(matches!(sent, Sent::Taken))
+                match &sent {
+                    Sent::Taken => Some(1),
+                    // What it was at the beginning: the mailbox is for another type.
+                    Sent::Refused(_, SendError::NoSuchProcess { .. }, _) => None,
+                    Sent::Dead(..) | Sent::Refused(..) => Some(0),
+                }
             });
             match posted {
                 Ok((Some(ready), _)) => self.inject(ready),
@@ -143,7 +149,7 @@ impl Road {
     }
 }
 
-/// Puts a message into an open mailbox. The type was compared when it was opened; `missed` is for the case that never is.
+/// Puts a message into an open mailbox. Refused as `missed` says, if that is for another type.
 fn put<M: Send + 'static>(missed: SendError, opened: Opened<'_>, message: M, waits: bool) -> Sent<M> {
     let envelope = Envelope { from: None, message };
     match opened {

@@ -40,12 +40,18 @@ pub(crate) enum After {
     Ready(Ready),
 }
 
+/// A process for which many messages wait may have so many times as many steps in a row as the others,
+const MOST_MORE_IN_A_ROW: u32 = 16;
+
+/// but not for much longer than so many microseconds.
+const LONG: u64 = 500;
+
 /// Gives the process a turn.
 pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready) -> After {
     let road = engine.road();
     let pid = body.head.pid;
     let Some(cell) = road.table.cell(pid) else { return After::Nothing };
-    let mut in_a_row = 0;
+    let (mut in_a_row, mut allowed, mut until) = (0, H::STEPS_IN_A_ROW, u64::MAX);
     loop {
         if road.dooms.load(Ordering::Relaxed) > 0
             && let Some(reason) = cell.doomed()
@@ -122,11 +128,19 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                     }
                 }
                 in_a_row += 1;
-                let goes_on = want != Want::Again && in_a_row < H::STEPS_IN_A_ROW && !hands.has_next();
-                if !goes_on && !hands.is_alone() {
-                    return After::Ready(ready);
-                }
                 body = ready;
+                if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
+                    // What others have sent in their turns is not left to pile up, turn by turn: what is there now is
+                    // stepped now, within reason.
+                    let waiting = body.machine.mailbox().messages() / road.budget as usize;
+                    allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
+                    until = hands.about_now() + LONG;
+                }
+                let goes_on =
+                    want != Want::Again && in_a_row < allowed && !hands.has_next() && hands.about_now() <= until;
+                if !goes_on && !hands.is_alone() {
+                    return After::Ready(body);
+                }
             }
         }
     }
@@ -146,10 +160,9 @@ fn step<H: Hands>(road: &Road, hands: &mut H, out: &mut StepOutput, body: &mut R
     } else {
         body.machine.step(&mut body.head, out, road.budget)
     };
-    let counters = hands.counters();
-    counters.add(&counters.steps, 1);
+    hands.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
-        counters.add(&counters.stepped, u64::from(stepped.taken));
+        hands.count(|counters| &counters.stepped, u64::from(stepped.taken));
     }
     stepped
 }
@@ -178,20 +191,30 @@ fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
 }
 
 /// Performs what the step has yielded, in order.
-#[inline]
+#[inline(always)]
 fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, head: &mut Head) {
-    if out.orders.is_empty() {
-        return;
+    match out.orders[..] {
+        [] => {}
+        // What most steps do.
+        [Order::Send { lane, count, to }] => {
+            out.orders.clear();
+            hands.count(|counters| &counters.accepted, u64::from(count));
+            out.outbox.deliver(lane, count, to, head.pid, &mut Router::new(engine.road(), hands));
+        }
+        _ => perform_all(engine, hands, out, head),
     }
+}
+
+#[inline(never)]
+fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, head: &mut Head) {
     let road = engine.road();
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     for order in orders.iter() {
         match *order {
-            Order::Send { lane, count } => {
-                let counters = hands.counters();
-                counters.add(&counters.accepted, u64::from(count));
-                outbox.deliver(lane, count, head.pid, &mut Router::new(road, hands));
+            Order::Send { lane, count, to } => {
+                hands.count(|counters| &counters.accepted, u64::from(count));
+                outbox.deliver(lane, count, to, head.pid, &mut Router::new(road, hands));
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(child)) => begin(road, hands, child),
@@ -219,8 +242,7 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
         drop_contained(child);
         return;
     }
-    let counters = hands.counters();
-    counters.add(&counters.spawned, 1);
+    hands.count(|counters| &counters.spawned, 1);
     told_of_spawn(road, &child);
     hands.spawned(child);
 }
@@ -311,22 +333,23 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
-    out.clear();
-    // The PIDs of children that were never born: no more than this output may keep.
-    while out.stock.len() > road.stock {
-        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
+    if !out.orders.is_empty() {
+        out.clear();
+        // The PIDs of children that were never born: no more than this output may keep.
+        while out.stock.len() > road.stock {
+            out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
+        }
     }
     if body.head.rare.is_some() {
         engine.ended(&mut body.head);
     }
-    let mut left = body.machine.take_mailbox();
-    bury(road, hands, pid, &mut *left, DeadReason::Ended);
+    bury(road, hands, pid, body.machine.left(), DeadReason::Ended);
     if let Some(mut inbox) = inbox {
         bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
-    left.drop_signals();
+    body.machine.mailbox().drop_signals();
     let counters = hands.counters();
     counters.ended(&exit);
     told_of_exit(road, &body, &exit);
@@ -345,14 +368,22 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
 }
 
 fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
-    let (pid, process) = (body.head.pid, (body.machine.kind().process)());
-    let name = body.head.name().map(|name| &**name);
+    // All of it is only asked for if somebody listens.
+    let pid = body.head.pid;
+    let process = || (body.machine.kind().process)();
+    let name = || body.head.name().map(|name| &**name);
     match exit {
-        Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
-        Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
+        Exit::Done(()) => tracing::debug!(%pid, process = process(), name = name(), "done"),
+        Exit::Terminated(reason) => {
+            tracing::info!(%pid, process = process(), name = name(), %reason, "terminated");
+        }
         // The error's text is code of the user's.
-        Exit::Failed(error) => drop(contain(|| tracing::warn!(%pid, process, name, %error, "failed"))),
-        Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
+        Exit::Failed(error) => {
+            drop(contain(|| tracing::warn!(%pid, process = process(), name = name(), %error, "failed")));
+        }
+        Exit::Panicked(panic) => {
+            tracing::error!(%pid, process = process(), name = name(), message = panic.message(), "panicked");
+        }
     }
     if road.hook.is_some() {
         let process = reference(body);

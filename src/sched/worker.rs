@@ -9,7 +9,7 @@ use crossbeam_deque::Worker as Deque;
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::counters::Counters;
+use super::counters::{Count, Counters};
 use super::road::{Hands, Road, Seat};
 use super::turn::{After, Engine, turn};
 use crate::process::Pid;
@@ -48,12 +48,15 @@ pub(crate) struct Worker<E> {
     own: Own,
     out: StepOutput,
     searches: u32,
+    /// At which search to begin with the oldest of the global queue.
+    global_at: u32,
     random: Xoshiro256PlusPlus,
 }
 
 /// Where a worker puts what becomes ready in its turns.
 struct Own {
     road: Arc<Road>,
+    seat: Arc<Seat>,
     index: usize,
     deque: Deque<Ready>,
     next: Option<Ready>,
@@ -77,6 +80,7 @@ impl<E: Engine> Worker<E> {
         seed: u64,
     ) -> Self {
         let own = Own {
+            seat: road.seats[index].clone(),
             road,
             index,
             deque,
@@ -88,7 +92,7 @@ impl<E: Engine> Worker<E> {
             steps: 0,
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
-        Worker { engine, own, out, searches: 0, random }
+        Worker { engine, own, out, searches: 0, global_at: GLOBAL_FIRST, random }
     }
 
     /// Works until the runtime is stopped.
@@ -117,7 +121,7 @@ impl<E: Engine> Worker<E> {
             After::Nothing => {}
             After::Ready(ready) => self.own.behind_all(ready),
         }
-        self.own.seat().current.store(0, Ordering::Relaxed);
+        self.own.seat.current.store(0, Ordering::Relaxed);
     }
 
     /// Whether a process that is to let turns pass has got something that must not wait for that.
@@ -143,7 +147,7 @@ impl<E: Engine> Worker<E> {
             }
             if let Some(ready) = self.look() {
                 if road.sleep.work_found(|| road.queues.has_work()) {
-                    self.own.count(|counters| &counters.woke_others);
+                    self.own.one(|counters| &counters.woke_others);
                 }
                 return Some(ready);
             }
@@ -153,7 +157,7 @@ impl<E: Engine> Worker<E> {
             } else if looks < LOOKS {
                 thread::yield_now();
             } else {
-                self.own.count(|counters| &counters.parked);
+                self.own.one(|counters| &counters.parked);
                 let stopped = || road.stopped.load(Ordering::Acquire);
                 road.sleep.fall_asleep(self.own.index, || stopped() || road.queues.has_work());
                 looks = 0;
@@ -166,50 +170,49 @@ impl<E: Engine> Worker<E> {
         self.searches = self.searches.wrapping_add(1);
         let own = &mut self.own;
         let queues = &own.road.queues;
-        if self.searches.is_multiple_of(GLOBAL_FIRST)
-            && let Some(ready) = queues.take_one()
-        {
-            own.count(|counters| &counters.from_global);
-            return Some(ready);
+        if self.searches == self.global_at {
+            // What is in the own deque now comes first: a process of the global queue that continues and spawns more
+            // than a few in each step would otherwise fill the deque faster than it is emptied.
+            self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
+            if let Some(ready) = queues.take_one() {
+                own.one(|counters| &counters.from_global);
+                return Some(ready);
+            }
         }
         if self.searches % BOTTOM_FIRST == BOTTOM_FIRST / 2
             && let Some(ready) = queues.take_bottom(own.index)
         {
-            own.count(|counters| &counters.from_own);
+            own.one(|counters| &counters.from_own);
             return Some(ready);
         }
         if let Some(ready) = own.deque.pop() {
-            own.count(|counters| &counters.from_own);
+            own.one(|counters| &counters.from_own);
             return Some(ready);
         }
         if let Some(ready) = queues.take_batch(&own.deque) {
             // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is told.
             own.offered = true;
-            own.count(|counters| &counters.from_global);
+            own.one(|counters| &counters.from_global);
             return Some(ready);
         }
         let stolen = queues.steal(own.index, &own.deque, &mut self.random)?;
         own.offered = true;
-        own.count(|counters| &counters.stolen);
+        own.one(|counters| &counters.stolen);
         Some(stolen)
     }
 }
 
 impl Own {
-    fn seat(&self) -> &Seat {
-        &self.road.seats[self.index]
-    }
-
-    fn count(&self, which: impl FnOnce(&Counters) -> &super::counters::Count) {
-        let counters = &self.seat().counters;
-        counters.add(which(counters), 1);
+    #[inline]
+    fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
+        which(&self.seat.counters).add_alone(1);
     }
 
     fn take_next(&mut self) -> Option<Ready> {
         match self.next.take() {
             Some(ready) => {
                 self.handed_off_in_a_row += 1;
-                self.count(|counters| &counters.handed_off);
+                self.one(|counters| &counters.handed_off);
                 Some(ready)
             }
             None => {
@@ -237,7 +240,7 @@ impl Own {
     #[inline]
     fn tell(&mut self) {
         if std::mem::replace(&mut self.offered, false) && self.road.sleep.work_added() {
-            self.count(|counters| &counters.woke_others);
+            self.one(|counters| &counters.woke_others);
         }
     }
 
@@ -261,7 +264,12 @@ impl Hands for Own {
 
     #[inline]
     fn counters(&self) -> &Counters {
-        &self.road.seats[self.index].counters
+        &self.seat.counters
+    }
+
+    #[inline]
+    fn count(&self, which: impl FnOnce(&Counters) -> &Count, by: u64) {
+        which(&self.seat.counters).add_alone(by);
     }
 
     #[inline]
@@ -301,7 +309,7 @@ impl Hands for Own {
 
     #[inline]
     fn begins(&mut self, pid: Pid) {
-        let seat = &self.road.seats[self.index];
+        let seat = &self.seat;
         if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
             let now = self.road.now_nanos();
             self.now = now / 1_000;

@@ -300,8 +300,8 @@ impl<P: Process> Driver<P> {
         let mut others = yields.into_iter();
         for order in std::mem::take(&mut self.out.orders) {
             match order {
-                Order::Send { lane, count } => {
-                    self.sent.extend((0..count).filter_map(|_| self.out.outbox.pop(lane)));
+                Order::Send { lane, count, to } => {
+                    self.sent.extend((0..count).filter_map(|_| Some((to, self.out.outbox.pop(lane)?))));
                 }
                 Order::Next => {
                     if let Some(one) = others.next() {
@@ -314,14 +314,14 @@ impl<P: Process> Driver<P> {
 
     fn write_down(&mut self, one: Yield) {
         match one {
-            Yield::Ask { lane, ask, limit } => {
+            Yield::Ask { lane, to, ask, limit } => {
                 let late = ask.clone();
                 let timer = self.bench.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut)));
                 if let Ok(Some(key)) = timer {
                     ask.set_timer(key);
                 }
                 self.asks.insert(ask.tag(), ask);
-                self.sent.extend(self.out.outbox.pop(lane));
+                self.sent.extend(self.out.outbox.pop(lane).map(|message| (to, message)));
             }
             Yield::Reply(reply) => {
                 if let Decided::Deliver { to, tag, answer } = reply.decide() {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::clock::ManualClock;
 use procession::testing::{Driver, Status};
 use procession::{
-    Address, Entry, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, SpawnError, SpawnOptions,
-    Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, Entry, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, ProcessState, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -298,6 +299,48 @@ fn waiting_for_nothing_is_an_error_and_not_a_hang() {
         runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| StepResult::<()>::Ok(Step::Wait))).unwrap();
     let ExitError::Failed(failure) = join(&process).into_result().unwrap_err() else { panic!("it failed") };
     assert!(failure.error().is::<WaitedForNothing>(), "{failure}");
+}
+
+#[test]
+fn messages_that_come_at_any_time_before_a_wait_are_there_after_it() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
+    let gates = [Latch::new(), Latch::new()];
+    let (held, log, seen, mut steps) = (gates.clone(), Log::new(), Log::new(), 0);
+    let (begun, taken) = (seen.clone(), log.clone());
+    let process = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+        steps += 1;
+        begun.push(());
+        match steps {
+            // What comes while it is held up is left to later steps.
+            1 | 2 => held[steps - 1].wait(),
+            3 => {}
+            _ => {
+                events.for_each(|event| {
+                    if let Event::Message(n) = event {
+                        taken.push(n)
+                    }
+                });
+                return Ok(if taken.len() == 20 { Step::Done(()) } else { Step::Idle });
+            }
+        }
+        if steps == 2 {
+            out.after(Duration::from_secs(1));
+            return Ok(Step::Wait);
+        }
+        Ok(Step::Continue)
+    });
+    let process = runtime.spawn(process).unwrap();
+    for (round, gate) in gates.iter().enumerate() {
+        until("it is held up", || seen.len() == round + 1);
+        (0..10).for_each(|n| runtime.send(process.address(), round as u32 * 10 + n).unwrap());
+        gate.set(()).unwrap();
+    }
+    until("it waits", || runtime.state(process.pid()) == Some(ProcessState::Blocked));
+    assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 20);
+    manual.advance(Duration::from_secs(1));
+    output(&process);
+    assert_eq!(log.take(), (0..20).collect::<Vec<_>>());
 }
 
 #[test]
