@@ -4,12 +4,9 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use crate::measure::{Measured, Outcome, Setting, Tally, check, done, finish, memory};
-
-/// Processes that the spawner spawns in a step, before it makes room for others.
-const BATCH: u64 = 100;
-/// Children of a process in the tree.
-const CHILDREN: u64 = 10;
+use super::measure::{Measured, Outcome, Setting, Tally, check, memory};
+use super::runtime::{done, finish};
+use super::shape::{BATCH, CHILDREN, nodes, sum_of_leaves};
 
 /// Who has to report: each process that ends, or each that waits.
 static REPORTS: Tally = Tally::new();
@@ -166,12 +163,11 @@ impl Process for Node {
 
 pub(crate) fn skynet(setting: &Setting) -> Outcome<Measured> {
     let runtime = setting.runtime()?;
-    // All nodes of all levels: 11...1, with as many ones as there are levels.
-    let processes = (setting.n * CHILDREN - 1) / (CHILDREN - 1);
+    let processes = nodes(setting.n);
     let began = Instant::now();
     let sum = done(&runtime.spawn(Node::new(None, 0, setting.n))?)?;
     let measured = Measured::since(began, processes);
-    check("the sum", sum, setting.n * (setting.n - 1) / 2)?;
+    check("the sum", sum, sum_of_leaves(setting.n))?;
     let spawned = runtime.stats().spawned;
     finish(&runtime)?;
     check("processes spawned", spawned, processes)?;

@@ -7,103 +7,19 @@
 //! What this is not: a ranking, and a measurement of one function. The figures are of this machine at this moment; compare
 //! those that were taken side by side, several of each.
 
-mod births;
-mod measure;
+mod list;
 mod messages;
+mod births;
+mod shape;
+mod runtime;
+mod measure;
 mod options;
 
 use std::process::{Command, ExitCode};
 
-use self::measure::{Measured, Outcome, Setting};
+use self::list::Workload;
+use self::measure::{Measured, Outcome, Setting, megabytes};
 use self::options::{Asked, Options};
-
-/// One of the workloads.
-struct Workload {
-    name: &'static str,
-    /// What `n` counts.
-    counts: &'static str,
-    /// What the time is divided by.
-    op: &'static str,
-    n: u64,
-    /// The count for a run that only shows that it works.
-    smoke: u64,
-    run: fn(&Setting) -> Outcome<Measured>,
-}
-
-const WORKLOADS: [Workload; 9] = [
-    Workload {
-        name: "pingpong",
-        counts: "messages between 2 processes",
-        op: "message",
-        n: 2_000_000,
-        smoke: 20_000,
-        run: messages::pingpong,
-    },
-    Workload {
-        name: "ring",
-        counts: "hops of a token around 1,000 processes",
-        op: "hop",
-        n: 2_000_000,
-        smoke: 20_000,
-        run: messages::ring,
-    },
-    Workload {
-        name: "counting",
-        counts: "messages from 1 process to another, 100 a step",
-        op: "message",
-        n: 5_000_000,
-        smoke: 50_000,
-        run: messages::counting,
-    },
-    Workload {
-        name: "fanin",
-        counts: "messages from 64 processes to one, 100 a step",
-        op: "message",
-        n: 6_400_000,
-        smoke: 64_000,
-        run: messages::fanin,
-    },
-    Workload {
-        name: "spawn",
-        counts: "processes that get one message and end, spawned 100 a step",
-        op: "process",
-        n: 1_000_000,
-        smoke: 10_000,
-        run: births::spawn,
-    },
-    Workload {
-        name: "skynet",
-        counts: "leaves of a tree of processes with 10 children each",
-        op: "process",
-        n: 1_000_000,
-        smoke: 10_000,
-        run: births::skynet,
-    },
-    Workload {
-        name: "idle",
-        counts: "processes that had one message and wait, spawned 100 a step",
-        op: "process",
-        n: 1_000_000,
-        smoke: 10_000,
-        run: births::idle,
-    },
-    Workload {
-        name: "big",
-        counts: "pings among 256 processes, each to a random other",
-        op: "ping and pong",
-        n: 1_024_000,
-        smoke: 25_600,
-        run: messages::big,
-    },
-    Workload {
-        name: "ask",
-        counts: "calls of `Runtime::ask`",
-        op: "call",
-        n: 200_000,
-        smoke: 2_000,
-        run: messages::ask,
-    },
-];
 
 /// Something was wrong with the result of a workload.
 const WRONG: u8 = 1;
@@ -127,7 +43,7 @@ fn main() -> ExitCode {
             eprintln!("workloads: not optimised, so the counts are small and the figures mean nothing");
         }
         if !options.json {
-            println!("{}", measure::head());
+            println!("{}", line(["workload", "n", "secs", "ns/op", "peak MB", "bytes/process", "op"]));
         }
     }
     let results: Vec<Outcome<()>> = match options.workloads[..] {
@@ -146,9 +62,33 @@ fn main() -> ExitCode {
 fn here(workload: &Workload, options: &Options) -> Outcome<()> {
     let setting = Setting { n: options.count(workload), workers: options.workers };
     let measured = (workload.run)(&setting)?;
-    let line = if options.json { measured.json(workload, &setting) } else { measured.row(workload, &setting) };
-    println!("{line}");
+    println!(
+        "{}",
+        if options.json {
+            measured.json("procession", workload.name, &setting)
+        } else {
+            row(workload, &setting, &measured)
+        }
+    );
     Ok(())
+}
+
+/// One row of the table.
+fn row(workload: &Workload, setting: &Setting, measured: &Measured) -> String {
+    let or_dash = |number: Option<f64>| number.map_or(String::from("-"), |number| format!("{number:.1}"));
+    line([
+        workload.name,
+        &setting.n.to_string(),
+        &format!("{:.3}", measured.took.as_secs_f64()),
+        &format!("{:.1}", measured.ns_per_op()),
+        &or_dash(measured.peak.map(megabytes)),
+        &or_dash(measured.bytes_per_actor),
+        workload.op,
+    ])
+}
+
+fn line([workload, n, secs, ns, peak, bytes, op]: [&str; 7]) -> String {
+    format!("{workload:<10}{n:>10}{secs:>9}{ns:>10}{peak:>10}{bytes:>15}  {op}")
 }
 
 /// The same in a process of its own.

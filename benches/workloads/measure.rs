@@ -1,14 +1,10 @@
-//! What is measured, and how it is told; and what the workloads have in common.
+//! What is measured, and how it is told; and what the workloads of any library have in common. Nothing here knows
+//! Procession: `benches/peers` measures the other libraries with it.
 
 use std::error::Error;
-use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use procession::{Exit, Handle, Process, Runtime};
-
-use crate::Workload;
 
 /// A result, or what is wrong with it.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -23,10 +19,6 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    pub(crate) fn runtime(&self) -> Outcome<Runtime> {
-        Ok(Runtime::builder().workers(self.workers).start()?)
-    }
-
     /// The share of one of `many` that do `n` together.
     pub(crate) fn share(&self, one: u64, many: u64) -> u64 {
         self.n / many + u64::from(one < self.n % many)
@@ -35,10 +27,11 @@ impl Setting {
 
 /// What a run came to.
 pub(crate) struct Measured {
-    took: Duration,
-    ops: u64,
-    peak: Option<u64>,
-    bytes_per_actor: Option<f64>,
+    pub(crate) took: Duration,
+    pub(crate) ops: u64,
+    /// The peak of resident memory, in bytes.
+    pub(crate) peak: Option<u64>,
+    pub(crate) bytes_per_actor: Option<f64>,
 }
 
 impl Measured {
@@ -55,16 +48,15 @@ impl Measured {
         self
     }
 
-    fn ns_per_op(&self) -> f64 {
+    pub(crate) fn ns_per_op(&self) -> f64 {
         self.took.as_nanos() as f64 / self.ops as f64
     }
 
     /// One line of JSON. Nothing in it needs escaping.
-    pub(crate) fn json(&self, workload: &Workload, setting: &Setting) -> String {
+    pub(crate) fn json(&self, peer: &str, workload: &str, setting: &Setting) -> String {
         let or_null = |number: Option<f64>| number.map_or(String::from("null"), |number| format!("{number:.1}"));
         format!(
-            r#"{{"peer":"procession","workload":"{}","n":{},"secs":{:.6},"ns_per_op":{:.1},"rss_mb":{},"bytes_per_actor":{}}}"#,
-            workload.name,
+            r#"{{"peer":"{peer}","workload":"{workload}","n":{},"secs":{:.6},"ns_per_op":{:.1},"rss_mb":{},"bytes_per_actor":{}}}"#,
             setting.n,
             self.took.as_secs_f64(),
             self.ns_per_op(),
@@ -72,32 +64,9 @@ impl Measured {
             or_null(self.bytes_per_actor),
         )
     }
-
-    /// One row of the table.
-    pub(crate) fn row(&self, workload: &Workload, setting: &Setting) -> String {
-        let or_dash = |number: Option<f64>| number.map_or(String::from("-"), |number| format!("{number:.1}"));
-        row([
-            workload.name,
-            &setting.n.to_string(),
-            &format!("{:.3}", self.took.as_secs_f64()),
-            &format!("{:.1}", self.ns_per_op()),
-            &or_dash(self.peak.map(megabytes)),
-            &or_dash(self.bytes_per_actor),
-            workload.op,
-        ])
-    }
 }
 
-/// What stands above the rows.
-pub(crate) fn head() -> String {
-    row(["workload", "n", "secs", "ns/op", "peak MB", "bytes/process", "op"])
-}
-
-fn row([workload, n, secs, ns, peak, bytes, op]: [&str; 7]) -> String {
-    format!("{workload:<10}{n:>10}{secs:>9}{ns:>10}{peak:>10}{bytes:>15}  {op}")
-}
-
-fn megabytes(bytes: u64) -> f64 {
+pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
 
@@ -109,30 +78,9 @@ pub(crate) fn memory(which: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Waits for the end of a process that is expected to say that it is done, with its output.
-pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Outcome<P::Output> {
-    match handle.join_within(PATIENCE) {
-        Some(Exit::Done(output)) => Ok(P::Output::clone(&output)),
-        Some(other) => Err(format!("{} ended otherwise than done: {other:?}", handle.pid()).into()),
-        None => Err(format!("{} has not ended in {PATIENCE:?}", handle.pid()).into()),
-    }
-}
-
 /// Whether a number is what it must be.
 pub(crate) fn check(what: &str, is: u64, must_be: u64) -> Outcome<()> {
     if is == must_be { Ok(()) } else { Err(format!("{what}: {is}, and it must be {must_be}").into()) }
-}
-
-/// Ends the runtime. No message may have been lost, and every process must end when it is asked to; how many there were.
-pub(crate) fn finish(runtime: &Runtime) -> Outcome<u64> {
-    check("dead letters", runtime.stats().messages.dead(), 0)?;
-    let report = runtime.shutdown(PATIENCE)?;
-    if !report.is_clean() {
-        return Err(format!("shutdown: {report}").into());
-    }
-    let messages = runtime.stats().messages;
-    check("messages accounted for", messages.stepped + messages.dead() + messages.queued, messages.accepted)?;
-    Ok(report.ended as u64)
 }
 
 /// Counts down as processes report, one atomic subtraction each; the last one wakes who waits. To be kept in a static, so

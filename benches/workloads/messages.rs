@@ -5,16 +5,10 @@ use std::time::{Duration, Instant};
 
 use procession::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
 
-use crate::measure::{Measured, Outcome, Setting, check, done, finish};
+use super::measure::{Measured, Outcome, Setting, check};
+use super::runtime::{done, finish};
+use super::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
 
-/// Processes in the ring.
-const RING: u64 = 1_000;
-/// Processes that send to one.
-const PRODUCERS: u64 = 64;
-/// Messages that a producer sends in a step, before it makes room for others.
-const BATCH: u64 = 100;
-/// Processes that ping each other.
-const FRIENDS: u64 = 256;
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -74,7 +68,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     }
     let began = Instant::now();
     runtime.send(hoppers[0].address(), Token::Hop(setting.n - 1))?;
-    done(&hoppers[((setting.n - 1) % size) as usize])?;
+    done(&hoppers[last_hop(setting.n, size)])?;
     let measured = Measured::since(began, setting.n);
     finish(&runtime)?;
     let mut had = 0;
@@ -169,7 +163,7 @@ enum Chat {
 struct Friend {
     friends: Option<Arc<Vec<Address<Chat>>>>,
     referee: Address<OneIsDone>,
-    random: u64,
+    walk: Walk,
     left: u64,
     answered: u64,
 }
@@ -184,10 +178,7 @@ impl Friend {
         self.left -= 1;
         let me = out.pid();
         let friend = loop {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let friend = friends[(self.random >> 32) as usize % friends.len()];
+            let friend = friends[self.walk.next(friends.len())];
             if friend.pid() != me {
                 break friend;
             }
@@ -248,11 +239,10 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     let referee = runtime.spawn(Referee { left: FRIENDS })?;
     let mut handles = Vec::new();
     for friend in 0..FRIENDS {
-        // Any number will do for a seed, but zero; neighbours should not walk in step.
-        let random = (friend + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let walk = Walk::new(friend);
         let left = setting.share(friend, FRIENDS);
         let referee = referee.address();
-        handles.push(runtime.spawn(Friend { friends: None, referee, random, left, answered: 0 })?);
+        handles.push(runtime.spawn(Friend { friends: None, referee, walk, left, answered: 0 })?);
     }
     let friends = Arc::new(handles.iter().map(|handle| handle.address()).collect::<Vec<_>>());
     let began = Instant::now();

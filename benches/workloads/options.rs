@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{WORKLOADS, Workload};
+use super::list::{WORKLOADS, Workload};
 
 const MOST_WORKERS: usize = 1024;
 const DEFAULT_WORKERS: usize = 2;

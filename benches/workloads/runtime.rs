@@ -1,0 +1,35 @@
+//! What our own workloads have in common: a runtime begins, processes are done, the runtime ends and everything is
+//! accounted for.
+
+use std::fmt::Debug;
+
+use procession::{Exit, Handle, Process, Runtime};
+
+use super::measure::{Outcome, PATIENCE, Setting, check};
+
+impl Setting {
+    pub(crate) fn runtime(&self) -> Outcome<Runtime> {
+        Ok(Runtime::builder().workers(self.workers).start()?)
+    }
+}
+
+/// Waits for the end of a process that is expected to say that it is done, with its output.
+pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Outcome<P::Output> {
+    match handle.join_within(PATIENCE) {
+        Some(Exit::Done(output)) => Ok(P::Output::clone(&output)),
+        Some(other) => Err(format!("{} ended otherwise than done: {other:?}", handle.pid()).into()),
+        None => Err(format!("{} has not ended in {PATIENCE:?}", handle.pid()).into()),
+    }
+}
+
+/// Ends the runtime. No message may have been lost, and every process must end when it is asked to; how many there were.
+pub(crate) fn finish(runtime: &Runtime) -> Outcome<u64> {
+    check("dead letters", runtime.stats().messages.dead(), 0)?;
+    let report = runtime.shutdown(PATIENCE)?;
+    if !report.is_clean() {
+        return Err(format!("shutdown: {report}").into());
+    }
+    let messages = runtime.stats().messages;
+    check("messages accounted for", messages.stepped + messages.dead() + messages.queued, messages.accepted)?;
+    Ok(report.ended as u64)
+}
