@@ -134,7 +134,7 @@ impl Process for Producer {
 }
 
 /// One or several send to one, who is asked for the total behind the last message.
-fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
+pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = setting.runtime()?;
     let counter = runtime.spawn(Counter { total: 0 })?;
     let began = Instant::now();

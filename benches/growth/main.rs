@@ -1,0 +1,166 @@
+//! How cost grows: with the number of processes, of workers, of senders to one mailbox, and with the size of a message.
+//!
+//! Each point of a curve is a program in a process of its own, so that its memory is its own; it checks what came of it. A
+//! point is taken several times, and the points of a curve take turns, so that a slow minute does not fall on one of them.
+
+#[path = "../workloads/births.rs"]
+#[allow(dead_code)]
+mod births;
+mod curves;
+#[path = "../workloads/measure.rs"]
+#[allow(dead_code)]
+mod measure;
+#[path = "../workloads/messages.rs"]
+#[allow(dead_code)]
+mod messages;
+#[path = "../workloads/runtime.rs"]
+mod runtime;
+#[path = "../workloads/shape.rs"]
+mod shape;
+
+use std::process::{Command, ExitCode};
+
+use self::curves::{CURVES, Curve};
+use self::measure::Outcome;
+
+/// A point was not reached, or its result was wrong.
+const WRONG: u8 = 1;
+/// Something was wrong with the arguments.
+const MISUSED: u8 = 2;
+
+const HELP: &str = "\
+How cost grows, as one table for each curve.
+
+usage: cargo bench --bench growth -- [CURVE...] [--runs N] [--smoke]
+
+  CURVE    processes, workers, senders, sizes; all if none is given
+  --runs   how often each point is taken (5); the median stands in the table, with the least and the most
+  --smoke  the smallest points only, once: shows that it works
+";
+
+/// What the arguments ask for.
+struct Options {
+    curves: Vec<&'static Curve>,
+    runs: usize,
+    smoke: bool,
+    /// One point, here and now: `CURVE X`.
+    point: Option<(&'static Curve, u64)>,
+    help: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("growth: {problem}");
+            return ExitCode::from(MISUSED);
+        }
+    };
+    if options.help {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    let result = match options.point {
+        Some((curve, x)) => here(curve, x),
+        None => options.curves.iter().try_for_each(|curve| draw(curve, &options)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("growth: {problem}");
+            ExitCode::from(WRONG)
+        }
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options { curves: Vec::new(), runs: 5, smoke: false, point: None, help: false };
+    let named = |name: &str| {
+        let names: Vec<&str> = CURVES.iter().map(|curve| curve.name).collect();
+        let found = CURVES.iter().find(|curve| curve.name == name);
+        found.ok_or(format!("no curve {name:?}; there are {}", names.join(", ")))
+    };
+    let value = |of: &str, arguments: &mut dyn Iterator<Item = String>| {
+        let text = arguments.next().ok_or(format!("{of} needs a number"))?;
+        text.parse::<u64>().map_err(|_| format!("{of} needs a number, and was given {text:?}"))
+    };
+    while let Some(argument) = arguments.next() {
+        match &*argument {
+            "--help" | "-h" => options.help = true,
+            "--smoke" => options.smoke = true,
+            // Cargo says so to every benchmark.
+            "--bench" => {}
+            "--runs" => options.runs = value("--runs", &mut arguments)?.max(1) as usize,
+            "--point" => {
+                let curve = named(&arguments.next().unwrap_or_default())?;
+                options.point = Some((curve, value("--point", &mut arguments)?));
+            }
+            other if other.starts_with('-') => return Err(format!("no option {other:?}; --help lists them")),
+            name => options.curves.push(named(name)?),
+        }
+    }
+    if options.curves.is_empty() {
+        options.curves = CURVES.iter().collect();
+    }
+    Ok(options)
+}
+
+/// Takes one point, and prints its figures.
+fn here(curve: &Curve, x: u64) -> Outcome<()> {
+    let figures: Vec<String> = (curve.take)(x)?.iter().map(f64::to_string).collect();
+    println!("{}", figures.join(" "));
+    Ok(())
+}
+
+/// Takes all points of a curve, and prints them as a table.
+fn draw(curve: &Curve, options: &Options) -> Outcome<()> {
+    let points = if options.smoke { &curve.points[..2] } else { curve.points };
+    let runs = if options.smoke { 1 } else { options.runs };
+    // By point, and by run, and by figure.
+    let mut taken: Vec<Vec<Vec<f64>>> = vec![Vec::new(); points.len()];
+    for _ in 0..runs {
+        for (x, taken) in points.iter().zip(&mut taken) {
+            taken.push(elsewhere(curve, *x)?);
+        }
+    }
+    println!("\n{}\n", curve.about);
+    println!("| {} | {} |", curve.name, curve.figures.join(" | "));
+    println!("|---|{}", "---|".repeat(curve.figures.len()));
+    for (x, runs) in points.iter().zip(taken) {
+        let cells = (0..curve.figures.len()).map(|figure| spread(runs.iter().map(|run| run[figure])));
+        println!("| {x} | {} |", cells.collect::<Vec<_>>().join(" | "));
+    }
+    Ok(())
+}
+
+/// The median, with the least and the most.
+fn spread(values: impl Iterator<Item = f64>) -> String {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values[..] {
+        [only] => format!("{only:.0}"),
+        [least, .., most] => format!("{:.0} ({least:.0}–{most:.0})", values[values.len() / 2]),
+        [] => String::from("-"),
+    }
+}
+
+/// One point, in a process of its own.
+fn elsewhere(curve: &Curve, x: u64) -> Outcome<Vec<f64>> {
+    let output = Command::new(std::env::current_exe()?).args(["--point", curve.name, &x.to_string()]).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} {x}: its process ended with {}: {}", curve.name, output.status, said.trim()).into());
+    }
+    let figures: Result<Vec<f64>, _> = String::from_utf8(output.stdout)?.split_whitespace().map(str::parse).collect();
+    let figures = figures?;
+    if figures.len() != curve.figures.len() {
+        return Err(format!(
+            "{} {x}: {} figures, and there must be {}",
+            curve.name,
+            figures.len(),
+            curve.figures.len()
+        )
+        .into());
+    }
+    Ok(figures)
+}
