@@ -13,12 +13,13 @@ mod births;
 mod shape;
 mod runtime;
 mod measure;
+mod table;
 mod options;
 
 use std::process::{Command, ExitCode};
 
 use self::list::Workload;
-use self::measure::{Measured, Outcome, Setting, megabytes};
+use self::measure::{Outcome, Setting};
 use self::options::{Asked, Options};
 
 /// Something was wrong with the result of a workload.
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
             eprintln!("workloads: not optimised, so the counts are small and the figures mean nothing");
         }
         if !options.json {
-            println!("{}", line(["workload", "n", "secs", "ns/op", "peak MB", "bytes/process", "op"]));
+            println!("{}", table::head());
         }
     }
     let results: Vec<Outcome<()>> = match options.workloads[..] {
@@ -62,33 +63,13 @@ fn main() -> ExitCode {
 fn here(workload: &Workload, options: &Options) -> Outcome<()> {
     let setting = Setting { n: options.count(workload), workers: options.workers };
     let measured = (workload.run)(&setting)?;
-    println!(
-        "{}",
-        if options.json {
-            measured.json("procession", workload.name, &setting)
-        } else {
-            row(workload, &setting, &measured)
-        }
-    );
+    let line = if options.json {
+        measured.json("procession", workload.name, &setting)
+    } else {
+        table::row(workload.name, workload.op, &setting, &measured)
+    };
+    println!("{line}");
     Ok(())
-}
-
-/// One row of the table.
-fn row(workload: &Workload, setting: &Setting, measured: &Measured) -> String {
-    let or_dash = |number: Option<f64>| number.map_or(String::from("-"), |number| format!("{number:.1}"));
-    line([
-        workload.name,
-        &setting.n.to_string(),
-        &format!("{:.3}", measured.took.as_secs_f64()),
-        &format!("{:.1}", measured.ns_per_op()),
-        &or_dash(measured.peak.map(megabytes)),
-        &or_dash(measured.bytes_per_actor),
-        workload.op,
-    ])
-}
-
-fn line([workload, n, secs, ns, peak, bytes, op]: [&str; 7]) -> String {
-    format!("{workload:<10}{n:>10}{secs:>9}{ns:>10}{peak:>10}{bytes:>15}  {op}")
 }
 
 /// The same in a process of its own.

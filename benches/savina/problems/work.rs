@@ -1,0 +1,23 @@
+//! Work for its own sake. The suite has it as empty loops, or as calls of a random generator.
+
+use std::hint::black_box;
+
+/// The angle that the actors of both ForkJoin programs are given in the suite.
+const ANGLE: f64 = 37.2;
+
+/// What an actor of the ForkJoin programs does with a message: the square of a sine.
+pub(crate) fn square_of_sine() {
+    let sine = black_box(ANGLE).sin();
+    black_box(sine * sine);
+}
+
+/// So many rounds that build on each other, three shifts each. Empty loops would be optimised away.
+pub(crate) fn rounds(count: u32) {
+    let mut bits = u64::from(count) | 1 << 63;
+    for _ in 0..count {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+    }
+    black_box(bits);
+}
