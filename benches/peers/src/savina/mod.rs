@@ -1,9 +1,11 @@
 //! The Savina suite, side by side: our own programs, which are the very files of `cargo bench --bench savina`, and the same
-//! programs on raw tokio. The problems, apart from the actors, are the same files for all.
+//! programs on raw tokio and on actix. The problems, apart from the actors, are the same files for all.
 
 pub(crate) mod ours;
 pub(crate) mod with_tokio;
+pub(crate) mod with_actix;
 
-// Its names and counts are for the list of all workloads.
+// What is counted, in words, is for the help of our own benchmark.
+#[allow(dead_code)]
 #[path = "../../../savina/problems/mod.rs"]
 pub(crate) mod problems;
