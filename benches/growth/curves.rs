@@ -93,7 +93,7 @@ impl Process for Parent {
     fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<Vec<Address<()>>> {
         let batch = self.left.min(BATCH);
         for _ in 0..batch {
-            self.children.push(out.spawn(Waiter).map_err(|refused| refused.into_parts().1)?);
+            self.children.push(out.spawn(Waiter)?);
         }
         self.left -= batch;
         Ok(if self.left == 0 { Step::Done(std::mem::take(&mut self.children)) } else { Step::Continue })

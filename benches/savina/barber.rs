@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::barber::{Arrival, Entered, Room, Scissors, Street, check};
 use super::runtime::{done, finish};
@@ -144,7 +143,7 @@ impl Process for Door {
             return Ok(Step::Done(came_back));
         }
         let customer = match self.street.next() {
-            Some(Arrival::New) => spawn(out, Customer { street: out.pid().typed() })?,
+            Some(Arrival::New) => out.spawn(Customer { street: out.pid().typed() })?,
             Some(Arrival::Again(customer)) => customer,
             None => return Ok(Step::Idle),
         };

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting, Tally, check};
 use super::problems::work::square_of_sine;
 use super::problems::{BATCH, THROUGHPUT_ACTORS};
@@ -112,7 +111,7 @@ impl Process for Creator {
     fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<()> {
         let batch = self.left.min(BATCH);
         for _ in 0..batch {
-            let mayfly = spawn(out, Mayfly)?;
+            let mayfly = out.spawn(Mayfly)?;
             out.send(mayfly, Work);
         }
         self.left -= batch;

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::queens::{Board, Search, WORKERS, check, solutions};
 use super::runtime::{done, finish};
@@ -41,7 +40,7 @@ impl Process for Master {
     fn step(&mut self, events: &mut Events<MasterMessage>, out: &mut StepOutput) -> StepResult<u64> {
         if self.workers.is_empty() {
             for _ in 0..WORKERS {
-                self.workers.push(spawn(out, Worker { master: out.pid().typed() })?);
+                self.workers.push(out.spawn(Worker { master: out.pid().typed() })?);
             }
             self.hand_out(self.root, out);
         }

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::BATCH;
 use super::problems::sieve::{Filter, Sifted, candidates, check};
@@ -35,7 +34,7 @@ impl Process for Sifter {
                     (Sifted::Passed, Some(next)) => out.send(next, FilterMessage::Number(number)),
                     (Sifted::Passed, None) => {
                         let next = Sifter { filter: Filter::new(number), next: None, source: self.source };
-                        self.next = Some(spawn(out, next)?);
+                        self.next = Some(out.spawn(next)?);
                     }
                 },
                 Event::Message(FilterMessage::End(before)) => {
@@ -75,7 +74,7 @@ impl<I: Iterator<Item = u64> + Send + 'static> Process for Source<I> {
         }
         let first = match self.first {
             Some(first) => first,
-            None => spawn(out, Sifter { filter: Filter::new(2), next: None, source: out.pid().typed() })?,
+            None => out.spawn(Sifter { filter: Filter::new(2), next: None, source: out.pid().typed() })?,
         };
         self.first = Some(first);
         for _ in 0..BATCH {

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::trapezoid::{Share, WORKERS, check};
 use super::runtime::{done, finish};
@@ -25,7 +24,7 @@ impl Process for Master {
     fn step(&mut self, events: &mut Events<Area>, out: &mut StepOutput) -> StepResult<f64> {
         if self.to_come == 0 {
             for number in 0..WORKERS {
-                let worker = spawn(out, Worker { master: out.pid().typed() })?;
+                let worker = out.spawn(Worker { master: out.pid().typed() })?;
                 out.send(worker, Share::of(number, self.pieces));
             }
             self.to_come = WORKERS;

@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use procession::{Address, Event, Events, Process, SpawnError, Step, StepOutput, StepResult};
+use procession::{Address, BoxError, Event, Events, Process, Step, StepOutput, StepResult};
 
-use super::list::spawn;
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::tree::{BEFORE, CHILDREN, Grant, Growth, Part, check};
 use super::problems::work;
@@ -30,14 +29,18 @@ struct Children {
 
 impl Children {
     /// Spawns them.
-    fn spawn(grant: Grant, root: Address<TreeMessage>, out: &mut StepOutput) -> Result<Children, SpawnError> {
+    fn spawn(grant: Grant, root: Address<TreeMessage>, out: &mut StepOutput) -> Result<Children, BoxError> {
         let mut addresses = Vec::with_capacity(CHILDREN);
         for _ in 0..CHILDREN {
             let parent = out.pid().typed();
-            addresses.push(spawn(
-                out,
-                Node { parent, root, work: grant.work, has_asked: false, children: None, below: Part::default() },
-            )?);
+            addresses.push(out.spawn(Node {
+                parent,
+                root,
+                work: grant.work,
+                has_asked: false,
+                children: None,
+                below: Part::default(),
+            })?);
         }
         Ok(Children { order: grant, addresses, to_come: CHILDREN })
     }

@@ -26,7 +26,7 @@ impl<P: Process<Message = Hello>> Process for Spawner<P> {
     fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<()> {
         let batch = self.left.min(BATCH);
         for _ in 0..batch {
-            let child = out.spawn((self.child)()).map_err(|refused| refused.into_parts().1)?;
+            let child = out.spawn((self.child)())?;
             out.send(child, Hello);
         }
         self.left -= batch;
@@ -122,7 +122,7 @@ impl Node {
         let (me, leaves) = (out.pid().typed(), self.leaves / CHILDREN);
         for child in 0..CHILDREN {
             let child = Node::new(Some(me), self.first + child * leaves, leaves);
-            out.spawn(child).map_err(|refused| refused.into_parts().1)?;
+            out.spawn(child)?;
         }
         self.to_come = CHILDREN;
         Ok(Step::Idle)
