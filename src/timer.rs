@@ -55,6 +55,14 @@ struct State {
     next: u64,
     fired: u64,
     stopped: bool,
+    // Until when the thread sleeps, if it does. Longer ago than the earliest entry once that was cancelled: it then looks
+    // once for nothing, which is cheaper than to wake it for each timer that is set and cancelled again.
+    sleeps: Option<Deadline>,
+    // For when it was woken last. Should that timer be cancelled before the thread has looked, it sleeps until then all the
+    // same, or the next one like it would have to wake it again.
+    news: Option<Instant>,
+    #[cfg(test)]
+    rounds: usize,
     // The thread starts with the first timer, so that who never uses one pays for none.
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -111,11 +119,15 @@ impl Timers {
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
-        let earliest = state.pending.first_key_value().is_none_or(|(first, _)| key < *first);
         state.pending.insert(key, action);
+        let sleeps_too_long = state.sleeps.is_some_and(|Deadline(until)| until.is_none_or(|until| at < until));
+        if sleeps_too_long {
+            state.news = Some(at);
+            // Nobody else need wake it for anything later.
+            state.sleeps = Some(Deadline(Some(at)));
+        }
         drop(state);
-        // The thread sleeps until the earliest entry; only a new earliest one is news to it.
-        if earliest {
+        if sleeps_too_long {
             shared.changed.notify_one();
         }
         if shared.clock.is_manual() && at <= shared.clock.now() {
@@ -198,13 +210,21 @@ impl Shared {
     fn run(&self) {
         loop {
             self.expire();
-            let state = lock(&self.state);
+            let mut state = lock(&self.state);
             if state.stopped {
                 return;
             }
-            let earliest = Deadline(state.earliest());
-            if !earliest.has_passed(&self.clock) {
-                drop(self.clock.wait(&self.changed, state, earliest));
+            #[cfg(test)]
+            {
+                state.rounds += 1;
+            }
+            let now = self.clock.now();
+            let news = state.news.filter(|at| *at > now);
+            let until = Deadline(state.earliest().or(news));
+            if !until.has_passed(&self.clock) {
+                state.sleeps = Some(until);
+                state = self.clock.wait(&self.changed, state, until);
+                state.sleeps = None;
             }
         }
     }
@@ -325,6 +345,20 @@ mod tests {
         assert_eq!(*lock(&seen), [1]);
         assert!(timers.after(Duration::ZERO, push(2)).is_err());
         assert!(timers.stop().is_empty());
+    }
+
+    #[test]
+    fn timers_that_are_set_and_cancelled_again_do_not_wake_the_thread_each_time() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        for _ in 0..1_000 {
+            let key = timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap().unwrap();
+            assert!(timers.cancel(key).is_some());
+        }
+        assert!(lock(&timers.owner.shared.state).rounds < 10);
+        let done = Latch::new();
+        let set = done.clone();
+        timers.after(Duration::from_millis(1), Box::new(move || drop(set.set(())))).ok().unwrap();
+        done.wait();
     }
 
     #[test]

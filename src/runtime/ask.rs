@@ -9,8 +9,11 @@ use std::time::Duration;
 use super::system::Runtime;
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
-use crate::sync::{Arc, Weak};
+use crate::sync::{Arc, Weak, thread};
 use crate::timer::{TimerKey, Timers};
+
+/// Looks of one who asks, before it sleeps.
+const LOOKS: u32 = 64;
 
 impl Runtime {
     /// Asks a process, and blocks the calling thread until it has replied: `question` makes the message around the
@@ -30,6 +33,13 @@ impl Runtime {
             return Err(CommandError::InsideStep);
         }
         let ask = self.put_question(to, question);
+        // A process that is awake answers sooner than a thread falls asleep and is woken again.
+        for _ in 0..LOOKS {
+            if ask.answer.is_set() {
+                break;
+            }
+            thread::yield_now();
+        }
         let clock = &self.core().road.clock;
         if !ask.answer.wait_until(clock, clock.deadline(limit)) {
             // If the reply comes at this very moment, this changes nothing and the reply is there.
