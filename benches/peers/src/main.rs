@@ -1,0 +1,88 @@
+//! Procession's workloads, side by side with those of other libraries and languages.
+//!
+//! One command runs each peer and workload in a process of its own, round after round, peers taking turns, checks every
+//! result, and writes what came of it: JSON lines, a table, a chart. The figures are of this machine at this moment; only
+//! ratios within one run count.
+
+#![forbid(unsafe_code)]
+
+mod registry;
+mod ours;
+mod peers;
+mod arguments;
+mod rounds;
+mod child;
+mod others;
+mod results;
+mod machine;
+mod table;
+mod chart;
+
+use std::process::ExitCode;
+
+use self::arguments::{Asked, Options, Single};
+use self::ours::measure::{Outcome, Setting};
+use self::registry::Programs;
+use self::rounds::Ending;
+
+/// A result was wrong, or a run failed.
+const WRONG: u8 = 1;
+/// Something was wrong with the arguments.
+const MISUSED: u8 = 2;
+/// Ctrl-C, as shells say it.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let ended = match arguments::parse(std::env::args().skip(1)) {
+        Ok(Asked::Help) => {
+            print!("{}", arguments::help());
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::Single(single)) => one(&single).map(|()| 0),
+        Ok(Asked::Rounds(options)) => all(&options),
+        Err(problem) => {
+            eprintln!("peers: {problem}");
+            return ExitCode::from(MISUSED);
+        }
+    };
+    ExitCode::from(ended.unwrap_or_else(|problem| {
+        eprintln!("peers: {problem}");
+        WRONG
+    }))
+}
+
+/// Runs one program in this process, and prints its line.
+fn one(single: &Single) -> Outcome<()> {
+    let setting = Setting { n: single.n, workers: single.workers };
+    for peer in registry::peers() {
+        let Programs::Here(programs) = &peer.programs else { continue };
+        let program = programs.iter().find(|program| program.workload == single.workload);
+        if let (Some(program), true) = (program, peer.name == single.peer) {
+            let measured = (program.run)(&setting).map_err(|problem| format!("{}: {problem}", peer.name))?;
+            println!("{}", measured.json(peer.name, program.workload, &setting));
+            return Ok(());
+        }
+    }
+    Err(format!("{} has no program for {}", single.peer, single.workload).into())
+}
+
+/// Runs all that is asked for, each in a process of its own, and writes the report: also when Ctrl-C came in between.
+fn all(options: &Options) -> Outcome<u8> {
+    std::fs::create_dir_all(&options.out).map_err(|problem| format!("--out {}: {problem}", options.out.display()))?;
+    let load_before = machine::load();
+    let measured = rounds::run(options)?;
+    let machine = machine::describe(options, &load_before, &machine::load(), &measured.versions);
+    let text = table::report(&machine, &options.groups, &measured);
+    std::fs::write(options.out.join("table.md"), &text)?;
+    chart::draw(&options.out.join("chart.svg"), &options.groups, &measured)?;
+    println!("{text}");
+    eprintln!("peers: written to {}", options.out.display());
+    for failure in &measured.failures {
+        eprintln!("peers: {} {}: {}", failure.peer, failure.workload, failure.problem);
+    }
+    Ok(match measured.ending {
+        Ending::Interrupted => INTERRUPTED,
+        Ending::Complete if measured.failures.is_empty() => 0,
+        Ending::Complete => WRONG,
+    })
+}

@@ -1,0 +1,230 @@
+//! Workloads of messages on raw tokio.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::ours::measure::{Measured, Outcome, Setting, check};
+use crate::ours::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
+use crate::peers::tokio_runtime;
+
+pub(crate) fn pingpong(setting: &Setting) -> Outcome<Measured> {
+    circle(setting, 2)
+}
+
+pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
+    circle(setting, RING)
+}
+
+/// To be passed on so many more times.
+struct Token(u64);
+
+async fn hop(mut inbox: UnboundedReceiver<Token>, next: UnboundedSender<Token>) -> u64 {
+    let mut had = 0;
+    while let Some(Token(left)) = inbox.recv().await {
+        had += 1;
+        if left == 0 || next.send(Token(left - 1)).is_err() {
+            break;
+        }
+    }
+    had
+}
+
+/// A token goes round a circle, and ends with the task that gets it last; that one's end ends the others, as each loses
+/// its only sender.
+fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
+    let runtime = tokio_runtime(setting)?;
+    let (senders, inboxes): (Vec<_>, Vec<_>) = (0..size).map(|_| unbounded_channel()).unzip();
+    let mut hoppers = Vec::new();
+    for (inbox, next) in inboxes.into_iter().zip(senders.iter().cycle().skip(1)) {
+        hoppers.push(runtime.spawn(hop(inbox, next.clone())));
+    }
+    let first = senders[0].clone();
+    drop(senders);
+    let last = hoppers.swap_remove(last_hop(setting.n, size));
+    let began = Instant::now();
+    first.send(Token(setting.n - 1))?;
+    let mut had = runtime.block_on(last)?;
+    let measured = Measured::since(began, setting.n);
+    drop(first);
+    for hopper in hoppers {
+        had += runtime.block_on(hopper)?;
+    }
+    check("hops", had, setting.n)?;
+    Ok(measured)
+}
+
+pub(crate) fn counting(setting: &Setting) -> Outcome<Measured> {
+    stream(setting, 1)
+}
+
+pub(crate) fn fanin(setting: &Setting) -> Outcome<Measured> {
+    stream(setting, PRODUCERS)
+}
+
+enum CounterMessage {
+    Add(u64),
+    Read(oneshot::Sender<u64>),
+}
+
+async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
+    let mut total = 0;
+    while let Some(message) = inbox.recv().await {
+        match message {
+            CounterMessage::Add(n) => total += n,
+            // Who asked may have gone: nobody misses the answer then.
+            CounterMessage::Read(reply) => drop(reply.send(total)),
+        }
+    }
+}
+
+/// Sends without waiting for anything, and makes room for others after each batch.
+async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64) -> Result<(), &'static str> {
+    while left > 0 {
+        let batch = left.min(BATCH);
+        for _ in 0..batch {
+            to.send(CounterMessage::Add(1)).map_err(|_| "the counter has gone")?;
+        }
+        left -= batch;
+        yield_now().await;
+    }
+    Ok(())
+}
+
+/// One or several send to one, who is asked for the total behind the last message.
+fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
+    let runtime = tokio_runtime(setting)?;
+    let (counter, inbox) = unbounded_channel();
+    let counting = runtime.spawn(count(inbox));
+    let began = Instant::now();
+    let mut running = Vec::new();
+    for producer in 0..producers {
+        running.push(runtime.spawn(produce(counter.clone(), setting.share(producer, producers))));
+    }
+    for producer in running {
+        runtime.block_on(producer)??;
+    }
+    let (reply, answer) = oneshot::channel();
+    counter.send(CounterMessage::Read(reply)).map_err(|_| "the counter has gone")?;
+    let total = answer.blocking_recv()?;
+    let measured = Measured::since(began, setting.n);
+    check("messages counted", total, setting.n)?;
+    drop(counter);
+    runtime.block_on(counting)?;
+    Ok(measured)
+}
+
+/// Who a task is, is its place among the friends: a sender in each message would have to be counted up and down.
+enum Chat {
+    Begin(Arc<Vec<UnboundedSender<Chat>>>),
+    Ping(usize),
+    Pong,
+    Stop,
+}
+
+struct Friend {
+    me: usize,
+    friends: Arc<Vec<UnboundedSender<Chat>>>,
+    referee: UnboundedSender<()>,
+    walk: Walk,
+    left: u64,
+    answered: u64,
+}
+
+impl Friend {
+    fn next(&mut self) {
+        if self.left == 0 {
+            // The referee waits for all; it has gone only if one of them has failed, which is seen then.
+            let _ = self.referee.send(());
+            return;
+        }
+        self.left -= 1;
+        let friend = loop {
+            let friend = self.walk.next(self.friends.len());
+            if friend != self.me {
+                break friend;
+            }
+        };
+        let _ = self.friends[friend].send(Chat::Ping(self.me));
+    }
+
+    async fn talk(mut self, mut inbox: UnboundedReceiver<Chat>) -> u64 {
+        while let Some(message) = inbox.recv().await {
+            match message {
+                Chat::Ping(from) => {
+                    self.answered += 1;
+                    let _ = self.friends[from].send(Chat::Pong);
+                }
+                Chat::Pong => self.next(),
+                Chat::Begin(friends) => {
+                    self.friends = friends;
+                    self.next();
+                }
+                Chat::Stop => break,
+            }
+        }
+        self.answered
+    }
+}
+
+pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
+    let runtime = tokio_runtime(setting)?;
+    let (referee, mut done) = unbounded_channel();
+    let (mut friends, mut talking) = (Vec::new(), Vec::new());
+    for me in 0..FRIENDS {
+        let (sender, inbox) = unbounded_channel();
+        friends.push(sender);
+        let (walk, left) = (Walk::new(me), setting.share(me, FRIENDS));
+        let (me, friends, referee) = (me as usize, Arc::default(), referee.clone());
+        talking.push(runtime.spawn(Friend { me, friends, referee, walk, left, answered: 0 }.talk(inbox)));
+    }
+    let friends = Arc::new(friends);
+    let began = Instant::now();
+    let all_done = runtime.spawn(async move {
+        for _ in 0..FRIENDS {
+            done.recv().await;
+        }
+    });
+    for friend in friends.iter() {
+        friend.send(Chat::Begin(friends.clone()))?;
+    }
+    runtime.block_on(all_done)?;
+    let measured = Measured::since(began, setting.n);
+    for friend in friends.iter() {
+        friend.send(Chat::Stop)?;
+    }
+    let mut answered = 0;
+    for friend in talking {
+        answered += runtime.block_on(friend)?;
+    }
+    check("pings answered", answered, setting.n)?;
+    Ok(measured)
+}
+
+/// Answers with one number after the other.
+async fn number(mut inbox: UnboundedReceiver<oneshot::Sender<u64>>) {
+    let mut last = 0;
+    while let Some(reply) = inbox.recv().await {
+        last += 1;
+        let _ = reply.send(last);
+    }
+}
+
+pub(crate) fn ask(setting: &Setting) -> Outcome<Measured> {
+    let runtime = tokio_runtime(setting)?;
+    let (numbers, inbox) = unbounded_channel();
+    let numbering = runtime.spawn(number(inbox));
+    let began = Instant::now();
+    for call in 1..=setting.n {
+        let (reply, answer) = oneshot::channel();
+        numbers.send(reply)?;
+        check("the answer", answer.blocking_recv()?, call)?;
+    }
+    let measured = Measured::since(began, setting.n);
+    drop(numbers);
+    runtime.block_on(numbering)?;
+    Ok(measured)
+}

@@ -1,0 +1,151 @@
+//! Who is compared in what: the groups of workloads, with what is expected of us in each, and the peers with the programs
+//! that each has for them. Another group, or another program, is added here and nowhere else.
+
+use crate::ours::list::WORKLOADS;
+use crate::ours::measure::{Measured, Outcome, Setting};
+use crate::peers::{with_actix, with_kameo, with_ractor, with_tokio, with_xtra};
+
+/// A workload as one peer does it.
+#[derive(Clone, Copy)]
+pub(crate) struct Program {
+    pub(crate) workload: &'static str,
+    pub(crate) run: fn(&Setting) -> Outcome<Measured>,
+}
+
+impl Program {
+    pub(crate) const fn new(workload: &'static str, run: fn(&Setting) -> Outcome<Measured>) -> Program {
+        Program { workload, run }
+    }
+}
+
+/// The one that all others are compared with.
+pub(crate) const US: &str = "procession";
+
+/// Who runs the programs of a peer.
+pub(crate) enum Programs {
+    /// This very program, in a process of its own.
+    Here(Vec<Program>),
+    /// The script in `others/`, which compiles and runs what is not written in Rust.
+    Script,
+}
+
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) programs: Programs,
+    /// Workloads that it has no program for, and why.
+    pub(crate) lacks: &'static [(&'static str, &'static str)],
+}
+
+impl Peer {
+    pub(crate) fn is_script(&self) -> bool {
+        matches!(self.programs, Programs::Script)
+    }
+
+    /// Whether it has a program for a workload. The script has those of the first group.
+    pub(crate) fn has(&self, workload: &str) -> bool {
+        match &self.programs {
+            Programs::Here(programs) => programs.iter().any(|program| program.workload == workload),
+            Programs::Script => WORKLOADS.iter().any(|one| one.name == workload),
+        }
+    }
+}
+
+/// All peers, us first.
+pub(crate) fn peers() -> Vec<Peer> {
+    let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), lacks: &[] };
+    let script = |name, lacks| Peer { name, programs: Programs::Script, lacks };
+    let ours: Vec<_> = WORKLOADS.iter().map(|one| Program::new(one.name, one.run)).collect();
+    vec![
+        here(US, &[&ours]),
+        here("tokio", &[with_tokio::PROGRAMS]),
+        here("actix", &[with_actix::PROGRAMS]),
+        here("ractor", &[with_ractor::PROGRAMS]),
+        here("kameo", &[with_kameo::PROGRAMS]),
+        here("xtra", &[with_xtra::PROGRAMS]),
+        script("erlang", &[]),
+        script("go", &[]),
+        script("caf", &[]),
+    ]
+}
+
+/// What is told of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Figure {
+    /// The time of an operation, in nanoseconds.
+    Time,
+    /// What an actor that waits occupies, in bytes.
+    Bytes,
+}
+
+/// A ratio of our median to a peer's that is to be reached.
+#[derive(Clone, Copy)]
+pub(crate) struct Bar {
+    pub(crate) against: Against,
+    pub(crate) limit: Limit,
+}
+
+/// Which peers a bar is about: the fastest of these.
+#[derive(Clone, Copy)]
+pub(crate) enum Against {
+    All,
+    Rust,
+    One(&'static str),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    Below(f64),
+}
+
+/// A workload, as a row of the table.
+pub(crate) struct Row {
+    pub(crate) workload: &'static str,
+    /// What its count counts.
+    pub(crate) counts: &'static str,
+    pub(crate) op: &'static str,
+    pub(crate) figure: Figure,
+    /// How much is done, and how much in a run that only shows that it works.
+    pub(crate) n: u64,
+    pub(crate) smoke: u64,
+    pub(crate) bars: Vec<Bar>,
+    /// The most memory that our own run may need at its peak, in MB.
+    pub(crate) peak_limit: Option<f64>,
+}
+
+/// Workloads that share a section of the table and a panel of the chart.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) rows: Vec<Row>,
+}
+
+pub(crate) fn groups() -> Vec<Group> {
+    let rows = WORKLOADS.iter().map(|one| {
+        let figure = if one.name == "idle" { Figure::Bytes } else { Figure::Time };
+        let (bars, peak_limit) = expected(one.name);
+        Row { workload: one.name, counts: one.counts, op: one.op, figure, n: one.n, smoke: one.smoke, bars, peak_limit }
+    });
+    vec![Group { name: "workloads", title: "The usual workloads", rows: rows.collect() }]
+}
+
+/// What is expected of us: the bars, and the limit of memory in MB.
+fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
+    let at_most = |against, ratio| Bar { against, limit: Limit::AtMost(ratio) };
+    match workload {
+        "pingpong" => (vec![at_most(Against::All, 0.6)], None),
+        "ring" => (vec![at_most(Against::All, 0.5)], None),
+        "counting" => {
+            let below_go = Bar { against: Against::One("go"), limit: Limit::Below(1.0) };
+            (vec![at_most(Against::Rust, 0.7), below_go], Some(100.0))
+        }
+        "fanin" => (vec![at_most(Against::Rust, 0.7)], Some(100.0)),
+        "spawn" => (vec![at_most(Against::Rust, 0.15), at_most(Against::One("go"), 0.4)], None),
+        "skynet" => (vec![at_most(Against::All, 0.12)], Some(50.0)),
+        "big" => (vec![at_most(Against::All, 0.5)], None),
+        // Only Rust's programs ask from a thread that is none of the runtime's.
+        "ask" => (vec![at_most(Against::Rust, 1.0)], None),
+        "idle" => (vec![at_most(Against::All, 0.3)], None),
+        _ => (Vec::new(), None),
+    }
+}
