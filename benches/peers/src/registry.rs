@@ -32,8 +32,8 @@ pub(crate) enum Programs {
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) programs: Programs,
-    /// Workloads that it has no program for, and why.
-    pub(crate) lacks: &'static [(&'static str, &'static str)],
+    /// What a reader of the table has to know of it in one workload: that it does something else, or why it has none.
+    pub(crate) notes: &'static [(&'static str, &'static str)],
 }
 
 impl Peer {
@@ -50,10 +50,13 @@ impl Peer {
     }
 }
 
+const NOTHING: &[(&str, &str)] = &[];
+const BOUNDED: &str = "the channel is bounded, and who finds it full waits";
+
 /// All peers, us first.
 pub(crate) fn peers() -> Vec<Peer> {
-    let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), lacks: &[] };
-    let script = |name, lacks| Peer { name, programs: Programs::Script, lacks };
+    let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), notes: NOTHING };
+    let script = |name, notes| Peer { name, programs: Programs::Script, notes };
     let ours: Vec<_> = WORKLOADS.iter().map(|one| Program::new(one.name, one.run)).collect();
     vec![
         here(US, &[&ours]),
@@ -62,9 +65,9 @@ pub(crate) fn peers() -> Vec<Peer> {
         here("ractor", &[with_ractor::PROGRAMS]),
         here("kameo", &[with_kameo::PROGRAMS]),
         here("xtra", &[with_xtra::PROGRAMS]),
-        script("erlang", &[]),
-        script("go", &[]),
-        script("caf", &[]),
+        script("erlang", &[("ask", "a process asks, as no thread is outside of the schedulers: nothing is woken")]),
+        script("go", &[("counting", BOUNDED), ("fanin", BOUNDED)]),
+        script("caf", NOTHING),
     ]
 }
 

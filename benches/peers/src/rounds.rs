@@ -34,7 +34,9 @@ pub(crate) fn run(options: &Options) -> Outcome<Report> {
         match others::prepare(&mut keeper)? {
             Some(there) => {
                 peers.retain(|peer| !peer.is_script() || there.iter().any(|(name, _)| name == peer.name));
-                report.versions.extend(there);
+                report
+                    .versions
+                    .extend(there.into_iter().filter(|(name, _)| peers.iter().any(|peer| peer.name == name)));
             }
             None => report.ending = Ending::Interrupted,
         }

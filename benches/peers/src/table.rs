@@ -25,10 +25,10 @@ pub(crate) fn report(machine: &str, groups: &[Group], report: &Report) -> String
         let _ = write!(text, "\nPeak of resident memory of the whole process, MB:\n\n");
         memory(&mut text, group, &columns, report);
         for peer in &columns {
-            for (workload, why) in
-                peer.lacks.iter().filter(|(name, _)| group.rows.iter().any(|row| row.workload == *name))
+            for (workload, note) in
+                peer.notes.iter().filter(|(name, _)| group.rows.iter().any(|row| row.workload == *name))
             {
-                let _ = writeln!(text, "\n{} has no `{workload}`: {why}.", peer.name);
+                let _ = write!(text, "\n{}, `{workload}`: {note}.\n", peer.name);
             }
         }
     }
@@ -179,6 +179,7 @@ mod tests {
                    | 0.50 of tokio (≤ 0.7 in Rust: met); 2.00 of go (< 1 of go: **not met**) |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| `counting` | 120 | 120 | — | 120 | 100: **not met**, 120 at most |"), "{text}");
+        assert!(text.contains("go, `counting`: the channel is bounded"), "{text}");
         assert!(text.contains("**Failed:** xtra `ring`: hung"), "{text}");
     }
 }
