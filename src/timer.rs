@@ -357,7 +357,7 @@ mod tests {
         assert!(lock(&timers.owner.shared.state).rounds < 10);
         let done = Latch::new();
         let set = done.clone();
-        timers.after(Duration::from_millis(1), Box::new(move || drop(set.set(())))).ok().unwrap();
+        timers.after(Duration::from_millis(1), Box::new(move || _ = set.set(()))).ok().unwrap();
         done.wait();
     }
 

@@ -5,15 +5,15 @@
 #[path = "process/helpers.rs"]
 mod helpers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use procession::{Events, SpawnOptions, Step, StepOutput};
+use procession::{Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult};
 use tracing::span;
 use tracing::{Level, Metadata};
 
 use crate::helpers::*;
 
-/// Writes down the names of spans and the messages of events.
+/// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
 struct Subscriber(Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Subscriber {
@@ -24,6 +24,7 @@ impl tracing::Subscriber for Subscriber {
     fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
         let mut text = format!("{} span {}", span.metadata().level(), span.metadata().name());
         span.record(&mut Text(&mut text));
+        assert!(!text.contains("Cursed"), "in a subscriber");
         self.0.lock().unwrap().push(text);
         span::Id::from_u64(1)
     }
@@ -34,6 +35,7 @@ impl tracing::Subscriber for Subscriber {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut text = event.metadata().level().to_string();
         event.record(&mut Text(&mut text));
+        assert!(!text.contains("Cursed"), "in a subscriber");
         self.0.lock().unwrap().push(text);
     }
 
@@ -60,10 +62,54 @@ impl std::fmt::Display for Unspeakable {
 
 impl std::error::Error for Unspeakable {}
 
+/// What the one subscriber of this program has heard.
+fn heard() -> Arc<Mutex<Vec<String>>> {
+    static HEARD: OnceLock<Arc<Mutex<Vec<String>>>> = OnceLock::new();
+    let heard = HEARD.get_or_init(|| {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        tracing::subscriber::set_global_default(Subscriber(heard.clone())).unwrap();
+        heard
+    });
+    heard.clone()
+}
+
+/// Not even its steps can be told of.
+struct Cursed;
+
+impl Process for Cursed {
+    type Message = u8;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, u8>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn a_subscriber_that_panics_costs_the_process_that_it_was_told_of_and_nobody_else() {
+    heard();
+    quiet_panics();
+    let runtime = runtime(1);
+    let parent = runtime.spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let child = out.spawn(Cursed)?;
+        out.send(child, 1);
+        Ok(Step::Done(()))
+    }));
+    // That it is born is an event, and the panic there is nobody's news. That it steps is a span around user code, and the
+    // panic there takes its body away.
+    output(&parent.unwrap());
+    let cursed = runtime.spawn_with(Cursed, SpawnOptions::new().name("cursed")).unwrap();
+    assert!(matches!(join(&cursed), Exit::Panicked(_)));
+    until("both have ended", || runtime.stats().processes == 0);
+    assert_eq!((runtime.stats().ended.panicked, runtime.whereis("cursed")), (2, None));
+    assert_accounted(&runtime);
+    output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
+    assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
 #[test]
 fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    tracing::subscriber::set_global_default(Subscriber(heard.clone())).unwrap();
+    let heard = heard();
     assert!(tracing::enabled!(target: "procession", Level::TRACE));
     let runtime = runtime(1);
     let lost = "<0.8.8>".parse().unwrap();

@@ -16,7 +16,7 @@ use super::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::outcome::{Exit, Reason, drop_contained};
-use crate::sync::Arc;
+use crate::sync::{Arc, Weak};
 use crate::timer::TimerKey;
 
 /// A process, in the hands of whoever owns this.
@@ -58,6 +58,9 @@ pub(crate) struct Rare {
     pub(crate) timers: HashMap<u64, Option<TimerKey>>,
     /// At how many timers to look for those that have fired.
     timers_full: usize,
+    /// Questions that have a time limit, and some that are answered.
+    pub(crate) asks: Vec<Weak<ProcessAsk>>,
+    asks_full: usize,
     /// The mailbox, if it has a bound, while the body is at rest.
     pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -100,6 +103,16 @@ impl Head {
             rare.timers_full = (rare.timers.len() * 2).max(16);
         }
         rare.timers.insert(tag, key);
+    }
+
+    /// A question with a time limit was asked. Now and then those that are answered are forgotten.
+    pub(crate) fn asked(&mut self, ask: &Arc<ProcessAsk>) {
+        let rare = self.rare();
+        if rare.asks.len() >= rare.asks_full {
+            rare.asks.retain(|ask| ask.upgrade().is_some_and(|ask| !ask.is_decided()));
+            rare.asks_full = (rare.asks.len() * 2).max(16);
+        }
+        rare.asks.push(Arc::downgrade(ask));
     }
 
     /// Answers have arrived.

@@ -11,7 +11,7 @@ use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use super::pid::Pid;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, contain, drop_contained};
+use crate::outcome::{Exit, Failure, Panic, contain, drop_contained};
 use crate::sync::Arc;
 
 /// Where the end of a process is told to those who wait for it.
@@ -38,6 +38,21 @@ impl<P: Process> Default for TypedRare<P> {
     }
 }
 
+/// Each for itself, for each may be a value of the user's: two destructors that panic at once end the program.
+impl<P: Process> Drop for TypedRare<P> {
+    fn drop(&mut self) {
+        drop_contained(self.entry.take());
+        drop_contained(self.output.take());
+        drop_contained(self.kept.take());
+        // Told already, but where a body was lost: nobody may wait for ever.
+        if let Some(exit) = self.exit.take().filter(Latch::is_shared) {
+            drop_contained(
+                exit.set(Exit::Panicked(Panic::new(Box::new("its body was lost to a panic in the runtime")))),
+            );
+        }
+    }
+}
+
 /// The kind of a type of process, in one place for the whole program.
 struct KindOf<P>(PhantomData<P>);
 
@@ -57,7 +72,8 @@ pub(crate) fn new_body<P: Process>(
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<impl Machine + HasProcess<P>>> {
-    let rare = (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, ..TypedRare::default() }));
+    let rare =
+        (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, output: None, kept: None }));
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process } })
 }
 

@@ -276,10 +276,11 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
         let signals = other.take_signals();
         let Some(other) = (other.plain() as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
-            // A mailbox of another type has nothing that is meant for this one but its signals.
-            return self.absorb_signals(signals);
+            // A mailbox of another type has nothing that is meant for this one but its signals. The messages among which
+            // its completions had their places do not come, so they come next.
+            return self.absorb_signals(signals, |_| 0);
         };
-        let completions = self.absorb_signals(signals);
+        let completions = self.absorb_signals(signals, |place| place);
         if limit >= other.messages.len() {
             self.messages.append(&mut other.messages);
         } else {
@@ -322,7 +323,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 impl<M: Send + 'static> Mailbox<M> {
     /// Puts signals that waited elsewhere behind those that are here. Their places among the messages were counted from
     /// the first message of that other queue, which comes behind all that is here.
-    fn absorb_signals(&mut self, signals: Option<Box<Signals>>) -> u32 {
+    fn absorb_signals(&mut self, signals: Option<Box<Signals>>, place: impl Fn(u64) -> u64) -> u32 {
         let Some(mut theirs) = signals else { return 0 };
         let offset = self.arrived();
         let completions = theirs.completions.len() as u32;
@@ -330,7 +331,7 @@ impl<M: Send + 'static> Mailbox<M> {
         mine.control.append(&mut theirs.control);
         let popped = theirs.popped;
         mine.completions.extend(
-            theirs.completions.into_iter().map(|(arrived, one)| (arrived.saturating_sub(popped) + offset, one)),
+            theirs.completions.into_iter().map(|(arrived, one)| (place(arrived.saturating_sub(popped)) + offset, one)),
         );
         completions
     }

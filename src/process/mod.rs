@@ -36,5 +36,5 @@ pub use self::spawn::{SpawnError, SpawnOptions};
 
 pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
-pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, ProcessAsk};
+pub(crate) use self::reply::{AskLink, OutsideAsk, ProcessAsk};
 pub(crate) use self::spawn::described_body;

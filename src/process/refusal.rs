@@ -92,7 +92,8 @@ impl fmt::Display for DeadReason {
 pub struct DeadLetter<'a> {
     /// Where it was sent.
     pub to: Pid,
-    /// Who sent it; nobody for the world outside.
+    /// Who sent it; nobody for the world outside, and where a step that failed had taken it, for then it is not known any
+    /// more.
     pub from: Option<Pid>,
     /// Why it is dead.
     pub reason: DeadReason,

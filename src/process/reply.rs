@@ -171,7 +171,8 @@ impl ProcessAsk {
         self.decide_with(Err(why)).settle(&*self.question.link);
     }
 
-    fn forget_timer(&self) {
+    /// Takes the timer back.
+    pub(crate) fn forget_timer(&self) {
         let timer = lock(&self.timer).take();
         if let Some(key) = timer {
             self.question.link.forget_timer(key);
@@ -245,7 +246,9 @@ impl<T: Send> Ask<T> for OutsideAsk<T> {
 
 /// A reply that a step has yielded and that is not sent yet.
 pub(crate) trait PendingReply: Send {
-    fn decide(self: Box<Self>) -> Decided;
+    /// Answers. What is to be delivered in the runtime `here` is left to `deliver`, which knows a shorter way than the
+    /// question's own link; a question of another runtime is answered there.
+    fn send(self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer));
 }
 
 pub(crate) struct Pending<T> {
@@ -254,10 +257,14 @@ pub(crate) struct Pending<T> {
 }
 
 impl<T: Send> PendingReply for Pending<T> {
-    fn decide(mut self: Box<Self>) -> Decided {
-        let Some(ask) = self.reply.ask.take() else { return Decided::Late };
-        let decided = ask.decide(Ok(self.value));
+    fn send(mut self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer)) {
+        let Some(ask) = self.reply.ask.take() else { return };
+        match ask.decide(Ok(self.value)) {
+            Decided::Deliver { to, tag, answer } if std::ptr::addr_eq(ask.link(), here) => deliver(to, tag, answer),
+            decided => {
+                decided.settle(ask.link());
+            }
+        }
         drop_contained(ask);
-        decided
     }
 }

@@ -13,13 +13,12 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, StepOutput, Work, Yield
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
 use crate::process::{
-    Answer, AnswerTo, AskLink, CancelRequest, CommandError, DeadReason, Decided, Elapsed, Handler, Pid, ProcessAsk,
-    SpawnError,
+    Answer, AnswerTo, AskLink, CancelRequest, CommandError, DeadReason, Elapsed, Handler, Pid, ProcessAsk, SpawnError,
 };
 use crate::sched::cell::Missing;
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::Router;
-use crate::sched::turn::{After, Engine, turn};
+use crate::sched::turn::{After, Engine, body_lost, turn};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::timer::{TimerKey, Timers};
 
@@ -81,8 +80,8 @@ impl Core {
     /// Sends a question that a process asks, and sets the timer that ends its wait.
     fn ask<H: Hands>(
         &self,
-        (from, to): (Pid, Pid),
-        lane: u32,
+        head: &mut Head,
+        (to, lane): (Pid, u32),
         ask: Arc<ProcessAsk>,
         limit: Duration,
         outbox: &mut Outbox,
@@ -91,13 +90,16 @@ impl Core {
         let counters = hands.counters();
         counters.add(&counters.accepted, 1);
         let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
-        outbox.deliver(lane, 1, to, from, &mut post);
+        outbox.deliver(lane, 1, to, head.pid, &mut post);
         if ask.is_decided() {
             return;
         }
         let late = ask.clone();
         match self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut))) {
-            Ok(Some(key)) => ask.set_timer(key),
+            Ok(Some(key)) => {
+                ask.set_timer(key);
+                head.asked(&ask);
+            }
             Ok(None) => {}
             Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
         }
@@ -161,11 +163,9 @@ impl Engine for Core {
     fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H) {
         let pid = head.pid;
         match one {
-            Yield::Ask { lane, to, ask, limit } => self.ask((pid, to), lane, ask, limit, outbox, hands),
+            Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
             Yield::Reply(reply) => {
-                if let Decided::Deliver { to, tag, answer } = reply.decide() {
-                    self.road.answer(hands, to, tag, answer);
-                }
+                reply.send(self, &mut |to, tag, answer| self.road.answer(hands, to, tag, answer));
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
             Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, hands),
@@ -213,8 +213,17 @@ impl Engine for Core {
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
         }
+        for ask in std::mem::take(&mut rare.asks).iter().filter_map(Weak::upgrade) {
+            ask.forget_timer();
+        }
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
+        }
+    }
+
+    fn forget(&self, pid: Pid) {
+        if let Some(name) = self.names.of(pid) {
+            self.names.unregister(&name, pid);
         }
     }
 
@@ -238,8 +247,11 @@ impl Reaper for Core {
         let mut out = StepOutput::new(core.clone());
         while let Some(ready) = self.road.queues.take_any() {
             let _ = self.road.terminate(&mut self.hands(), ready.head.pid, true);
-            if let After::Ready(ready) = turn(&*core, &mut self.hands(), &mut out, ready) {
-                self.road.queues.push(ready);
+            let pid = ready.head.pid;
+            match contain(|| turn(&*core, &mut self.hands(), &mut out, ready)) {
+                Ok(After::Ready(ready)) => self.road.queues.push(ready),
+                Ok(After::Nothing) => {}
+                Err(panic) => body_lost(&*core, &mut self.hands(), &mut out, pid, panic),
             }
         }
         give_back(&core, &mut out);
@@ -336,7 +348,11 @@ impl PoolTurn {
         let (key, began) = (ready.head.pid.to_word(), core.road.clock.now());
         lock(&core.pool_steps).insert(key, began);
         let mut out = StepOutput::new(core.clone());
-        let after = turn(&*core, &mut core.hands(), &mut out, ready);
+        let pid = ready.head.pid;
+        let after = contain(|| turn(&*core, &mut core.hands(), &mut out, ready)).unwrap_or_else(|panic| {
+            body_lost(&*core, &mut core.hands(), &mut out, pid, panic);
+            After::Nothing
+        });
         {
             // The next turn of the same process may have begun elsewhere.
             let mut steps = lock(&core.pool_steps);

@@ -54,9 +54,9 @@ impl Runtime {
         };
         let (bound, exit) = (options.bound, Latch::new());
         let mut body = described_body(process, pid, options, Some(exit.clone()));
-        let mut begun = core.begins(&body.head).map_err(spawn_error);
+        let mut begun = core.begins(&body.head).map_err(refused_name);
         if begun.is_ok() {
-            begun = body.machine.enter().map_err(spawn_error);
+            begun = body.machine.enter().map_err(failed_init);
             if begun.is_ok() {
                 let installed = road.table.cell(pid).is_some_and(|cell| {
                     let kind = body.machine.kind();
@@ -217,13 +217,21 @@ pub struct NoSuchProcess {
     pub pid: Pid,
 }
 
-/// How a spawn failed, of how its process ended before it had begun.
-fn spawn_error(exit: Exit) -> SpawnError {
+/// How a spawn failed, of how its process could not take its name.
+fn refused_name(exit: Exit) -> SpawnError {
     match exit {
         Exit::Failed(failure) => match failure.error().downcast_ref::<SpawnError>() {
             Some(error) => error.clone(),
             None => SpawnError::Init(failure),
         },
+        other => failed_init(other),
+    }
+}
+
+/// The same, of how its `init` ended; whatever error that returned is its own.
+fn failed_init(exit: Exit) -> SpawnError {
+    match exit {
+        Exit::Failed(failure) => SpawnError::Init(failure),
         Exit::Panicked(panic) => SpawnError::InitPanicked(panic),
         Exit::Done(()) | Exit::Terminated(_) => SpawnError::ShuttingDown,
     }

@@ -109,7 +109,10 @@ pub(crate) enum Doomed {
 pub(crate) struct Vacated {
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
     pub(crate) watched: bool,
-    pub(crate) doomed: bool,
+    /// Why it was to be ended, if it was.
+    pub(crate) doom: Option<Reason>,
+    /// Messages that no step had taken.
+    pub(crate) queued: u32,
 }
 
 /// What an onlooker sees.
@@ -345,8 +348,23 @@ impl Cell {
             Place::Out(inbox) => inbox,
             Place::Resting(_) | Place::Vacant => None,
         };
-        inner.queued = 0;
-        Vacated { inbox, watched: inner.stamp & WATCHED != 0, doomed: inner.stamp & DOOMED != 0 }
+        let queued = std::mem::take(&mut inner.queued);
+        Vacated { inbox, watched: inner.stamp & WATCHED != 0, doom: inner.doom(), queued }
+    }
+
+    /// The type of the process that lives here, or was the last.
+    pub(crate) fn last_type(&self) -> &'static str {
+        lock(&self.inner).kind.map_or("", |kind| (kind.process)())
+    }
+
+    /// The same for a process whose body is lost, unless it was put to rest or has ended.
+    pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
+        let is_out = {
+            let inner = lock(&self.inner);
+            inner.is_live(pid) && matches!(inner.place, Place::Out(_))
+        };
+        // Nobody has the body, so nothing can have changed.
+        is_out.then(|| self.vacate())
     }
 
     /// A step has asked for the state machine to be replaced by one of another kind. What has arrived for the old one

@@ -128,6 +128,10 @@ pub(crate) trait Hands {
     /// Nothing else is ready for this worker: a process that continues need not make room.
     fn is_alone(&self) -> bool;
 
+    /// The process in hand is stepped on at once: what its last step has made ready is told of, for this worker will not
+    /// take it now.
+    fn goes_on(&mut self) {}
+
     /// User code is about to run that may take long: what is ready must be where others find it.
     fn let_go(&mut self);
 
@@ -170,13 +174,17 @@ impl Road {
     /// Reports a message that will not be stepped.
     pub(crate) fn dead_letter(&self, counters: &Counters, letter: &DeadLetter<'_>) {
         counters.dead(letter.reason, 1);
-        tracing::debug!(
-            to = %letter.to,
-            from = letter.from.map(tracing::field::display),
-            reason = %letter.reason,
-            message = letter.type_name,
-            "dead letter"
-        );
+        if tracing::level_enabled!(tracing::Level::DEBUG) {
+            tell_log(|| {
+                tracing::debug!(
+                    to = %letter.to,
+                    from = letter.from.map(tracing::field::display),
+                    reason = %letter.reason,
+                    message = letter.type_name,
+                    "dead letter"
+                );
+            });
+        }
         self.tell_hook(|hook| hook.dead_letter(letter));
     }
 
@@ -188,6 +196,12 @@ impl Road {
             tracing::error!(%panic, "a hook panicked");
         }
     }
+}
+
+/// Whoever listens to the log is code of the user's, and so is what is in an error's text. A panic there is nobody's news.
+#[cold]
+pub(crate) fn tell_log(tell: impl FnOnce()) {
+    drop(contain(tell));
 }
 
 /// For those who are not workers: everything goes to the global queue at once.

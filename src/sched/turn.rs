@@ -4,10 +4,10 @@
 //! no worker came to.
 
 use super::cell::{Cell, Settled, Vacated, Want};
-use super::road::{Hands, Road};
+use super::road::{Hands, Road, tell_log};
 use super::router::Router;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
+use crate::outcome::{Exit, Failure, Panic, Reason, drop_contained};
 use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
 use crate::process::mailbox::AnyMailbox;
 use crate::process::outbox::Outbox;
@@ -26,6 +26,9 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     /// A process has ended: what it had outside of the road goes.
     fn ended(&self, head: &mut Head);
+
+    /// A process has ended whose head is lost: what can be found goes.
+    fn forget(&self, pid: Pid);
 
     /// The next step of this process is to be run on the pool.
     fn to_pool(&self, ready: Ready);
@@ -53,18 +56,19 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
     let Some(cell) = road.table.cell(pid) else { return After::Nothing };
     let (mut in_a_row, mut allowed, mut until) = (0, H::STEPS_IN_A_ROW, u64::MAX);
     loop {
-        if road.dooms.load(Ordering::Relaxed) > 0
-            && let Some(reason) = cell.doomed()
-        {
+        let doom = || if road.dooms.load(Ordering::Relaxed) > 0 { cell.doomed() } else { None };
+        if let Some(reason) = doom() {
             end(engine, hands, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }
         hands.begins(pid);
-        if !body.head.entered
-            && let Err(exit) = enter(engine, &mut body)
-        {
-            end(engine, hands, out, body, exit);
-            return After::Nothing;
+        if !body.head.entered {
+            // It may be terminated while its `init` runs, and must not be stepped then.
+            let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
+            if let Some(exit) = ended {
+                end(engine, hands, out, body, exit);
+                return After::Nothing;
+            }
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));
@@ -127,7 +131,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                         return After::Ready(ready);
                     }
                 }
-                in_a_row += 1;
+                in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
                     // What others have sent in their turns is not left to pile up, turn by turn: what is there now is
@@ -141,6 +145,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 if !goes_on && !hands.is_alone() {
                     return After::Ready(body);
                 }
+                hands.goes_on();
             }
         }
     }
@@ -237,12 +242,15 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
         .is_some_and(|cell| cell.install(pid.generation(), kind, bound, hands.about_now(), || road.door.is_closed()));
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
-        tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down");
+        tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
         road.table.give_back_after(pid);
         drop_contained(child);
         return;
     }
     hands.count(|counters| &counters.spawned, 1);
+    if road.hook.is_some() {
+        hands.let_go();
+    }
     told_of_spawn(road, &child);
     hands.spawned(child);
 }
@@ -250,7 +258,10 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
 /// Tells the log and the hook that a process was spawned.
 #[inline]
 pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
-    tracing::debug!(pid = %body.head.pid, process = (body.machine.kind().process)(), name = body.head.name().map(|name| &**name), "spawned");
+    if tracing::level_enabled!(tracing::Level::DEBUG) {
+        let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
+        tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    }
     if road.hook.is_some() {
         let process = reference(body);
         road.tell_hook(|hook| hook.spawned(&process));
@@ -323,14 +334,28 @@ fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMai
 
 /// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
 #[inline(never)]
-pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready, exit: Exit) {
+pub(crate) fn end<E: Engine, H: Hands>(
+    engine: &E,
+    hands: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    mut exit: Exit,
+) {
     let road = engine.road();
     let pid = body.head.pid;
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { inbox, watched, doomed } = cell.vacate();
-    if doomed {
+    let Vacated { inbox, watched, doom, .. } = cell.vacate();
+    if let Some(reason) = doom {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
+        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+        if matches!(exit, Exit::Done(())) {
+            exit = Exit::Terminated(reason);
+        }
+    }
+    if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
+        // The hook, and the callbacks of those who are told that it has ended, may take their time.
+        hands.let_go();
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     if !out.orders.is_empty() {
@@ -354,7 +379,8 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
     counters.ended(&exit);
     told_of_exit(road, &body, &exit);
     let last_word = body.machine.last_word(&exit);
-    drop_contained((body, exit));
+    drop_contained(body);
+    drop_contained(exit);
     match pid.successor() {
         Some(next) if out.stock.len() < road.stock => out.stock.push(next),
         _ => road.table.give_back_after(pid),
@@ -367,26 +393,65 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
     }
 }
 
+/// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
+/// without one. What it had yielded is not sent by the next.
+#[cold]
+pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, pid: Pid, panic: Panic) {
+    let road = engine.road();
+    tell_log(|| tracing::error!(%pid, %panic, "a panic in the runtime has ended a process"));
+    hands.let_go();
+    out.clear();
+    (out.failure, out.successor) = (None, None);
+    let Some((cell, Vacated { inbox, watched, doom, queued })) =
+        road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
+    else {
+        return;
+    };
+    if doom.is_some() {
+        road.dooms.fetch_sub(1, Ordering::SeqCst);
+    }
+    engine.forget(pid);
+    let mut unseen = queued;
+    if let Some(mut inbox) = inbox {
+        unseen = unseen.saturating_sub(inbox.messages() as u32);
+        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        tell_of_room(inbox.take_waiting());
+        inbox.drop_signals();
+    }
+    // Those that were in the body are gone; they are counted all the same.
+    let counters = hands.counters();
+    counters.dead(DeadReason::StepFailed, u64::from(unseen));
+    let exit = Exit::Panicked(panic);
+    counters.ended(&exit);
+    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name: cell.last_type(), name: None }, &exit));
+    road.table.give_back_after(pid);
+    if watched {
+        road.roll.strike();
+    }
+}
+
 fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
-    // All of it is only asked for if somebody listens.
-    let pid = body.head.pid;
-    let process = || (body.machine.kind().process)();
-    let name = || body.head.name().map(|name| &**name);
-    match exit {
-        Exit::Done(()) => tracing::debug!(%pid, process = process(), name = name(), "done"),
-        Exit::Terminated(reason) => {
-            tracing::info!(%pid, process = process(), name = name(), %reason, "terminated");
-        }
-        // The error's text is code of the user's.
-        Exit::Failed(error) => {
-            drop(contain(|| tracing::warn!(%pid, process = process(), name = name(), %error, "failed")));
-        }
-        Exit::Panicked(panic) => {
-            tracing::error!(%pid, process = process(), name = name(), message = panic.message(), "panicked");
-        }
+    let level = match exit {
+        Exit::Done(()) => tracing::Level::DEBUG,
+        Exit::Terminated(_) => tracing::Level::INFO,
+        Exit::Failed(_) => tracing::Level::WARN,
+        Exit::Panicked(_) => tracing::Level::ERROR,
+    };
+    if tracing::level_enabled!(level) {
+        let (pid, process) = (body.head.pid, body.machine.kind().process);
+        tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
     }
     if road.hook.is_some() {
         let process = reference(body);
         road.tell_hook(|hook| hook.exited(&process, exit));
+    }
+}
+
+fn tell_exit(pid: Pid, process: &str, name: Option<&str>, exit: &Exit) {
+    match exit {
+        Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
+        Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
+        Exit::Failed(error) => tracing::warn!(%pid, process, name, %error, "failed"),
+        Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
     }
 }

@@ -11,7 +11,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
 use super::road::{Hands, Road, Seat};
-use super::turn::{After, Engine, turn};
+use super::turn::{After, Engine, body_lost, turn};
+use crate::outcome::contain;
 use crate::process::Pid;
 use crate::process::body::{Ready, StepOutput};
 use crate::sync::{Arc, Ordering, thread};
@@ -61,6 +62,8 @@ struct Own {
     deque: Deque<Ready>,
     next: Option<Ready>,
     handed_off_in_a_row: u32,
+    /// The process that has a turn; still there after a panic that took its body.
+    in_hand: Option<Pid>,
     /// Something was put where others can find it, and they have not been told.
     offered: bool,
     /// The most messages that wait for one receiver of this step.
@@ -86,6 +89,7 @@ impl<E: Engine> Worker<E> {
             deque,
             next: None,
             handed_off_in_a_row: 0,
+            in_hand: None,
             offered: false,
             backlog: 0,
             now: 0,
@@ -97,6 +101,16 @@ impl<E: Engine> Worker<E> {
 
     /// Works until the runtime is stopped.
     pub(crate) fn run(&mut self) {
+        while let Err(panic) = contain(|| self.work()) {
+            // All user code is contained, so this was ours. One process is the price, not the worker.
+            if let Some(pid) = self.own.in_hand.take() {
+                body_lost(&*self.engine, &mut self.own, &mut self.out, pid, panic);
+            }
+            self.own.seat.current.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn work(&mut self) {
         while let Some(ready) = self.find() {
             self.own.tell_of_rest();
             self.turn(ready);
@@ -117,7 +131,10 @@ impl<E: Engine> Worker<E> {
             return;
         }
         ready.head.passes = 0;
-        match turn(&*self.engine, &mut self.own, &mut self.out, ready) {
+        self.own.in_hand = Some(ready.head.pid);
+        let after = turn(&*self.engine, &mut self.own, &mut self.out, ready);
+        self.own.in_hand = None;
+        match after {
             After::Nothing => {}
             After::Ready(ready) => self.own.behind_all(ready),
         }
@@ -298,6 +315,11 @@ impl Hands for Own {
 
     fn is_alone(&self) -> bool {
         self.next.is_none() && self.nothing_waits() && !self.road.stopped.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn goes_on(&mut self) {
+        self.tell_of_rest();
     }
 
     fn let_go(&mut self) {

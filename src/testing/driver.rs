@@ -15,8 +15,8 @@ use crate::process::body::{Order, Ready, StepOutput, Stepped, Verdict, Work, Yie
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
-    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Decided, Elapsed, Pid, Process,
-    ProcessAsk, SpawnOptions, Tag, WaitedForNothing, described_body,
+    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Pid, Process, ProcessAsk,
+    SpawnOptions, Tag, WaitedForNothing, described_body,
 };
 use crate::sync::Arc;
 use crate::timer::TimerKey;
@@ -224,11 +224,15 @@ impl<P: Process> Driver<P> {
             let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
             return self.end(body, exit);
         }
+        // Closed first, as a runtime does it.
+        if matches!(stepped.verdict, Verdict::Done | Verdict::Upgrade) {
+            body.head.open = false;
+            body.machine.close();
+        }
         self.perform();
         match stepped.verdict {
             Verdict::Done => return self.end(body, Exit::Done(())),
             Verdict::Upgrade => {
-                body.machine.close();
                 if let Some(successor) = self.out.successor.take() {
                     body = successor.succeed(body).0;
                 }
@@ -324,9 +328,7 @@ impl<P: Process> Driver<P> {
                 self.sent.extend(self.out.outbox.pop(lane).map(|message| (to, message)));
             }
             Yield::Reply(reply) => {
-                if let Decided::Deliver { to, tag, answer } = reply.decide() {
-                    self.bench.answer(to, tag, answer);
-                }
+                reply.send(&*self.bench, &mut |to, tag, answer| self.bench.answer(to, tag, answer));
             }
             Yield::Spawn(child) => self.spawned.push_back(child),
             Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),

@@ -20,3 +20,4 @@ mod e_shutdown;
 mod f_inside;
 mod g_bad_input;
 mod h_hostile;
+mod h_races;

@@ -1,0 +1,318 @@
+//! Moments that a second look at the races has found: an answer that belongs elsewhere, a body that is nowhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use procession::{
+    Command, Completion, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
+    ProcessState, Reason, Reply, Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+};
+
+use crate::helpers::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_reply_that_a_process_of_another_runtime_gives_comes_to_the_one_that_asked() {
+    // The same node, so that the asker's PID means somebody in the other runtime too.
+    let (one, two) = (builder().workers(1).node(5).start().unwrap(), builder().workers(1).node(5).start().unwrap());
+    let kept = Log::<Reply<u32>>::new();
+    let keeper = one.spawn(recorder(&kept)).unwrap();
+    let (to, mut tag) = (keeper.address(), None);
+    let asker = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for event in events {
+            if let Event::Completed(done) = event {
+                return Ok(Step::Done(done.take(tag).unwrap().unwrap()));
+            }
+        }
+        tag = Some(out.ask(to, |reply| reply, HOUR));
+        Ok(Step::Wait)
+    });
+    let asker = one.spawn(asker).unwrap();
+    until("the reply is kept", || kept.len() == 1);
+    two.spawn(sink::<()>()).unwrap();
+    let bystander = script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if events.count() > 0 {
+            return Err("it waits for nothing that comes".into());
+        }
+        out.after(HOUR);
+        Ok(Step::<()>::Wait)
+    });
+    let bystander = two.spawn(bystander).unwrap();
+    assert_eq!(bystander.pid(), asker.pid());
+    let mut reply = kept.take().pop();
+    let replier = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if let Some(reply) = reply.take() {
+            out.reply(reply, 42);
+        }
+        Ok(Step::Done(()))
+    });
+    output(&two.spawn(replier).unwrap());
+    assert_eq!(*output(&asker), 42);
+    until("the other runtime is at rest", || two.is_at_rest());
+    assert!(!bystander.is_over());
+}
+
+struct Hold;
+
+impl Command for Hold {
+    type Output = u8;
+}
+
+#[test]
+fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_them() {
+    let held = Log::<Completion<u8>>::new();
+    let holds = held.clone();
+    let handler = move |_: Hold, done: Completion<u8>| {
+        holds.push(done);
+        Ok(())
+    };
+    let runtime = builder().workers(1).handler(handler).start().unwrap();
+    let (begun, go, seen) = (Latch::new(), Latch::new(), Log::new());
+    let (begin, gate, sees, mut steps) = (begun.clone(), go.clone(), seen.clone(), 0);
+    let process = script(move |_: &mut Events<'_, u32>, out: &mut StepOutput| {
+        steps += 1;
+        match steps {
+            1 => {
+                out.command(Hold);
+                return Ok(Step::Continue);
+            }
+            2 => {
+                let _ = begin.set(());
+                gate.wait();
+                return Ok(Step::Continue);
+            }
+            _ => {}
+        }
+        let sees = sees.clone();
+        let successor = script(move |events: &mut Events<'_, String>, _: &mut StepOutput| {
+            for event in events {
+                match event {
+                    Event::Message(text) => sees.push(text),
+                    Event::Completed(_) => sees.push(String::from("answer")),
+                    _ => return Ok(Step::Done(())),
+                }
+            }
+            Ok(Step::Idle)
+        });
+        Ok(Step::Upgrade(Upgrade::to(successor)))
+    });
+    let process = runtime.spawn(process).unwrap();
+    wait(&begun);
+    (0..3).for_each(|n| runtime.send(process.address(), n).unwrap());
+    held.take().pop().unwrap().ok(1);
+    go.set(()).unwrap();
+    until("the answer has come", || seen.len() == 1);
+    until("it does not spin", || runtime.is_at_rest());
+    runtime.send_to(process.pid(), String::from("later")).unwrap();
+    until("the message has come", || seen.len() == 2);
+    assert_eq!(seen.take(), ["answer", "later"]);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_child_is_stepped_by_a_worker_that_sleeps_while_its_parent_goes_on() {
+    let runtime = runtime(2);
+    let (begun, go, born, mut steps) = (Latch::new(), Latch::new(), Latch::new(), 0);
+    let (begin, gate, birth) = (begun.clone(), go.clone(), born.clone());
+    let parent = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        steps += 1;
+        match steps {
+            1 => {
+                let _ = begin.set(());
+                gate.wait();
+            }
+            2 => {
+                // Takes one of two, so that it is stepped on at once.
+                events.next();
+                let birth = birth.clone();
+                out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                    let _ = birth.set(());
+                    Ok(Step::Done(()))
+                }))?;
+            }
+            _ => {
+                wait(&birth);
+                return Ok(Step::Done(()));
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let parent = runtime.spawn(parent).unwrap();
+    wait(&begun);
+    (0..2).for_each(|_| runtime.send(parent.address(), ()).unwrap());
+    let parked = || runtime.stats().workers.iter().map(|worker| worker.parked).sum::<u64>();
+    until("the other one sleeps", || parked() >= 1);
+    go.set(()).unwrap();
+    output(&parent);
+    wait(&born);
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+impl std::fmt::Debug for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+#[test]
+fn two_destructors_that_panic_at_the_same_end_do_not_end_the_program() {
+    let runtime = runtime(1);
+    let holder = runtime.spawn_with(sink::<()>(), SpawnOptions::new().name("taken")).unwrap();
+    let parent = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let (one, two) = (Bomb, Bomb);
+        // The state and the error of its only step.
+        out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            let _ = &one;
+            Err::<Step<()>, _>(Box::new(Bomb))
+        }))?;
+        // The state and the input of its entry, which it never takes.
+        let child = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            let _ = &two;
+            Ok(Step::Done(()))
+        });
+        out.spawn_with(child, SpawnOptions::new().name("taken").entry("main", Bomb))?;
+        Ok(Step::Done(()))
+    });
+    output(&runtime.spawn(parent).unwrap());
+    until("all but one have ended", || runtime.stats().processes == 1);
+    drop(holder);
+}
+
+#[test]
+fn who_was_woken_last_does_not_wait_behind_a_hook() {
+    struct Slow(&'static str, Latch<()>);
+    impl Hook for Slow {
+        fn spawned(&self, process: &ProcessRef) {
+            if self.0 == "spawned" && process.name.as_deref() == Some("child") {
+                wait(&self.1);
+            }
+        }
+
+        fn exited(&self, process: &ProcessRef, _: &Exit) {
+            if self.0 == "exited" && process.name.as_deref() == Some("parent") {
+                wait(&self.1);
+            }
+        }
+    }
+    for which in ["spawned", "exited"] {
+        let told = Latch::new();
+        let runtime = builder().workers(2).hook(Slow(which, told.clone())).start().unwrap();
+        let tell = told.clone();
+        let receiver = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+            if events.count() > 0 {
+                let _ = tell.set(());
+            }
+            Ok(Step::<()>::Idle)
+        });
+        let to = runtime.spawn(receiver).unwrap().address();
+        until("it is idle", || runtime.is_at_rest());
+        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.send(to, ());
+            out.spawn_with(sink::<()>(), SpawnOptions::new().name("child"))?;
+            Ok(Step::Done(()))
+        });
+        // The hook waits until the receiver was stepped, by the other worker.
+        output(&runtime.spawn_with(parent, SpawnOptions::new().name("parent")).unwrap());
+        wait(&told);
+    }
+}
+
+#[test]
+fn a_process_that_is_terminated_in_its_init_is_never_stepped() {
+    struct Slow(Latch<()>, Latch<()>, Arc<AtomicBool>);
+    impl Process for Slow {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: Entry) -> InitResult {
+            let _ = self.0.set(());
+            wait(&self.1);
+            Ok(())
+        }
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            self.2.store(true, Ordering::SeqCst);
+            Ok(Step::Idle)
+        }
+    }
+    let runtime = runtime(2);
+    let (begun, go, stepped) = (Latch::new(), Latch::new(), Arc::new(AtomicBool::new(false)));
+    let (begin, gate, step) = (begun.clone(), go.clone(), stepped.clone());
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let child = out.spawn(Slow(begin.clone(), gate.clone(), step.clone()))?;
+        Ok(Step::Done(child.pid()))
+    });
+    let child = *output(&runtime.spawn(parent).unwrap());
+    wait(&begun);
+    assert!(runtime.terminate(child).unwrap());
+    go.set(()).unwrap();
+    until("it has ended", || runtime.state(child) == Some(ProcessState::Complete));
+    assert!(!stepped.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_process_that_is_terminated_in_its_last_step_has_that_as_its_exit() {
+    let runtime = runtime(1);
+    let (held, go) = hold_up(&runtime);
+    assert!(runtime.terminate(held.pid()).unwrap());
+    go.set(()).unwrap();
+    assert!(matches!(join(&held), Exit::Terminated(Reason::Terminated)));
+}
+
+#[test]
+fn the_time_limits_of_questions_end_with_the_process_that_asked() {
+    let runtime = runtime(1);
+    let kept = Log::<Reply<u8>>::new();
+    let to = runtime.spawn(recorder(&kept)).unwrap().address();
+    for round in 1..=100 {
+        let asker = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.ask(to, |reply| reply, HOUR);
+            Ok(Step::<()>::Wait)
+        });
+        let asker = runtime.spawn(asker).unwrap();
+        until("it is asked", || kept.len() == round);
+        runtime.terminate(asker.pid()).unwrap();
+        join(&asker);
+        assert_eq!(runtime.stats().timers, 0);
+    }
+    drop(kept.take());
+}
+
+#[test]
+fn an_init_that_fails_to_spawn_another_has_that_as_its_own_failure() {
+    struct Parent(Runtime);
+    impl Process for Parent {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: Entry) -> InitResult {
+            let none = SpawnOptions::new().mailbox(0, Overflow::Refuse);
+            self.0.spawn_with(sink::<()>(), none).map_err(|refused| refused.into_parts().1)?;
+            Ok(())
+        }
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+    let runtime = runtime(1);
+    let refused = runtime.spawn(Parent(runtime.clone())).err().unwrap();
+    assert!(matches!(refused.reason(), SpawnError::Init(_)), "{refused}");
+}
