@@ -154,7 +154,8 @@ pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 enum Chat {
     /// The others (and itself).
-    Begin(Arc<Vec<Address<Chat>>>),
+    Meet(Arc<Vec<Address<Chat>>>),
+    Begin,
     Ping(Address<Chat>),
     Pong,
 }
@@ -198,11 +199,8 @@ impl Process for Friend {
                     self.answered += 1;
                     out.send(from, Chat::Pong);
                 }
-                Event::Message(Chat::Pong) => self.next(out),
-                Event::Message(Chat::Begin(friends)) => {
-                    self.friends = Some(friends);
-                    self.next(out);
-                }
+                Event::Message(Chat::Begin | Chat::Pong) => self.next(out),
+                Event::Message(Chat::Meet(friends)) => self.friends = Some(friends),
                 Event::Cancel(_) => return Ok(Step::Done(self.answered)),
                 _ => {}
             }
@@ -245,9 +243,12 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         handles.push(runtime.spawn(Friend { friends: None, referee, walk, left, answered: 0 })?);
     }
     let friends = Arc::new(handles.iter().map(|handle| handle.address()).collect::<Vec<_>>());
+    for handle in &handles {
+        runtime.send(handle.address(), Chat::Meet(friends.clone()))?;
+    }
     let began = Instant::now();
     for handle in &handles {
-        runtime.send(handle.address(), Chat::Begin(friends.clone()))?;
+        runtime.send(handle.address(), Chat::Begin)?;
     }
     done(&referee)?;
     let measured = Measured::since(began, setting.n);

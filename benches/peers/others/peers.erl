@@ -202,8 +202,9 @@ big(N) ->
     Me = self(),
     Friends = [spawn(fun() -> friend(Me, One, share(N, One, ?FRIENDS)) end) || One <- lists:seq(0, ?FRIENDS - 1)],
     All = list_to_tuple(Friends),
-    Began = now_ns(),
     [Friend ! {friends, All} || Friend <- Friends],
+    Began = now_ns(),
+    [Friend ! 'begin' || Friend <- Friends],
     [receive done -> ok end || _ <- Friends],
     Result = since(Began, N),
     [Friend ! stop || Friend <- Friends],
@@ -211,17 +212,14 @@ big(N) ->
     Result.
 
 friend(Referee, One, Left) ->
-    receive {friends, All} ->
-        {Random, Now} = next(Referee, All, (One + 1) * 2654435769 band 16#ffffffff, Left),
-        talk(Referee, All, Random, Now, 0)
-    end.
+    receive {friends, All} -> talk(Referee, All, (One + 1) * 2654435769 band 16#ffffffff, Left, 0) end.
 
 talk(Referee, All, Random, Left, Answered) ->
     receive
         {ping, From} ->
             From ! pong,
             talk(Referee, All, Random, Left, Answered + 1);
-        pong ->
+        Turn when Turn =:= 'begin'; Turn =:= pong ->
             {Then, Now} = next(Referee, All, Random, Left),
             talk(Referee, All, Then, Now, Answered);
         stop ->

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::registry::{Group, Peer, Row, groups, peers};
+use crate::savina::problems::queens::Board;
 
 const MOST_RUNS: u64 = 1_000;
 const MOST_WORKERS: u64 = 1_024;
@@ -97,6 +98,9 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
         if row.workload == "skynet" && !(n >= 10 && 10_u64.pow(n.ilog10()) == n) {
             return Err(format!("--n is {n}; for skynet allowed are powers of 10, from 10 upwards"));
         }
+        if row.workload == "NQueens" {
+            Board::empty(n).map_err(|problem| format!("--n is too much for NQueens: {problem}"))?;
+        }
     }
     Ok(Asked::Rounds(options))
 }
@@ -148,8 +152,9 @@ pub(crate) fn help() -> String {
     for group in groups() {
         let head = "with what is counted, how much of it (with --smoke), and what an operation is";
         let _ = writeln!(help, "Workloads of the group {}, {head}:", group.name);
+        let width = group.rows.iter().map(|row| row.workload.len()).max().unwrap_or_default();
         for Row { workload, counts, n, smoke, op, .. } in &group.rows {
-            let _ = writeln!(help, "  {workload:<12} {counts}: {n} ({smoke}); {op}");
+            let _ = writeln!(help, "  {workload:<width$}  {counts}: {n} ({smoke}); {op}");
         }
     }
     help.push_str(
@@ -196,11 +201,24 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_a_group_stands_for_its_workloads() {
+        let rows = |line: &str| {
+            let groups = options(line).groups;
+            groups.iter().map(|group| (group.name, group.rows.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(""), [("workloads", 9), ("savina", 12)]);
+        assert_eq!(rows("--workload workloads"), [("workloads", 9)]);
+        assert_eq!(rows("--workload savina"), [("savina", 12)]);
+        assert_eq!(rows("--workload savina --workload ring"), [("workloads", 1), ("savina", 12)]);
+    }
+
+    #[test]
     fn a_problem_says_what_is_allowed() {
         assert!(problem("--peer tokyo").contains("allowed are procession, tokio"));
         assert!(problem("--workload bog").contains("skynet"));
         assert!(problem("--runs 0").contains("1 to 1000"));
         assert!(problem("--n 25").contains("powers of 10"));
+        assert!(problem("--workload savina --n 100").contains("1 to"));
         assert!(problem("--out").contains("needs a value"));
         assert!(problem("--fast").contains("--help"));
     }

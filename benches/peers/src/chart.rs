@@ -13,6 +13,10 @@ const WIDTH: u32 = 1_200;
 const HEIGHT_OF_PANEL: u32 = 480;
 /// How much of a workload's width its bars take.
 const FILLED: f64 = 0.84;
+/// A name longer than this has the next one a line lower, as beside it there would be no room.
+const SHORT: usize = 10;
+/// How far below the bars a name stands, and how far the lower ones.
+const LINES: [i32; 2] = [8, 24];
 /// The legend stands to the right of the bars, where it hides none.
 const LEGEND: f64 = 1.1;
 
@@ -74,15 +78,15 @@ where
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
-        .x_label_area_size(30)
+        .x_label_area_size(46)
         .y_label_area_size(50)
         .build_cartesian_2d(0.0..rows * LEGEND, heights.clone().log_scale())?;
     chart.configure_mesh().disable_x_mesh().disable_x_axis().y_label_formatter(&|y| format!("{y}")).draw()?;
     let centered = ("sans-serif", 13).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Top));
     let below = |row: usize| EmptyElement::at((row as f64 + 0.5, heights.start));
-    chart.draw_series(
-        (0..group.rows.len()).map(|row| below(row) + Text::new(group.rows[row].workload, (0, 8), &centered)),
-    )?;
+    let lines = if group.rows.iter().all(|row| row.workload.len() <= SHORT) { 1 } else { LINES.len() };
+    let name = |row: usize| Text::new(group.rows[row].workload, (0, LINES[row % lines]), &centered);
+    chart.draw_series((0..group.rows.len()).map(|row| below(row) + name(row)))?;
     let mut names: Vec<_> = bars.iter().map(|bar| (bar.peer, bar.color)).collect();
     names.sort_by_key(|(name, _)| peers().iter().position(|peer| peer.name == *name));
     names.dedup_by_key(|(name, _)| *name);
@@ -98,7 +102,7 @@ where
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
         let labels = mine().map(|bar| {
             let above = if bar.ratio < 1.0 { 1.0 } else { bar.ratio };
-            Text::new(format!("{:.1}", bar.ratio), (left(bar), above * 1.2), ("sans-serif", 9))
+            EmptyElement::at((left(bar), above)) + Text::new(format!("{:.1}", bar.ratio), (0, -14), ("sans-serif", 9))
         });
         chart.draw_series(labels)?;
     }

@@ -10,6 +10,6 @@ pub(crate) mod measure;
 #[path = "../../workloads/messages.rs"]
 mod messages;
 #[path = "../../workloads/runtime.rs"]
-mod runtime;
+pub(crate) mod runtime;
 #[path = "../../workloads/shape.rs"]
 pub(crate) mod shape;

@@ -4,6 +4,7 @@
 use crate::ours::list::WORKLOADS;
 use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::{with_actix, with_kameo, with_ractor, with_tokio, with_xtra};
+use crate::savina;
 
 /// A workload as one peer does it.
 #[derive(Clone, Copy)]
@@ -59,9 +60,9 @@ pub(crate) fn peers() -> Vec<Peer> {
     let script = |name, notes| Peer { name, programs: Programs::Script, notes };
     let ours: Vec<_> = WORKLOADS.iter().map(|one| Program::new(one.name, one.run)).collect();
     vec![
-        here(US, &[&ours]),
-        here("tokio", &[with_tokio::PROGRAMS]),
-        here("actix", &[with_actix::PROGRAMS]),
+        here(US, &[&ours, &savina::ours::programs()]),
+        here("tokio", &[with_tokio::PROGRAMS, savina::with_tokio::PROGRAMS]),
+        here("actix", &[with_actix::PROGRAMS, savina::with_actix::PROGRAMS]),
         here("ractor", &[with_ractor::PROGRAMS]),
         here("kameo", &[with_kameo::PROGRAMS]),
         here("xtra", &[with_xtra::PROGRAMS]),
@@ -129,7 +130,18 @@ pub(crate) fn groups() -> Vec<Group> {
         let (bars, peak_limit) = expected(one.name);
         Row { workload: one.name, counts: one.counts, op: one.op, figure, n: one.n, smoke: one.smoke, bars, peak_limit }
     });
-    vec![Group { name: "workloads", title: "The usual workloads", rows: rows.collect() }]
+    let usual = Group { name: "workloads", title: "The usual workloads", rows: rows.collect() };
+    let rows = savina::problems::PROGRAMS.iter().map(|one| Row {
+        workload: one.name,
+        counts: one.counts,
+        op: one.op,
+        figure: Figure::Time,
+        n: one.n,
+        smoke: one.smoke,
+        bars: vec![Bar { against: Against::One("tokio"), limit: Limit::AtMost(0.7) }],
+        peak_limit: None,
+    });
+    vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }]
 }
 
 /// What is expected of us: the bars, and the limit of memory in MB.

@@ -53,8 +53,8 @@ fn figures(text: &mut String, group: &Group, columns: &[&Peer], report: &Report,
     head(text, columns, "ours / fastest");
     for row in &group.rows {
         let unit = match row.figure {
-            Figure::Time => format!("ns a {}", row.op),
-            Figure::Bytes => format!("bytes a {}", row.op),
+            Figure::Time => format!("ns per {}", row.op),
+            Figure::Bytes => format!("bytes per {}", row.op),
         };
         let cells: Vec<_> = columns.iter().map(|peer| cell(peer, row, report)).collect();
         let _ =
@@ -175,7 +175,7 @@ mod tests {
         measured.failures.push(Failure { peer: "xtra", workload: "ring", problem: String::from("hung") });
         let text = report("A machine.", &groups(), &measured);
         assert!(text.contains("| workload | procession | tokio | xtra | go | ours / fastest |"), "{text}");
-        let row = "| `counting`, ns a message | 50 (40–60) | 100 (80–120) 2.00 × | — | 25 (20–30) 0.50 × \
+        let row = "| `counting`, ns per message | 50 (40–60) | 100 (80–120) 2.00 × | — | 25 (20–30) 0.50 × \
                    | 0.50 of tokio (≤ 0.7 in Rust: met); 2.00 of go (< 1 of go: **not met**) |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| `counting` | 120 | 120 | — | 120 | 100: **not met**, 120 at most |"), "{text}");

@@ -5,7 +5,5 @@ pub(crate) mod ours;
 pub(crate) mod with_tokio;
 pub(crate) mod with_actix;
 
-// What is counted, in words, is for the help of our own benchmark.
-#[allow(dead_code)]
 #[path = "../../../savina/problems/mod.rs"]
 pub(crate) mod problems;

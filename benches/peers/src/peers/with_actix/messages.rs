@@ -188,7 +188,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 /// Who an actor is, is its place among the friends: an address in each message would have to be counted up and down.
 enum Chat {
-    Begin(Arc<Vec<Addr<Friend>>>),
+    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    Meet(Arc<Vec<Addr<Friend>>>),
+    Begin,
     Ping(usize),
     Pong,
     Stop,
@@ -242,11 +244,8 @@ impl Handler<Chat> for Friend {
                 self.answered += 1;
                 self.friends[from].do_send(Chat::Pong);
             }
-            Chat::Pong => self.next(),
-            Chat::Begin(friends) => {
-                self.friends = friends;
-                self.next();
-            }
+            Chat::Begin | Chat::Pong => self.next(),
+            Chat::Meet(friends) => self.friends = friends,
             Chat::Stop => context.stop(),
         }
     }
@@ -289,9 +288,12 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         friends.push(stage.start(Friend { me, friends: Arc::default(), referee, walk, left, answered: 0, end }));
     }
     let friends = Arc::new(friends);
+    for friend in friends.iter() {
+        friend.do_send(Chat::Meet(friends.clone()));
+    }
     let began = Instant::now();
     for friend in friends.iter() {
-        friend.do_send(Chat::Begin(friends.clone()));
+        friend.do_send(Chat::Begin);
     }
     report(&is_over)?;
     let measured = Measured::since(began, setting.n);

@@ -196,7 +196,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 /// Who an actor is, is its place among the friends: a reference in each message would have to be counted up and down.
 enum Chat {
-    Begin(Arc<Vec<ActorRef<Friend>>>),
+    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    Meet(Arc<Vec<ActorRef<Friend>>>),
+    Begin,
     Ping(usize),
     Pong,
     Stop,
@@ -247,11 +249,8 @@ impl Message<Chat> for Friend {
                 self.answered += 1;
                 let _ = self.friends[from].tell(Chat::Pong).try_send();
             }
-            Chat::Pong => self.next(),
-            Chat::Begin(friends) => {
-                self.friends = friends;
-                self.next();
-            }
+            Chat::Begin | Chat::Pong => self.next(),
+            Chat::Meet(friends) => self.friends = friends,
             Chat::Stop => {
                 let _ = self.end.send(self.answered);
                 context.stop();
@@ -300,9 +299,12 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         friends.push(Friend::spawn_with_mailbox(friend, unbounded()));
     }
     let friends = Arc::new(friends);
+    for friend in friends.iter() {
+        friend.tell(Chat::Meet(friends.clone())).try_send().map_err(drop_message)?;
+    }
     let began = Instant::now();
     for friend in friends.iter() {
-        friend.tell(Chat::Begin(friends.clone())).try_send().map_err(drop_message)?;
+        friend.tell(Chat::Begin).try_send().map_err(drop_message)?;
     }
     report(&is_over)?;
     let measured = Measured::since(began, setting.n);

@@ -179,7 +179,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 /// Who an actor is, is its place among the friends: a reference in each message would have to be counted up and down.
 enum Chat {
-    Begin(Arc<Vec<ActorRef<Chat>>>),
+    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    Meet(Arc<Vec<ActorRef<Chat>>>),
+    Begin,
     Ping(usize),
     Pong,
     Stop,
@@ -231,11 +233,8 @@ impl Actor for Friend {
                 state.answered += 1;
                 state.friends[from].cast(Chat::Pong)?;
             }
-            Chat::Pong => state.next()?,
-            Chat::Begin(friends) => {
-                state.friends = friends;
-                state.next()?;
-            }
+            Chat::Begin | Chat::Pong => state.next()?,
+            Chat::Meet(friends) => state.friends = friends,
             Chat::Stop => {
                 state.end.send(state.answered)?;
                 me.stop(None);
@@ -282,9 +281,12 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         friends.push(runtime.block_on(Actor::spawn(None, Friend, state))?.0);
     }
     let friends = Arc::new(friends);
+    for friend in friends.iter() {
+        friend.cast(Chat::Meet(friends.clone()))?;
+    }
     let began = Instant::now();
     for friend in friends.iter() {
-        friend.cast(Chat::Begin(friends.clone()))?;
+        friend.cast(Chat::Begin)?;
     }
     report(&is_over)?;
     let measured = Measured::since(began, setting.n);

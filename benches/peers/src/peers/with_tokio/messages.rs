@@ -119,7 +119,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 /// Who a task is, is its place among the friends: a sender in each message would have to be counted up and down.
 enum Chat {
-    Begin(Arc<Vec<UnboundedSender<Chat>>>),
+    Begin,
     Ping(usize),
     Pong,
     Stop,
@@ -127,7 +127,7 @@ enum Chat {
 
 struct Friend {
     me: usize,
-    friends: Arc<Vec<UnboundedSender<Chat>>>,
+    friends: Arc<[UnboundedSender<Chat>]>,
     referee: UnboundedSender<()>,
     walk: Walk,
     left: u64,
@@ -158,11 +158,7 @@ impl Friend {
                     self.answered += 1;
                     let _ = self.friends[from].send(Chat::Pong);
                 }
-                Chat::Pong => self.next(),
-                Chat::Begin(friends) => {
-                    self.friends = friends;
-                    self.next();
-                }
+                Chat::Begin | Chat::Pong => self.next(),
                 Chat::Stop => break,
             }
         }
@@ -173,15 +169,15 @@ impl Friend {
 pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (referee, mut done) = unbounded_channel();
-    let (mut friends, mut talking) = (Vec::new(), Vec::new());
-    for me in 0..FRIENDS {
-        let (sender, inbox) = unbounded_channel();
-        friends.push(sender);
-        let (walk, left) = (Walk::new(me), setting.share(me, FRIENDS));
-        let (me, friends, referee) = (me as usize, Arc::default(), referee.clone());
+    // All channels are there before one begins, so that who is pinged knows whom to answer.
+    let (senders, inboxes): (Vec<_>, Vec<_>) = (0..FRIENDS).map(|_| unbounded_channel()).unzip();
+    let friends: Arc<[_]> = senders.into();
+    let mut talking = Vec::new();
+    for (me, inbox) in inboxes.into_iter().enumerate() {
+        let (walk, left) = (Walk::new(me as u64), setting.share(me as u64, FRIENDS));
+        let (friends, referee) = (friends.clone(), referee.clone());
         talking.push(runtime.spawn(Friend { me, friends, referee, walk, left, answered: 0 }.talk(inbox)));
     }
-    let friends = Arc::new(friends);
     let began = Instant::now();
     let all_done = runtime.spawn(async move {
         for _ in 0..FRIENDS {
@@ -189,7 +185,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         }
     });
     for friend in friends.iter() {
-        friend.send(Chat::Begin(friends.clone()))?;
+        friend.send(Chat::Begin)?;
     }
     runtime.block_on(all_done)?;
     let measured = Measured::since(began, setting.n);

@@ -180,7 +180,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 
 /// Who an actor is, is its place among the friends: a reference in each message would have to be counted up and down.
 enum Chat {
-    Begin(Arc<Vec<Address<Friend>>>),
+    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    Meet(Arc<Vec<Address<Friend>>>),
+    Begin,
     Ping(usize),
     Pong,
     Stop,
@@ -228,11 +230,8 @@ impl Handler<Chat> for Friend {
                 self.answered += 1;
                 let _ = self.friends[from].send(Chat::Pong).detach().await;
             }
-            Chat::Pong => self.next().await,
-            Chat::Begin(friends) => {
-                self.friends = friends;
-                self.next().await;
-            }
+            Chat::Begin | Chat::Pong => self.next().await,
+            Chat::Meet(friends) => self.friends = friends,
             Chat::Stop => {
                 let _ = self.end.send(self.answered);
                 context.stop_self();
@@ -278,9 +277,12 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
         friends.push(spawn_tokio(friend, Mailbox::unbounded()));
     }
     let friends = Arc::new(friends);
+    for friend in friends.iter() {
+        drop(runtime.block_on(friend.send(Chat::Meet(friends.clone())).detach())?);
+    }
     let began = Instant::now();
     for friend in friends.iter() {
-        drop(runtime.block_on(friend.send(Chat::Begin(friends.clone())).detach())?);
+        drop(runtime.block_on(friend.send(Chat::Begin).detach())?);
     }
     report(&is_over)?;
     let measured = Measured::since(began, setting.n);

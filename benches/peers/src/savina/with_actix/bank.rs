@@ -8,7 +8,6 @@ use std::time::Instant;
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::task::yield_now;
 
-use super::ONE_THREAD;
 use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
@@ -147,9 +146,9 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, is_over) = channel();
     let began = Instant::now();
-    let open = |_| stage.start(ONE_THREAD, Account { balance: OPENING, accounts: Arc::new([]), teller: None });
+    let open = |_| stage.start(Account { balance: OPENING, accounts: Arc::new([]), teller: None });
     let accounts: Arc<[_]> = (0..ACCOUNTS).map(open).collect();
-    stage.start(ONE_THREAD, Teller { accounts: accounts.clone(), to_order: setting.n, to_come: setting.n, over });
+    stage.start(Teller { accounts: accounts.clone(), to_order: setting.n, to_come: setting.n, over });
     report(&is_over)?;
     let measured = Measured::since(began, setting.n);
     let mut balances = Vec::new();

@@ -12,8 +12,8 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::barber::{Arrival, Entered, Room, Scissors, Street, check};
 
-const STREET: u64 = 0;
-const SHOP: u64 = 1;
+const STREET: usize = 0;
+const SHOP: usize = 1;
 
 enum CustomerMessage {
     Full,
@@ -209,9 +209,9 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, came_back) = channel();
     let began = Instant::now();
-    let barber = stage.start(SHOP, Barber { scissors: Scissors::new() });
-    let room = stage.start(SHOP, WaitingRoom { room: Room::new(), barber: barber.clone() });
-    stage.start(STREET, Door { street: Street::new(setting.n), room: room.clone(), is_busy: false, over });
+    let barber = stage.start_on(SHOP, Barber { scissors: Scissors::new() });
+    let room = stage.start_on(SHOP, WaitingRoom { room: Room::new(), barber: barber.clone() });
+    stage.start_on(STREET, Door { street: Street::new(setting.n), room: room.clone(), is_busy: false, over });
     let came_back = report(&came_back)?;
     let measured = Measured::since(began, setting.n);
     let turned_away = stage.system.block_on(room.send(Count))?;

@@ -116,11 +116,11 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, is_over) = channel();
     let began = Instant::now();
-    let sink = stage.start(0, Sink { left: ACTORS, over });
+    let sink = stage.start(Sink { left: ACTORS, over });
     let start = |number| {
         let (friends, sink, targets) = (Arc::new([]) as Arc<[_]>, sink.clone(), Targets::of(number));
         let friend = Friend { number, friends, sink, targets, pinged: number, left: setting.n, answered: 0, astray: 0 };
-        stage.start(number as u64, friend)
+        stage.start(friend)
     };
     let friends: Arc<[_]> = (0..ACTORS).map(start).collect();
     for friend in friends.iter() {

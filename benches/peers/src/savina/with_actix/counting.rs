@@ -6,7 +6,6 @@ use std::time::Instant;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::task::yield_now;
 
-use super::ONE_THREAD;
 use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
@@ -82,8 +81,8 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, count) = channel();
     let began = Instant::now();
-    let counter = stage.start(ONE_THREAD, Counter { count: 0 });
-    stage.start(ONE_THREAD, Producer { counter, left: setting.n, over });
+    let counter = stage.start(Counter { count: 0 });
+    stage.start(Producer { counter, left: setting.n, over });
     let count = report(&count)?;
     let measured = Measured::since(began, setting.n);
     check("messages counted", count, setting.n)?;

@@ -6,7 +6,6 @@ use std::time::Instant;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::task::yield_now;
 
-use super::ONE_THREAD;
 use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::with_actix::stage::Stage;
 use crate::peers::{REPORTS, report};
@@ -71,9 +70,9 @@ pub(crate) fn throughput(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, ends) = channel();
     let began = Instant::now();
-    let start = |_| stage.start(ONE_THREAD, Worker { left: setting.n, done: 0, over: over.clone() });
+    let start = |_| stage.start(Worker { left: setting.n, done: 0, over: over.clone() });
     let workers = (0..THROUGHPUT_ACTORS).map(start).collect();
-    stage.start(ONE_THREAD, Rounds { workers, left: setting.n });
+    stage.start(Rounds { workers, left: setting.n });
     let mut messages = 0;
     for _ in 0..THROUGHPUT_ACTORS {
         messages += report(&ends)?;
@@ -133,7 +132,7 @@ pub(crate) fn create(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     REPORTS.expect(setting.n);
     let began = Instant::now();
-    stage.start(ONE_THREAD, Creator { left: setting.n });
+    stage.start(Creator { left: setting.n });
     REPORTS.wait()?;
     let measured = Measured::since(began, setting.n);
     stage.finish()?;

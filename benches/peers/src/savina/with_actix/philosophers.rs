@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
-use super::ONE_THREAD;
 use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
@@ -101,8 +100,8 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, meals) = channel();
     let began = Instant::now();
-    let waiter = stage.start(ONE_THREAD, Waiter { table: Table::default(), philosophers: Vec::new(), left: 0, over });
-    let sit = |seat| stage.start(ONE_THREAD, Philosopher { seat, waiter: waiter.clone(), left: setting.n });
+    let waiter = stage.start(Waiter { table: Table::default(), philosophers: Vec::new(), left: 0, over });
+    let sit = |seat| stage.start(Philosopher { seat, waiter: waiter.clone(), left: setting.n });
     let philosophers: Vec<_> = (0..PHILOSOPHERS).map(sit).collect();
     waiter.do_send(WaiterMessage::Meet(philosophers.clone()));
     for philosopher in &philosophers {

@@ -123,8 +123,8 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, found) = channel();
     let began = Instant::now();
-    let (threads, workers, search) = (stage.turns(), Vec::new(), Search::default());
-    stage.start(0, Master { root, threads, workers, search, result: None, stopped: 0, over });
+    let (threads, workers, search) = (stage.threads(), Vec::new(), Search::default());
+    stage.start(Master { root, threads, workers, search, result: None, stopped: 0, over });
     let found = report(&found)?;
     let measured = Measured::since(began, solutions(setting.n).unwrap_or_default().max(1));
     check(found, setting.n)?;

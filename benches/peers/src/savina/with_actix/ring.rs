@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
-use super::ONE_THREAD;
 use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
@@ -70,7 +69,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let began = Instant::now();
     let mut hoppers = Vec::new();
     for _ in 0..RING {
-        hoppers.push(stage.start(ONE_THREAD, Hopper { next: None, had: 0, over: over.clone() }));
+        hoppers.push(stage.start(Hopper { next: None, had: 0, over: over.clone() }));
     }
     for (one, next) in hoppers.iter().zip(hoppers.iter().cycle().skip(1)) {
         one.do_send(RingMessage::Meet(next.clone()));

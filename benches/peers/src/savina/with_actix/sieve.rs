@@ -102,8 +102,8 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, primes) = channel();
     let began = Instant::now();
-    let first = Sifter::start_with(2, 0, stage.turns(), over);
-    stage.start(1, Source { limit: setting.n, first });
+    let first = Sifter::start_with(2, 0, stage.threads(), over);
+    stage.start_on(1, Source { limit: setting.n, first });
     let primes = report(&primes)?;
     let measured = Measured::since(began, setting.n);
     check(primes, setting.n)?;

@@ -78,7 +78,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, area) = channel();
     let began = Instant::now();
-    stage.start(0, Master { pieces: setting.n, threads: stage.turns(), to_come: WORKERS, area: 0.0, over });
+    stage.start(Master { pieces: setting.n, threads: stage.threads(), to_come: WORKERS, area: 0.0, over });
     let area = report(&area)?;
     let measured = Measured::since(began, setting.n);
     check(area, setting.n)?;

@@ -178,7 +178,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let began = Instant::now();
     let (growth, order) = Growth::new(setting.n);
     let children = Children { order, addresses: Vec::with_capacity(CHILDREN), to_come: CHILDREN };
-    stage.start(0, Root { growth, children, threads: stage.turns(), all: Part::one(0), over });
+    stage.start(Root { growth, children, threads: stage.threads(), all: Part::one(0), over });
     let visited = report(&visited)?;
     let measured = Measured::since(began, visited.actors);
     check(visited, setting.n)?;
