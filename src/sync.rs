@@ -26,6 +26,11 @@ mod real {
     pub(crate) use std::thread;
     pub(crate) use std::thread::ThreadId;
 
+    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. Who finds it taken
+    /// gives its processor away, for the holder may be waiting for one.
+    pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
+    pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+
     #[cfg(procession_sanitize_thread)]
     pub(crate) use super::watched::{Condvar, Mutex, MutexGuard, OnceLock};
     #[cfg(not(procession_sanitize_thread))]
@@ -39,6 +44,9 @@ mod model {
     pub(crate) use loom::thread;
     pub(crate) use loom::thread::ThreadId;
     pub(crate) use std::sync::OnceLock;
+
+    pub(crate) type Brief<T> = Mutex<T>;
+    pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
 }
 
 use std::sync::PoisonError;
@@ -48,6 +56,18 @@ use std::time::Duration;
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks what is only ever locked for a moment.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    brief.lock()
+}
+
+#[cfg(loom)]
+pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    lock(brief)
 }
 
 /// Waits until notified (or woken for no reason: the caller looks again).

@@ -17,12 +17,12 @@ use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Brief, BriefGuard, enter};
 
 /// One slot of the process table. A cache line, so that neighbours do not disturb each other.
 #[repr(align(64))]
 pub(crate) struct Cell {
-    inner: Mutex<Inner>,
+    inner: Brief<Inner>,
 }
 
 struct Inner {
@@ -137,7 +137,7 @@ pub(crate) enum Rest {
 impl Cell {
     pub(crate) fn new() -> Cell {
         Cell {
-            inner: Mutex::new(Inner { place: Place::Vacant, kind: None, steps: 0, stamp: 0, generation: 0, queued: 0 }),
+            inner: Brief::new(Inner { place: Place::Vacant, kind: None, steps: 0, stamp: 0, generation: 0, queued: 0 }),
         }
     }
 
@@ -153,7 +153,7 @@ impl Cell {
         closed: impl FnOnce() -> bool,
     ) -> bool {
         let inbox = bound.map(kind.new_bounded);
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         if closed() {
             drop(inner);
             return false;
@@ -179,7 +179,7 @@ impl Cell {
     where
         F: FnOnce(Opened<'_>) -> Option<u32>,
     {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         let Some(kind) = inner.kind.filter(|_| inner.missing(pid).is_none()) else { return Err(Missed::NoSuchProcess) };
         let opened = if inner.stamp & BOUNDED != 0 {
             let mailbox = match &mut inner.place {
@@ -203,12 +203,12 @@ impl Cell {
 
     /// Whether the PID's process lives.
     pub(crate) fn check(&self, pid: Pid) -> Result<(), Missing> {
-        lock(&self.inner).missing(pid).map_or(Ok(()), Err)
+        enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
     /// Delivers a signal. A body that comes back has been woken.
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         match inner.missing(pid) {
             None => Ok(inner.signal(signal)),
             Some(missing) => Err((missing, signal)),
@@ -218,7 +218,7 @@ impl Cell {
     /// A step has returned and its yields are performed: puts the body to rest, unless there is something for it.
     #[inline(always)]
     pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
         // The way of nearly all: it waits for any event, and there is none.
@@ -238,7 +238,7 @@ impl Cell {
     }
 
     #[inline(never)]
-    fn settle_otherwise(mut inner: MutexGuard<'_, Inner>, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+    fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
         if inner.stamp & DOOMED != 0 {
             return Settled::Doomed(body);
         }
@@ -293,7 +293,7 @@ impl Cell {
     /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room. Those
     /// who wait for room come back, to be told.
     pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Vec<Latch<()>> {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         let Place::Out(Some(inbox)) = &mut inner.place else { return Vec::new() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
@@ -305,7 +305,7 @@ impl Cell {
     /// After such a step: what it has left holds its places again. If that is too much for a bound that drops the oldest,
     /// these come back; and those who wait for room, if there is some.
     pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> (Option<Box<dyn AnyMailbox>>, Vec<Latch<()>>) {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         let Place::Out(Some(inbox)) = &mut inner.place else { return (None, Vec::new()) };
         let oldest = match bound.overflow {
             Overflow::DropOldest => body.machine.push_out(bound.limit.saturating_sub(inbox.messages())),
@@ -319,7 +319,7 @@ impl Cell {
 
     /// Decides that the process is to be ended instead of stepped.
     pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Doomed, Missing> {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         match inner.missing(pid) {
             Some(Missing::Ended) if inner.is_live(pid) => return Ok(Doomed::Already),
             Some(missing) => return Err(missing),
@@ -331,19 +331,19 @@ impl Cell {
 
     /// Whether something has arrived that must not wait: a signal, or that the process is to be ended.
     pub(crate) fn is_urgent(&self) -> bool {
-        let inner = lock(&self.inner);
+        let inner = enter(&self.inner);
         let has_signals = matches!(&inner.place, Place::Out(Some(inbox)) if inbox.has_signals());
         has_signals || inner.stamp & DOOMED != 0
     }
 
     /// Why the process is to be ended, if it is.
     pub(crate) fn doomed(&self) -> Option<Reason> {
-        lock(&self.inner).doom()
+        enter(&self.inner).doom()
     }
 
     /// The process has ended: from here on its PID names nobody.
     pub(crate) fn vacate(&self) -> Vacated {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         let inbox = match std::mem::replace(&mut inner.place, Place::Vacant) {
             Place::Out(inbox) => inbox,
             Place::Resting(_) | Place::Vacant => None,
@@ -354,13 +354,13 @@ impl Cell {
 
     /// The type of the process that lives here, or was the last.
     pub(crate) fn last_type(&self) -> &'static str {
-        lock(&self.inner).kind.map_or("", |kind| (kind.process)())
+        enter(&self.inner).kind.map_or("", |kind| (kind.process)())
     }
 
     /// The same for a process whose body is lost, unless it was put to rest or has ended.
     pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
         let is_out = {
-            let inner = lock(&self.inner);
+            let inner = enter(&self.inner);
             inner.is_live(pid) && matches!(inner.place, Place::Out(_))
         };
         // Nobody has the body, so nothing can have changed.
@@ -371,7 +371,7 @@ impl Cell {
     /// comes back.
     pub(crate) fn upgrade(&self, kind: &'static Kind, bound: Option<Bound>, taken: u32) -> Option<Box<dyn AnyMailbox>> {
         let fresh = bound.map(kind.new_bounded);
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(taken);
         inner.kind = Some(kind);
@@ -383,14 +383,14 @@ impl Cell {
 
     /// Messages that had been accepted are dead, and no step will take them.
     pub(crate) fn forget_messages(&self, count: u32) {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         inner.queued = inner.queued.saturating_sub(count);
     }
 
     /// For the shutdown: asks whatever process lives here to stop, and has its end reported. Its generation, and its body
     /// if that woke it.
     pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
-        let mut inner = lock(&self.inner);
+        let mut inner = enter(&self.inner);
         if matches!(inner.place, Place::Vacant) {
             return None;
         }
@@ -404,7 +404,7 @@ impl Cell {
 
     /// What an onlooker sees, if a process lives here.
     pub(crate) fn look(&self) -> Option<Look> {
-        let inner = lock(&self.inner);
+        let inner = enter(&self.inner);
         let rest = match inner.place {
             Place::Vacant => return None,
             Place::Out(_) => Rest::Out,
