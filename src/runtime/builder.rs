@@ -46,7 +46,7 @@ const MOST_BLOCKING_THREADS: usize = 1 << 16;
 const RANDOM_NODES: RangeInclusive<u32> = 1..=Pid::MAX_NODE;
 
 /// Vacant slots that a worker keeps for the processes that it spawns.
-const STOCK: usize = 64;
+const STOCK: usize = 256;
 
 /// Options of a [`Runtime`], each with a default. Values out of range are refused by [`start`](Self::start).
 ///

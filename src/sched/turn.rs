@@ -69,6 +69,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
+            drop(cell.hand_over(&mut body));
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));
