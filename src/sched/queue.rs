@@ -91,3 +91,83 @@ fn retry<T>(mut take: impl FnMut() -> Steal<T>) -> Option<T> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rand::SeedableRng as _;
+
+    use super::*;
+    use crate::process::{Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
+
+    struct Anybody;
+
+    impl Process for Anybody {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+
+    fn ready(number: usize) -> Ready {
+        let pid = Pid::new(0, number as u32, 1).unwrap();
+        described_body(Anybody, pid, SpawnOptions::new(), None)
+    }
+
+    fn numbers(found: impl IntoIterator<Item = Ready>) -> Vec<usize> {
+        found.into_iter().map(|ready| ready.head.pid.slot() as usize).collect()
+    }
+
+    #[test]
+    fn a_batch_is_the_oldest_of_the_global_queue_and_up_to_sixteen_more_of_at_most_half() {
+        // What is in the queue, and how much of it comes along with the oldest.
+        for (there, expected) in [(0, None), (1, Some(0)), (2, Some(0)), (5, Some(2)), (20, Some(9)), (60, Some(16))] {
+            let (queues, deques) = Queues::new(1);
+            (0..there).for_each(|number| queues.push(ready(number)));
+            let first = queues.take_batch(&deques[0]);
+            assert_eq!(first.is_some(), expected.is_some());
+            let batch = numbers(first.into_iter().chain(std::iter::from_fn(|| deques[0].pop())));
+            assert_eq!(batch, (0..expected.map_or(0, |more| 1 + more)).collect::<Vec<_>>(), "the oldest first");
+            assert_eq!(queues.global_len(), there - batch.len());
+        }
+    }
+
+    #[test]
+    fn a_thief_takes_the_older_half_of_a_deque_and_never_more_than_its_limit() {
+        for (there, expected) in [(1, 1), (2, 1), (3, 2), (100, 50), (10_000, MOST_STOLEN)] {
+            let (queues, deques) = Queues::new(2);
+            (0..there).for_each(|number| deques[0].push(ready(number)));
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+            let first = queues.steal(1, &deques[1], &mut random);
+            let mut stolen = numbers(first.into_iter().chain(std::iter::from_fn(|| deques[1].pop())));
+            stolen.sort_unstable();
+            assert_eq!(stolen, (0..expected).collect::<Vec<_>>());
+            assert_eq!(deques[0].len(), there - expected);
+        }
+    }
+
+    #[test]
+    fn a_thief_begins_with_any_other_and_finds_the_only_one_who_has_something() {
+        const WORKERS: usize = 4;
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        for thief in 0..WORKERS {
+            let mut robbed = [0; WORKERS];
+            for _ in 0..400 {
+                let (queues, deques) = Queues::new(WORKERS);
+                for (victim, deque) in deques.iter().enumerate().filter(|(victim, _)| *victim != thief) {
+                    deque.push(ready(victim));
+                }
+                robbed[numbers(queues.steal(thief, &deques[thief], &mut random))[0]] += 1;
+            }
+            assert_eq!(robbed[thief], 0);
+            assert!(robbed.iter().filter(|times| **times > 50).count() == WORKERS - 1, "{thief} robs {robbed:?}");
+            for victim in (0..WORKERS).filter(|victim| *victim != thief) {
+                let (queues, deques) = Queues::new(WORKERS);
+                deques[victim].push(ready(victim));
+                assert_eq!(numbers(queues.steal(thief, &deques[thief], &mut random)), [victim]);
+                assert!(queues.steal(thief, &deques[thief], &mut random).is_none());
+            }
+        }
+    }
+}
