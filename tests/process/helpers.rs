@@ -155,6 +155,12 @@ impl<T> Log<T> {
     }
 }
 
+impl<T: Clone> Log<T> {
+    pub fn to_vec(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 impl<T> Clone for Log<T> {
     fn clone(&self) -> Log<T> {
         Log(self.0.clone())

@@ -8,6 +8,7 @@ mod helpers;
 
 mod a_process;
 mod a_process_ends;
+mod a_yields;
 mod b_router;
 mod c_ask;
 mod c_bounded;
@@ -15,7 +16,9 @@ mod c_commands;
 mod c_messages;
 mod d_fairness;
 mod d_scheduling;
+mod d_searching;
 mod e_ending;
+mod e_last_handle;
 mod e_shutdown;
 mod f_inside;
 mod g_bad_input;

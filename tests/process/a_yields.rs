@@ -1,0 +1,327 @@
+//! A. The process: what a step has yielded is done in the order in which it was written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::{
+    Address, Command, Completion, Event, Events, Pid, Process, ProcessState, Reply, Runtime, Step, StepOutput,
+    StepResult,
+};
+
+use crate::helpers::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Has what can be seen from outside counted, between two other yields.
+struct Look;
+
+impl Command for Look {
+    type Output = ();
+}
+
+/// What is counted, in the order of `Scene::look`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Seen {
+    Numbers,
+    Texts,
+    Questions,
+    Child,
+    Dead,
+    Spawned,
+    Timers,
+    Replied,
+    Cancelled,
+    Terminated,
+    Closed,
+}
+
+const SEEN: [Seen; 11] = [
+    Seen::Numbers,
+    Seen::Texts,
+    Seen::Questions,
+    Seen::Child,
+    Seen::Dead,
+    Seen::Spawned,
+    Seen::Timers,
+    Seen::Replied,
+    Seen::Cancelled,
+    Seen::Terminated,
+    Seen::Closed,
+];
+
+/// The processes that a step has to do with. All rest, so that nothing but its yields changes what is counted.
+struct Scene {
+    runtime: Runtime,
+    watcher: Watcher,
+    numbers: Address<u32>,
+    texts: Address<String>,
+    questions: Address<Reply<u8>>,
+    asker: Pid,
+    cancelled: Pid,
+    terminated: Pid,
+    closed: Arc<AtomicUsize>,
+}
+
+impl Scene {
+    fn look(&self) -> [usize; SEEN.len()] {
+        let runtime = &self.runtime;
+        let waiting = |pid| runtime.process(pid).map_or(0, |info| info.mailbox);
+        let is_ready = |pid| usize::from(runtime.state(pid) == Some(ProcessState::Ready));
+        let spawned = self.watcher.spawned.to_vec();
+        [
+            waiting(self.numbers.pid()),
+            waiting(self.texts.pid()),
+            waiting(self.questions.pid()),
+            // The child is the first that was spawned by a process.
+            spawned.get(FROM_OUTSIDE).map_or(0, |child| waiting(*child)),
+            self.watcher.dead.len(),
+            spawned.len(),
+            runtime.stats().timers,
+            is_ready(self.asker),
+            is_ready(self.cancelled),
+            usize::from(!runtime.is_alive(self.terminated)),
+            self.closed.load(Ordering::SeqCst),
+        ]
+    }
+}
+
+/// Where the scene is, as long as there is one.
+type Place = Log<Arc<Scene>>;
+
+/// Processes that the test spawns.
+const FROM_OUTSIDE: usize = 7;
+
+/// Yields everything there is in one step, with a look after each.
+struct Actor {
+    scene: Place,
+    last: bool,
+    over: bool,
+}
+
+impl Actor {
+    fn act(&self, reply: Reply<u8>, out: &mut StepOutput) -> StepResult<()> {
+        let scene = self.scene.to_vec().pop().ok_or("no scene")?;
+        let look = |out: &mut StepOutput| out.command(Look);
+        look(out);
+        out.send(scene.numbers, 1);
+        look(out);
+        out.reply(reply, 1);
+        look(out);
+        out.send(scene.texts, String::from("one"));
+        look(out);
+        let child = out.spawn(sink::<u32>())?;
+        look(out);
+        out.send(scene.numbers, 2);
+        out.send(scene.numbers, 3);
+        look(out);
+        out.terminate(scene.terminated);
+        look(out);
+        out.send(child, 4);
+        look(out);
+        let timer = out.after(HOUR);
+        look(out);
+        out.send_to(scene.texts.pid(), 5_u8);
+        look(out);
+        out.ask(scene.questions, |reply: Reply<u8>| reply, Duration::MAX);
+        look(out);
+        out.send(scene.texts, String::from("two"));
+        look(out);
+        out.cancel(scene.cancelled, "enough");
+        look(out);
+        out.send(scene.numbers, 6);
+        look(out);
+        out.cancel_timer(timer);
+        look(out);
+        out.send(scene.numbers, 7);
+        look(out);
+        Ok(Step::Idle)
+    }
+}
+
+impl Process for Actor {
+    type Message = Reply<u8>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<u8>>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(reply) => {
+                    self.act(reply, out)?;
+                    self.over = self.last;
+                }
+                Event::Cancel(_) => self.over = true,
+                _ => {}
+            }
+        }
+        Ok(if self.over { Step::Done(()) } else { Step::Idle })
+    }
+
+    fn close(&mut self) {
+        if let Some(scene) = self.scene.to_vec().pop() {
+            scene.closed.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Asks when it is told to, waits, and is done when it is told anything else.
+fn asker(to: Address<Reply<u8>>) -> impl Process<Message = (), Output = ()> {
+    script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| match events.next() {
+        None => Ok(Step::Idle),
+        Some(Event::Message(())) => {
+            out.ask(to, |reply: Reply<u8>| reply, Duration::MAX);
+            Ok(Step::Wait)
+        }
+        Some(_) => Ok(Step::Done(())),
+    })
+}
+
+/// What changed from one look to the next.
+fn changes(looks: &[[usize; SEEN.len()]]) -> Vec<Vec<(Seen, isize)>> {
+    let change = |pair: &[[usize; SEEN.len()]]| {
+        let all = SEEN.iter().zip(pair[0].iter().zip(&pair[1]));
+        all.map(|(seen, (before, after))| (*seen, *after as isize - *before as isize))
+            .filter(|(_, by)| *by != 0)
+            .collect()
+    };
+    looks.windows(2).map(change).collect()
+}
+
+#[test]
+fn yields_of_all_kinds_types_and_receivers_are_performed_in_the_order_in_which_they_were_written() {
+    // With one worker, nobody but the step acts while its yields are performed. In its last step it is closed before.
+    for last in [false, true] {
+        let (watcher, looks, scene) = (Watcher::new(), Log::new(), Place::new());
+        let (seen, at) = (looks.clone(), scene.clone());
+        let handler = move |_: Look, done: Completion<()>| {
+            seen.push(at.to_vec().pop().ok_or("no scene")?.look());
+            done.ok(());
+            Ok(())
+        };
+        let runtime = builder().workers(1).hook(watcher.clone()).handler(handler).start().unwrap();
+        let actor = runtime.spawn(Actor { scene: scene.clone(), last, over: false }).unwrap();
+        let asker = runtime.spawn(asker(actor.address())).unwrap();
+        let victims = [runtime.spawn(sink::<()>()).unwrap(), runtime.spawn(sink::<()>()).unwrap()];
+        let set = Arc::new(Scene {
+            runtime: runtime.clone(),
+            watcher: watcher.clone(),
+            numbers: runtime.spawn(sink()).unwrap().address(),
+            texts: runtime.spawn(sink()).unwrap().address(),
+            questions: runtime.spawn(sink()).unwrap().address(),
+            asker: asker.pid(),
+            cancelled: victims[0].pid(),
+            terminated: victims[1].pid(),
+            closed: Arc::default(),
+        });
+        assert_eq!(watcher.spawned.len(), FROM_OUTSIDE);
+        scene.push(set);
+        until("all rest", || runtime.is_at_rest());
+        runtime.send(asker.address(), ()).unwrap();
+        until("the step is over", || looks.len() == 16 && runtime.is_at_rest());
+        let looks = looks.take();
+        assert_eq!(looks[0][SEEN.len() - 1], usize::from(last), "it is closed before its last yields are performed");
+        let expected = [
+            vec![(Seen::Numbers, 1)],
+            vec![(Seen::Replied, 1)],
+            vec![(Seen::Texts, 1)],
+            vec![(Seen::Spawned, 1)],
+            vec![(Seen::Numbers, 2)],
+            vec![(Seen::Terminated, 1)],
+            vec![(Seen::Child, 1)],
+            vec![(Seen::Timers, 1)],
+            vec![(Seen::Dead, 1)],
+            vec![(Seen::Questions, 1)],
+            vec![(Seen::Texts, 1)],
+            vec![(Seen::Cancelled, 1)],
+            vec![(Seen::Numbers, 1)],
+            vec![(Seen::Timers, -1)],
+            vec![(Seen::Numbers, 1)],
+        ];
+        assert_eq!(changes(&looks), expected, "last: {last}");
+        if !last {
+            runtime.cancel(actor.pid(), "over").unwrap();
+        }
+        output(&actor);
+        join(&asker);
+        assert_accounted(&runtime);
+        // It has a handle of the runtime, which has the handler, which has it.
+        scene.take();
+    }
+}
+
+#[test]
+fn what_a_step_sends_to_itself_comes_in_the_order_of_its_yields_with_their_answers_among_it() {
+    let (runtime, log) = (runtime(1), Log::new());
+    let seen = log.clone();
+    let victims = [runtime.spawn(sink::<()>()).unwrap().pid(), runtime.spawn(sink::<()>()).unwrap().pid()];
+    let mut begun = false;
+    let process = runtime.spawn(script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+        if !std::mem::replace(&mut begun, true) {
+            let me = out.pid().typed::<u32>();
+            out.send(me, 1);
+            out.terminate(victims[0]);
+            out.send(me, 2);
+            out.send(me, 3);
+            out.cancel(victims[1], "enough");
+            out.cancel(victims[0], "too late");
+            out.send(me, 4);
+            return Ok(Step::Idle);
+        }
+        for event in events {
+            match event {
+                Event::Message(n) => seen.push(n.to_string()),
+                Event::Completed(done) => seen.push(format!("answer {}", done.tag())),
+                _ => {}
+            }
+        }
+        Ok(if seen.len() == 7 { Step::Done(()) } else { Step::Idle })
+    }));
+    output(&process.unwrap());
+    assert_eq!(log.take(), ["1", "answer 1", "2", "3", "answer 2", "answer 3", "4"]);
+}
+
+#[test]
+fn a_process_that_is_done_is_closed_before_its_last_yields_are_performed() {
+    struct Last {
+        open: Arc<AtomicUsize>,
+        to: Address<u32>,
+    }
+    impl Process for Last {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            let open = self.open.clone();
+            out.blocking(move || assert_eq!(open.load(Ordering::SeqCst), 0));
+            out.command(Look);
+            out.send(self.to, 1);
+            Ok(Step::Done(()))
+        }
+
+        fn close(&mut self) {
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let (open, log) = (Arc::new(AtomicUsize::new(0)), Log::new());
+    let (at, seen) = (open.clone(), log.clone());
+    let handler = move |_: Look, done: Completion<()>| {
+        seen.push(at.load(Ordering::SeqCst));
+        done.ok(());
+        Ok(())
+    };
+    let runtime = builder().workers(1).handler(handler).start().unwrap();
+    let (at, seen) = (open.clone(), log.clone());
+    let listener = runtime.spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        if events.count() == 0 {
+            return Ok(Step::Idle);
+        }
+        seen.push(at.load(Ordering::SeqCst));
+        Ok(Step::Done(()))
+    }));
+    let listener = listener.unwrap();
+    open.store(1, Ordering::SeqCst);
+    let last = runtime.spawn(Last { open, to: listener.address() }).unwrap();
+    output(&last);
+    output(&listener);
+    assert_eq!(log.take(), [0, 0], "the handler, and whoever was told, find it closed");
+}
