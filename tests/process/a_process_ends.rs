@@ -275,6 +275,37 @@ fn every_second_of_a_thousand_panics_and_the_others_finish() {
     assert_eq!((ended.done, ended.panicked), (500, 500));
 }
 
+#[test]
+fn a_worker_whose_process_panics_is_the_one_that_steps_the_next() {
+    // One worker: if it did not go on, nobody would, or another thread in its place.
+    let (runtime, threads) = (runtime(1), Log::new());
+    const PROCESSES: usize = 100;
+    for n in 0..PROCESSES {
+        let seen = threads.clone();
+        let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| -> StepResult<()> {
+            seen.push(std::thread::current().id());
+            match n % 4 {
+                0 => panic!("in a step"),
+                1 => {
+                    out.spawn(Mortal { way: Way::PanicInit, counts: Counts::default() })?;
+                    out.spawn(Mortal { way: Way::PanicInClose, counts: Counts::default() })?;
+                    Ok(Step::Done(()))
+                }
+                2 => Err("in a step".into()),
+                _ => Ok(Step::Done(())),
+            }
+        }));
+        join(&process.unwrap());
+    }
+    until("all have ended", || runtime.stats().processes == 0);
+    let ended = runtime.stats().ended;
+    assert_eq!((ended.panicked, ended.failed, ended.done), (50, 25, 75));
+    let threads = threads.take();
+    assert_eq!(threads.len(), PROCESSES);
+    assert!(threads.iter().all(|thread| *thread == threads[0]), "{threads:?}");
+    assert_eq!(runtime.stats().workers[0].steps, PROCESSES as u64 + 25, "and those who panicked in `close`");
+}
+
 /// A message whose destructor panics.
 struct Bomb;
 

@@ -115,8 +115,18 @@ fn a_producer_that_always_continues_does_not_run_away_from_its_consumer() {
     }
 }
 
-#[test]
-fn a_signal_does_not_wait_for_the_turns_that_a_producer_lets_pass() {
+/// Sets a flag when it is dropped.
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has a producer let turns pass, stops it in the middle of that, and says how many turns another had until it was
+/// over, and how many steps the producer.
+fn turns_until_a_producer_is_stopped(mut stop: impl FnMut(&mut StepOutput, Pid) + Send + 'static) -> (u64, u64) {
     const BACKLOG: u64 = 400_000;
     let runtime = runtime(1);
     // It waits for a timer, so that its messages stay where they are.
@@ -128,32 +138,49 @@ fn a_signal_does_not_wait_for_the_turns_that_a_producer_lets_pass() {
         Ok(Step::Wait)
     });
     let receiver = runtime.spawn(receiver).unwrap();
-    let (to, told, mut steps) = (receiver.address(), Arc::new(AtomicBool::new(false)), 0_u64);
-    let tell = told.clone();
+    let (to, over, steps) = (receiver.address(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (tell, count) = (Dropped(over.clone()), steps.clone());
     let producer = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let _told = &tell;
         if events.any(|event| matches!(event, Event::Cancel(_))) {
-            tell.store(true, Ordering::Relaxed);
-            return Ok(Step::Done(steps));
+            return Ok(Step::Done(()));
         }
-        (0..if steps == 0 { BACKLOG } else { 1 }).for_each(|n| out.send(to, n));
-        steps += 1;
+        let first = count.fetch_add(1, Ordering::Relaxed) == 0;
+        (0..if first { BACKLOG } else { 1 }).for_each(|n| out.send(to, n));
         Ok(Step::Continue)
     });
     let producer = runtime.spawn(producer).unwrap();
     let (pid, mut step) = (producer.pid(), 0);
     let other = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         if step == 100 {
-            out.cancel(pid, "enough");
+            stop(out, pid);
         }
         step += 1;
-        Ok(if told.load(Ordering::Relaxed) { Step::Done(step - 101) } else { Step::Continue })
+        Ok(if over.load(Ordering::Relaxed) { Step::Done(step - 101) } else { Step::Continue })
     });
-    let waited = *output(&runtime.spawn(other).unwrap());
-    let steps = *output(&producer);
-    assert!(steps < 100, "it let turns pass, and yet had {steps} steps");
-    assert!(waited < 10, "the signal was seen after {waited} turns of another");
+    let turns = *output(&runtime.spawn(other).unwrap());
+    join(&producer);
     runtime.cancel(to.pid(), "enough").unwrap();
     output(&receiver);
+    (turns, steps.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_signal_does_not_wait_for_the_turns_that_a_producer_lets_pass() {
+    let (turns, steps) = turns_until_a_producer_is_stopped(|out, pid| {
+        out.cancel(pid, "enough");
+    });
+    assert!(steps < 100, "it let turns pass, and yet had {steps} steps");
+    assert!(turns < 10, "the signal was seen after {turns} turns of another");
+}
+
+#[test]
+fn a_producer_that_is_terminated_does_not_let_its_turns_pass_first() {
+    let (turns, steps) = turns_until_a_producer_is_stopped(|out, pid| {
+        out.terminate(pid);
+    });
+    assert!(steps < 100, "it let turns pass, and yet had {steps} steps");
+    assert!(turns < 10, "it was ended after {turns} turns of another");
 }
 
 #[test]

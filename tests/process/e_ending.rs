@@ -45,67 +45,76 @@ enum In {
     BlockingStep,
 }
 
+/// Comes into that state, with or without a command whose answer has not come, and counts its steps.
+fn comes_into(
+    state: In,
+    outstanding: bool,
+    steps: &Arc<AtomicUsize>,
+    (begun, go): (&Latch<()>, &Latch<()>),
+) -> impl Process<Message = (), Output = ()> {
+    let (steps, begun, go) = (steps.clone(), begun.clone(), go.clone());
+    script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let first = steps.fetch_add(1, Ordering::SeqCst) == 0;
+        if first && outstanding {
+            out.after(Duration::from_secs(3_600));
+        }
+        Ok(match state {
+            In::Ready | In::Idle => Step::Idle,
+            In::Blocked => Step::Wait,
+            In::Running if first => Step::Continue,
+            In::BlockingStep if first => Step::Blocking,
+            In::Running | In::BlockingStep => {
+                let _ = begun.set(());
+                go.wait();
+                Step::Continue
+            }
+        })
+    })
+}
+
 #[test]
 fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
-    for state in [In::Ready, In::Running, In::Blocked, In::Idle, In::BlockingStep] {
+    for (state, outstanding) in [
+        (In::Ready, false),
+        (In::Ready, true),
+        (In::Running, false),
+        (In::Running, true),
+        (In::Blocked, true),
+        (In::Idle, false),
+        (In::Idle, true),
+        (In::BlockingStep, false),
+        (In::BlockingStep, true),
+    ] {
         let runtime = runtime(1);
         let (steps, begun, go) = (Arc::new(AtomicUsize::new(0)), Latch::new(), Latch::new());
-        let (count, begin, gate) = (steps.clone(), begun.clone(), go.clone());
-        let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            let step = count.fetch_add(1, Ordering::SeqCst);
-            let hold = |begin: &Latch<()>| {
-                let _ = begin.set(());
-                gate.wait();
-            };
-            Ok::<Step<()>, procession::BoxError>(match state {
-                In::Ready => Step::Continue,
-                In::Running => {
-                    hold(&begin);
-                    Step::Continue
-                }
-                In::Blocked => {
-                    out.after(Duration::from_secs(3_600));
-                    Step::Wait
-                }
-                In::Idle => Step::Idle,
-                In::BlockingStep if step == 0 => Step::Blocking,
-                In::BlockingStep => {
-                    hold(&begin);
-                    Step::Continue
-                }
-            })
-        });
-        let process = runtime.spawn(process).unwrap();
-        let pid = process.pid();
+        let process = runtime.spawn(comes_into(state, outstanding, &steps, (&begun, &go))).unwrap();
+        let (pid, mut held_up) = (process.pid(), None);
         let expected = match state {
             In::Ready => {
-                until("it has been stepped", || steps.load(Ordering::SeqCst) > 0);
-                None
+                until("it rests", || runtime.is_at_rest());
+                held_up = Some(hold_up(&runtime));
+                runtime.send(process.address(), ()).unwrap();
+                ProcessState::Ready
             }
             In::Running | In::BlockingStep => {
                 wait(&begun);
-                Some(ProcessState::Running)
+                ProcessState::Running
             }
-            In::Blocked => Some(ProcessState::Blocked),
-            In::Idle => Some(ProcessState::Idle),
+            In::Blocked => ProcessState::Blocked,
+            In::Idle => ProcessState::Idle,
         };
-        if let Some(expected) = expected {
-            until("it is in that state", || runtime.state(pid) == Some(expected));
-        }
+        until("it is in that state", || runtime.state(pid) == Some(expected));
+        let before = steps.load(Ordering::SeqCst);
+        assert_eq!(before, if expected == ProcessState::Running { 2 } else { 1 });
         assert!(runtime.terminate(pid).unwrap());
-        // One more step may have been under way; from now on there is none.
-        let Exit::Terminated(reason) = ({
-            go.set(()).unwrap();
-            join(&process)
-        }) else {
-            panic!("it was terminated")
-        };
-        assert_eq!(reason, Reason::Terminated);
-        let after = steps.load(Ordering::SeqCst);
         assert!(runtime.send(process.address(), ()).is_err());
+        // A step that it was in goes on to its end, and is the last.
+        go.set(()).unwrap();
+        held_up.into_iter().for_each(|(_, go)| go.set(()).unwrap());
+        let Exit::Terminated(reason) = join(&process) else { panic!("it was terminated") };
+        assert_eq!(reason, Reason::Terminated);
+        assert_eq!(steps.load(Ordering::SeqCst), before, "{state:?}, {outstanding}");
         assert_eq!(runtime.state(pid), Some(ProcessState::Complete));
-        output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
-        assert_eq!(steps.load(Ordering::SeqCst), after, "{state:?}");
         assert_eq!(runtime.stats().timers, 0);
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Event, Events, Exit, Latch, Process, Reason, ShutdownError, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
+    Entry, Event, Events, Exit, InitResult, Latch, Process, Reason, ShutdownError, SpawnError, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -96,6 +97,51 @@ fn a_process_may_spawn_no_child_during_a_shutdown_and_is_told_so() {
     let parent = runtime.spawn(parent).unwrap();
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
     assert!(*output(&parent));
+}
+
+#[test]
+fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed() {
+    struct Late {
+        begun: Latch<()>,
+        go: Latch<()>,
+        closed: Arc<AtomicUsize>,
+    }
+    impl Process for Late {
+        type Message = ();
+        type Output = ();
+
+        fn init(&mut self, _: Entry) -> InitResult {
+            let _ = self.begun.set(());
+            self.go.wait();
+            Ok(())
+        }
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.closed.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let watcher = Watcher::new();
+    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let (begun, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
+    let late = Late { begun: begun.clone(), go: go.clone(), closed: closed.clone() };
+    std::thread::scope(|scope| {
+        let spawner = scope.spawn(|| runtime.spawn(late));
+        wait(&begun);
+        // It came through the door, and yet is not on the list of those who are asked to stop.
+        let report = runtime.shutdown(Duration::ZERO).unwrap();
+        assert_eq!((report.ended, report.terminated), (0, 0), "{report}");
+        go.set(()).unwrap();
+        let refused = spawner.join().unwrap().unwrap_err();
+        assert!(matches!(refused.reason(), SpawnError::ShuttingDown), "{refused}");
+        assert_eq!(closed.load(Ordering::SeqCst), 1);
+        drop(refused.into_inner());
+    });
+    assert_eq!((closed.load(Ordering::SeqCst), watcher.spawned.len(), watcher.exits.len()), (1, 0, 0));
+    assert_eq!((runtime.stats().spawned, runtime.stats().processes), (0, 0));
 }
 
 #[test]
