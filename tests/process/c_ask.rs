@@ -188,27 +188,47 @@ fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
 
 #[test]
 fn a_question_to_a_full_mailbox_is_answered_at_once() {
-    let runtime = runtime(2);
-    for overflow in [Overflow::Refuse, Overflow::DropNewest] {
-        let gate = Latch::new();
-        let hold = gate.clone();
-        let full = runtime
-            .spawn_with(
-                script(move |_: &mut Events<'_, Question>, _: &mut StepOutput| {
-                    hold.wait();
-                    Ok(Step::Done(()))
-                }),
-                SpawnOptions::new().mailbox(1, overflow),
-            )
-            .unwrap();
-        until("it is held up", || runtime.process(full.pid()).unwrap().in_step.is_some());
-        runtime.send(full.address(), Question::Release(0)).unwrap();
-        assert_eq!(*output(&runtime.spawn(asker(vec![(full.address(), Question::Drop)])).unwrap()), ["full"]);
-        let outside = text(runtime.ask(full.address(), Question::Drop, LIMIT));
-        // Dropped by the policy, it was accepted first; either way it is answered.
-        assert!(["full", "dropped without an answer"].contains(&outside.as_str()), "{outside}");
+    let dropped = "dropped without an answer";
+    // A process is told that it was full. For who asks from outside, one that the policy drops was accepted first.
+    for (overflow, outside) in [(Overflow::Refuse, "full"), (Overflow::DropNewest, dropped)] {
+        let runtime = runtime(2);
+        let (full, gate) = full(&runtime, overflow);
+        runtime.send(full, Question::Release(0)).unwrap();
+        let asked = runtime.spawn(asker(vec![(full, Question::Drop), (full, Question::Keep)])).unwrap();
+        assert_eq!(*output(&asked), ["full", "full"], "{overflow:?}");
+        assert_eq!(text(runtime.ask(full, Question::Drop, LIMIT)), outside, "{overflow:?}");
+        assert_eq!(text(block_on(runtime.ask_async(full, Question::Drop, LIMIT))), outside, "{overflow:?}");
+        assert_eq!(runtime.stats().timers, 0);
+        assert_accounted(&runtime);
         gate.set(()).unwrap();
     }
+}
+
+#[test]
+fn a_question_that_a_later_message_pushes_out_is_answered_at_once_and_the_later_one_stays() {
+    let runtime = runtime(2);
+    let (full, gate) = full(&runtime, Overflow::DropOldest);
+    let pushed_out = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();
+    until("it is asked", || runtime.process(full.pid()).unwrap().mailbox == 1);
+    let stays = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();
+    assert_eq!(*output(&pushed_out), ["dropped without an answer"]);
+    assert!(!stays.is_over());
+    gate.set(()).unwrap();
+    assert_eq!(*output(&stays), ["ended before it replied"]);
+}
+
+/// A process held up in a step until the gate opens, with room for one message; then it is done.
+fn full(runtime: &Runtime, overflow: Overflow) -> (Address<Question>, Latch<()>) {
+    let (begun, gate) = (Latch::new(), Latch::new());
+    let (begin, hold) = (begun.clone(), gate.clone());
+    let held = script(move |_: &mut Events<'_, Question>, _: &mut StepOutput| {
+        let _ = begin.set(());
+        hold.wait();
+        Ok(Step::Done(()))
+    });
+    let held = runtime.spawn_with(held, SpawnOptions::new().mailbox(1, overflow)).unwrap();
+    wait(&begun);
+    (held.address(), gate)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::{Address, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput};
+use procession::{Address, DeadReason, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 
@@ -75,6 +75,89 @@ fn from_each_sender_to_each_receiver_messages_come_once_and_in_order() {
     }
 }
 
+/// What came of what each sender has sent: so many, each later than the one before.
+type Received = [Vec<usize>; SENDERS];
+
+/// Takes messages of all senders and writes them down, and is stepped in all the ways in which a process can be.
+fn writer(received: &Arc<Mutex<Received>>) -> impl Process<Message = Numbered, Output = ()> {
+    let (received, mut steps) = (received.clone(), 0);
+    script(move |events: &mut Events<'_, Numbered>, _: &mut StepOutput| {
+        steps += 1;
+        let (mut most, mut over) = (if steps % 3 == 0 { 1 } else { 1_000 }, false);
+        // Every fourth step passes over what one of the senders sent; it is offered again with whatever comes next.
+        while most > 0
+            && let Some(event) = events.select(|(sender, _)| steps % 4 != 0 || *sender != steps % SENDERS)
+        {
+            match event {
+                Event::Message((sender, number)) => received.lock().unwrap()[sender].push(number),
+                Event::Cancel(_) => over = true,
+                _ => {}
+            }
+            most -= 1;
+        }
+        Ok(match steps {
+            _ if over => Step::Done(()),
+            _ if steps % 7 == 0 => Step::Blocking,
+            // So that what was passed over is offered again, however little comes.
+            _ if steps % 4 == 0 || steps % 5 == 0 => Step::Continue,
+            _ => Step::Idle,
+        })
+    })
+}
+
+#[test]
+fn from_each_sender_what_comes_through_a_bound_comes_in_order_and_what_waits_for_room_comes_all() {
+    for (workers, overflow) in [
+        (1, Overflow::Refuse),
+        (2, Overflow::Refuse),
+        (1, Overflow::DropOldest),
+        (2, Overflow::DropOldest),
+        (1, Overflow::DropNewest),
+        (2, Overflow::DropNewest),
+    ] {
+        let runtime = builder().workers(workers).step_events(3).start().unwrap();
+        let received = Arc::new(Mutex::new(Received::default()));
+        let bound = SpawnOptions::new().mailbox(4, overflow);
+        let receiver = runtime.spawn_with(writer(&received), bound).unwrap();
+        let to = receiver.address();
+        // Half of the senders are processes, half are threads, which wait for room if there is none.
+        for sender in 0..SENDERS / 2 {
+            let mut number = 0;
+            let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+                for _ in 0..2 {
+                    out.send(to, (sender, number));
+                    number += 1;
+                }
+                Ok(if number == EACH { Step::Done(()) } else { Step::Continue })
+            });
+            runtime.spawn(process).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for sender in SENDERS / 2..SENDERS {
+                let runtime = &runtime;
+                scope.spawn(move || {
+                    (0..EACH).for_each(|number| runtime.send_within(to, (sender, number), LIMIT).unwrap());
+                });
+            }
+        });
+        until("all is stepped", || runtime.is_at_rest() && runtime.stats().messages.queued == 0);
+        runtime.cancel(to.pid(), "over").unwrap();
+        output(&receiver);
+        let received = received.lock().unwrap();
+        for (sender, numbers) in received.iter().enumerate() {
+            let in_order = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+            assert!(in_order, "{overflow:?}: of sender {sender} came {numbers:?}");
+            if sender >= SENDERS / 2 && overflow == Overflow::Refuse {
+                assert_eq!(numbers.len(), EACH, "{overflow:?}: of sender {sender}");
+            }
+        }
+        let came: usize = received.iter().map(Vec::len).sum();
+        let messages = runtime.stats().messages;
+        assert_eq!((messages.stepped as usize, messages.accepted as usize), (came, SENDERS * EACH));
+        assert_accounted(&runtime);
+    }
+}
+
 #[test]
 fn every_message_is_accounted_for_while_receivers_come_and_go() {
     let runtime = runtime(2);
@@ -128,6 +211,53 @@ fn a_process_is_told_who_sent_a_message() {
     let sender: Pid = *output(&sender.unwrap());
     output(&receiver);
     assert_eq!(log.take(), [(1, None), (2, Some(sender))]);
+}
+
+#[test]
+fn the_dead_letters_of_a_process_that_has_ended_name_their_senders_wherever_they_had_waited() {
+    for bound in [None, Some(Overflow::Refuse)] {
+        let watcher = Watcher::new();
+        let runtime = builder().workers(2).step_events(2).hook(watcher.clone()).start().unwrap();
+        let (begun, go, mut steps) = (Log::new(), [Latch::new(), Latch::new(), Latch::new()], 0);
+        let (begin, gates) = (begun.clone(), go.clone());
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            begin.push(());
+            gates[steps].wait();
+            steps += 1;
+            Ok(match steps {
+                1 => Step::Idle,
+                // What it was given is passed over.
+                2 => {
+                    while events.select(|_| false).is_some() {}
+                    Step::Idle
+                }
+                _ => Step::Done(()),
+            })
+        });
+        let options = bound.map_or(SpawnOptions::new(), |overflow| SpawnOptions::new().mailbox(100, overflow));
+        let receiver = runtime.spawn_with(process, options).unwrap();
+        let to = receiver.address();
+        let mut expected = Vec::new();
+        // Four for the second step, which is given two; four while that goes on; four while the third goes on.
+        for (round, gate) in go.iter().enumerate() {
+            until("it is held up", || begun.len() == round + 1);
+            for _ in 0..2 {
+                let sender = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+                    out.send(to, 0);
+                    Ok(Step::Done(()))
+                }));
+                let sender = sender.unwrap();
+                output(&sender);
+                runtime.send(to, 0).unwrap();
+                expected
+                    .extend([(to.pid(), Some(sender.pid()), DeadReason::Ended), (to.pid(), None, DeadReason::Ended)]);
+            }
+            gate.set(()).unwrap();
+        }
+        output(&receiver);
+        assert_eq!(watcher.dead.take(), expected);
+        assert_accounted(&runtime);
+    }
 }
 
 #[test]
