@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Command, Completion, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
-    ProcessState, Reason, Reply, Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Command, Completion, Entry, Event, Events, Exit, InitResult, Latch, Overflow, Process, ProcessState, Reason, Reply,
+    Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -193,45 +193,6 @@ fn two_destructors_that_panic_at_the_same_end_do_not_end_the_program() {
     output(&runtime.spawn(parent).unwrap());
     until("all but one have ended", || runtime.stats().processes == 1);
     drop(holder);
-}
-
-#[test]
-fn who_was_woken_last_does_not_wait_behind_a_hook() {
-    struct Slow(&'static str, Latch<()>);
-    impl Hook for Slow {
-        fn spawned(&self, process: &ProcessRef) {
-            if self.0 == "spawned" && process.name.as_deref() == Some("child") {
-                wait(&self.1);
-            }
-        }
-
-        fn exited(&self, process: &ProcessRef, _: &Exit) {
-            if self.0 == "exited" && process.name.as_deref() == Some("parent") {
-                wait(&self.1);
-            }
-        }
-    }
-    for which in ["spawned", "exited"] {
-        let told = Latch::new();
-        let runtime = builder().workers(2).hook(Slow(which, told.clone())).start().unwrap();
-        let tell = told.clone();
-        let receiver = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
-            if events.count() > 0 {
-                let _ = tell.set(());
-            }
-            Ok(Step::<()>::Idle)
-        });
-        let to = runtime.spawn(receiver).unwrap().address();
-        until("it is idle", || runtime.is_at_rest());
-        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            out.send(to, ());
-            out.spawn_with(sink::<()>(), SpawnOptions::new().name("child"))?;
-            Ok(Step::Done(()))
-        });
-        // The hook waits until the receiver was stepped, by the other worker.
-        output(&runtime.spawn_with(parent, SpawnOptions::new().name("parent")).unwrap());
-        wait(&told);
-    }
 }
 
 #[test]
