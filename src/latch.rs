@@ -22,7 +22,7 @@ struct Shared<T> {
 }
 
 struct State<T> {
-    value: Option<T>,
+    value: Value<T>,
     // Stays true after the value was taken: a latch that was set cannot be set again.
     decided: bool,
     // By number, so that each future has one and takes it back.
@@ -33,13 +33,47 @@ struct State<T> {
 
 type Callback<T> = Box<dyn FnOnce(&T) + Send>;
 
+/// What was set. It is cloned by code of the user's, which must not run under the lock: so whoever wants a clone shares it
+/// first, and whoever takes it spares that.
+enum Value<T> {
+    None,
+    Whole(T),
+    Shared(Arc<T>),
+}
+
+impl<T> Value<T> {
+    fn shared(&mut self) -> Option<Arc<T>> {
+        let shared = match std::mem::replace(self, Value::None) {
+            Value::None => return None,
+            Value::Whole(value) => Arc::new(value),
+            Value::Shared(shared) => shared,
+        };
+        *self = Value::Shared(shared.clone());
+        Some(shared)
+    }
+
+    /// Only what nobody shares can be taken.
+    fn take(&mut self) -> Option<T> {
+        match std::mem::replace(self, Value::None) {
+            Value::None => None,
+            Value::Whole(value) => Some(value),
+            Value::Shared(shared) => Arc::try_unwrap(shared).map_err(|shared| *self = Value::Shared(shared)).ok(),
+        }
+    }
+}
+
+/// A clone, and the share let go. With no lock held: both may run code of the user's.
+fn clone_of<T: Clone>(shared: Arc<T>) -> T {
+    Arc::unwrap_or_clone(shared)
+}
+
 impl<T> Latch<T> {
     /// A latch that is open: nothing has happened yet.
     pub fn new() -> Latch<T> {
         Latch {
             shared: Arc::new(Shared {
                 state: Mutex::new(State {
-                    value: None,
+                    value: Value::None,
                     decided: false,
                     wakers: Vec::new(),
                     callbacks: Vec::new(),
@@ -53,17 +87,24 @@ impl<T> Latch<T> {
     /// Decides. The first call wins and wakes everybody who waits; every later one gets its value back.
     ///
     /// Callbacks run on this thread before `set` returns; a panic in one is contained.
-    pub fn set(&self, value: T) -> Result<(), T>
-    where
-        T: Clone,
-    {
+    pub fn set(&self, value: T) -> Result<(), T> {
         let mut state = lock(&self.shared.state);
         if state.decided {
             return Err(value);
         }
+        state.decided = true;
+        state.value = Value::Whole(value);
+        let wakers = std::mem::take(&mut state.wakers);
         let callbacks = std::mem::take(&mut state.callbacks);
-        let for_callbacks = (!callbacks.is_empty()).then(|| value.clone());
-        self.decide(state, value);
+        let for_callbacks = if callbacks.is_empty() { None } else { state.value.shared() };
+        drop(state);
+        self.shared.set.notify_all();
+        for (_, waker) in wakers {
+            // A waker is code of whoever waits.
+            if let Err(panic) = contain(|| waker.wake()) {
+                tracing::error!(%panic, "a waker panicked");
+            }
+        }
         if let Some(value) = for_callbacks {
             for (_, callback) in callbacks {
                 if let Err(panic) = contain(|| callback(&value)) {
@@ -73,30 +114,6 @@ impl<T> Latch<T> {
             drop_contained(value);
         }
         Ok(())
-    }
-
-    /// Decides, where nobody is called back: for values that cannot be cloned.
-    pub(crate) fn set_once(&self, value: T) -> Result<(), T> {
-        let state = lock(&self.shared.state);
-        if state.decided {
-            return Err(value);
-        }
-        self.decide(state, value);
-        Ok(())
-    }
-
-    fn decide(&self, mut state: crate::sync::MutexGuard<'_, State<T>>, value: T) {
-        state.decided = true;
-        state.value = Some(value);
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        self.shared.set.notify_all();
-        for (_, waker) in wakers {
-            // A waker is code of whoever waits.
-            if let Err(panic) = contain(|| waker.wake()) {
-                tracing::error!(%panic, "a waker panicked");
-            }
-        }
     }
 
     /// Whether anybody else has this latch.
@@ -114,7 +131,8 @@ impl<T> Latch<T> {
     where
         T: Clone,
     {
-        lock(&self.shared.state).value.clone()
+        let shared = lock(&self.shared.state).value.shared();
+        shared.map(clone_of)
     }
 
     /// The value itself, for the one that it is meant for.
@@ -129,8 +147,9 @@ impl<T> Latch<T> {
     {
         let mut state = lock(&self.shared.state);
         loop {
-            if let Some(value) = &state.value {
-                return value.clone();
+            if let Some(shared) = state.value.shared() {
+                drop(state);
+                return clone_of(shared);
             }
             state = crate::sync::wait(&self.shared.set, state);
         }
@@ -138,12 +157,9 @@ impl<T> Latch<T> {
 
     /// Has `callback` called with the value, at once if it has happened already, otherwise by the thread that sets it.
     /// The number names the callback for [`forget`](Self::forget); there is none if it was called at once.
-    pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64>
-    where
-        T: Clone,
-    {
+    pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
         let mut state = lock(&self.shared.state);
-        if let Some(value) = state.value.clone() {
+        if let Some(value) = state.value.shared() {
             drop(state);
             callback(&value);
             return None;
@@ -163,12 +179,16 @@ impl<T> Latch<T> {
         removed.is_some()
     }
 
-    /// Polls for the value, which `out` gets out of the latch. `place` is the future's own: where its waker is.
-    pub(crate) fn poll_with<R>(
+    /// Polls for the value itself, for the one that it is meant for. `place` is the future's own: where its waker is.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<T> {
+        self.poll_with(cx, place, Value::take)
+    }
+
+    fn poll_with<R>(
         &self,
         cx: &mut Context<'_>,
         place: &mut Option<u64>,
-        out: impl FnOnce(&mut Option<T>) -> Option<R>,
+        out: impl FnOnce(&mut Value<T>) -> Option<R>,
     ) -> Poll<R> {
         // Cloned and dropped without the lock: a waker is code of whoever waits.
         let mut waker = cx.waker().clone();
@@ -202,7 +222,7 @@ impl<T> Latch<T> {
     }
 }
 
-impl<T: Send + 'static> Latch<T> {
+impl<T: Send + Sync + 'static> Latch<T> {
     /// Blocks the calling thread until it has happened or `deadline` has passed; whether it has happened.
     pub(crate) fn wait_until(&self, clock: &Clock, deadline: Deadline) -> bool {
         let shared = self.shared.clone();
@@ -260,7 +280,7 @@ impl<T: Clone> Future for Waiting<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let Waiting { latch, place } = &mut *self;
-        latch.poll_with(cx, place, |value| value.clone())
+        latch.poll_with(cx, place, Value::shared).map(clone_of)
     }
 }
 
@@ -406,10 +426,49 @@ mod tests {
     #[test]
     fn a_value_that_was_taken_is_not_set_again() {
         let latch = Latch::new();
-        latch.set_once(String::from("one")).unwrap();
+        latch.set(String::from("one")).unwrap();
         assert_eq!(latch.take().unwrap(), "one");
-        assert_eq!(latch.set_once(String::from("two")).unwrap_err(), "two");
-        assert!(latch.is_set());
+        assert_eq!(latch.set(String::from("two")).unwrap_err(), "two");
+        assert!(latch.is_set() && latch.take().is_none());
+    }
+
+    #[test]
+    fn code_of_the_value_runs_with_the_lock_free() {
+        /// Looks at its own latch whenever it is cloned or dropped.
+        struct Looks(Latch<Looks>, Arc<AtomicUsize>);
+        impl Looks {
+            fn look(&self) {
+                // A second look by the thread that holds the lock would wait for ever; one by another is only held up.
+                let (latch, looked) = (self.0.clone(), Latch::new());
+                let set = looked.clone();
+                thread::spawn(move || {
+                    latch.is_set();
+                    let _ = set.set(());
+                });
+                assert!(looked.wait_until(&Clock::system(), Clock::system().deadline(Duration::from_secs(20))));
+                self.1.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        impl Clone for Looks {
+            fn clone(&self) -> Looks {
+                self.look();
+                Looks(self.0.clone(), self.1.clone())
+            }
+        }
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                self.look();
+            }
+        }
+        let (latch, looks) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
+        latch.on_set(|_: &Looks| ()).unwrap();
+        latch.set(Looks(latch.clone(), looks.clone())).ok().unwrap();
+        drop((latch.get(), latch.wait()));
+        let mut future = latch.clone().into_future();
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert_eq!(looks.load(Ordering::SeqCst), 6, "three clones, and the ends of them");
+        // A latch in its own value would never go.
+        assert!(latch.take().is_some());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::fmt;
+use std::task::{Context, Poll};
 
 use super::command::{Answer, AnswerTo, CommandError};
 use super::pid::Pid;
@@ -206,8 +207,11 @@ impl<T: Send + 'static> Ask<T> for ProcessAsk {
 /// A question from outside; whoever asked waits at the latch.
 pub(crate) struct OutsideAsk<T> {
     question: Question,
-    pub(crate) answer: Latch<Result<T, CommandError>>,
+    // In a lock of its own, for the sake of answers that threads cannot share.
+    pub(crate) answer: Latch<OneAnswer<T>>,
 }
+
+pub(crate) type OneAnswer<T> = Mutex<Option<Result<T, CommandError>>>;
 
 impl<T: Send> OutsideAsk<T> {
     pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> OutsideAsk<T> {
@@ -219,6 +223,18 @@ impl<T: Send> OutsideAsk<T> {
         self.question.refuse(why);
     }
 
+    /// The answer, once, if there is one.
+    pub(crate) fn take(&self) -> Option<Result<T, CommandError>> {
+        let answer = self.answer.take()?;
+        lock(&answer).take()
+    }
+
+    /// Polls for the answer. `place` is the future's own.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<Result<T, CommandError>> {
+        let answer = self.answer.poll_take(cx, place);
+        answer.map(|answer| lock(&answer).take().unwrap_or(Err(CommandError::Dropped)))
+    }
+
     /// Ends the wait with an error, if nothing has decided it before.
     pub(crate) fn give_up(&self, why: CommandError) {
         let _ = self.decide(Err(why));
@@ -228,7 +244,7 @@ impl<T: Send> OutsideAsk<T> {
 impl<T: Send> Ask<T> for OutsideAsk<T> {
     fn decide(&self, answer: Result<T, CommandError>) -> Decided {
         if self.question.decide() {
-            let _ = self.answer.set_once(answer);
+            let _ = self.answer.set(Mutex::new(Some(answer)));
             return Decided::Answered;
         }
         self.question.too_late(answer);

@@ -47,7 +47,7 @@ impl Runtime {
         }
         // Decided, and whoever decided has set the answer or is about to.
         ask.answer.wait_until(clock, crate::clock::Deadline::NEVER);
-        ask.answer.take().unwrap_or(Err(CommandError::Dropped))
+        ask.take().unwrap_or(Err(CommandError::Dropped))
     }
 
     /// Asks a process, for async code: a future of the reply, or of the error that says why there is none. The limit
@@ -124,7 +124,7 @@ impl<T: Send + 'static> Future for Asking<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Asking { ask, place, .. } = &mut *self;
-        ask.answer.poll_with(cx, place, Option::take)
+        ask.poll(cx, place)
     }
 }
 

@@ -88,7 +88,7 @@ pub struct Asked<T> {
 impl<T: Send + 'static> Asked<T> {
     /// The answer, once, if there is one yet: the value, or [`CommandError::Dropped`].
     pub fn answer(&self) -> Option<Result<T, CommandError>> {
-        self.ask.answer.take()
+        self.ask.take()
     }
 }
 
