@@ -93,6 +93,7 @@ mod sync;
 pub mod clock;
 mod outcome;
 mod latch;
+mod threads;
 mod gate;
 mod cancel;
 pub mod timer;

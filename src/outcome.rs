@@ -25,6 +25,8 @@ pub enum Reason {
     Shutdown,
     /// The process for which it was done has ended.
     Ended,
+    /// The operating system gave no thread on which it could be done.
+    NoThread,
     /// A reason in the user's own words.
     Other(Cow<'static, str>),
 }
@@ -37,6 +39,7 @@ impl fmt::Display for Reason {
             Reason::Terminated => "terminated",
             Reason::Shutdown => "shutdown",
             Reason::Ended => "the process it worked for has ended",
+            Reason::NoThread => "there is no thread for it",
             Reason::Other(text) => text,
         })
     }

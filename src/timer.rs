@@ -4,14 +4,15 @@
 //! is no thread, and whoever moves the clock runs what became due. Entries leave the map the moment they fire or are
 //! cancelled, so a million that were cancelled cost nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline, Watch};
 use crate::outcome::contain;
-use crate::sync::{Arc, Condvar, Mutex, Weak, lock, thread};
+use crate::sync::{Arc, Condvar, Mutex, ThreadId, Weak, lock, thread};
+use crate::threads;
 
 /// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock), so it
 /// should be short.
@@ -65,6 +66,17 @@ struct State {
     rounds: usize,
     // The thread starts with the first timer, so that who never uses one pays for none.
     thread: Option<thread::JoinHandle<()>>,
+    // It is known also when somebody has taken the above, to join it.
+    thread_id: Option<ThreadId>,
+    // What is for never, by number: it comes back at the end.
+    kept: HashMap<u64, Action>,
+}
+
+/// Something that a [`Timers`] has until it is due or stopped, and that can be taken back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kept {
+    Timer(TimerKey),
+    Never(u64),
 }
 
 impl Timers {
@@ -110,8 +122,13 @@ impl Timers {
         }
         if state.thread.is_none() && !shared.clock.is_manual() {
             match shared.start_thread() {
-                Ok(thread) => state.thread = Some(thread),
+                Ok(thread) => {
+                    state.thread_id = Some(thread.thread().id());
+                    state.thread = Some(thread);
+                }
                 Err(error) => {
+                    // Whoever reads the log is code of the user's.
+                    drop(state);
                     tracing::error!(%error, name = shared.name, "the timers' thread cannot be started");
                     return Err(action);
                 }
@@ -136,6 +153,44 @@ impl Timers {
         Ok(key)
     }
 
+    /// As [`after`](Self::after), but what is never due is kept as well: stopping gives it back, too.
+    pub(crate) fn after_or_never(&self, delay: Duration, action: Action) -> Result<Kept, Action> {
+        match self.owner.shared.clock.deadline(delay) {
+            Deadline(Some(at)) => self.at(at, action).map(Kept::Timer),
+            Deadline(None) => self.never(action),
+        }
+    }
+
+    /// Keeps an action that is never due. Stopping gives it back.
+    pub(crate) fn never(&self, action: Action) -> Result<Kept, Action> {
+        let mut state = lock(&self.owner.shared.state);
+        if state.stopped {
+            return Err(action);
+        }
+        state.next += 1;
+        let number = state.next;
+        state.kept.insert(number, action);
+        Ok(Kept::Never(number))
+    }
+
+    /// Takes something back, if it is still there.
+    pub(crate) fn take_back(&self, kept: Kept) -> Option<Action> {
+        match kept {
+            Kept::Timer(key) => self.cancel(key),
+            Kept::Never(number) => lock(&self.owner.shared.state).kept.remove(&number),
+        }
+    }
+
+    /// Whether they have been stopped: why an action was refused, if it was not for want of a thread.
+    pub(crate) fn are_stopped(&self) -> bool {
+        lock(&self.owner.shared.state).stopped
+    }
+
+    /// Whether the calling thread is theirs.
+    pub(crate) fn is_current(&self) -> bool {
+        lock(&self.owner.shared.state).thread_id == Some(thread::current().id())
+    }
+
     /// Takes a pending timer back; nothing if it has fired, or is firing, or was cancelled before.
     pub fn cancel(&self, key: TimerKey) -> Option<Action> {
         lock(&self.owner.shared.state).pending.remove(&key)
@@ -156,6 +211,12 @@ impl Timers {
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }
+
+    /// The same, but the thread comes back as well, to be joined by somebody who waits only so long: an action may take
+    /// its time.
+    pub(crate) fn halt(&self) -> (Vec<Action>, Option<thread::JoinHandle<()>>) {
+        self.owner.halt()
+    }
 }
 
 impl fmt::Debug for Timers {
@@ -165,20 +226,25 @@ impl fmt::Debug for Timers {
 }
 
 impl Owner {
-    fn stop(&self) -> Vec<Action> {
-        let (pending, thread) = {
+    fn halt(&self) -> (Vec<Action>, Option<thread::JoinHandle<()>>) {
+        let (pending, kept, thread) = {
             let mut state = lock(&self.shared.state);
             state.stopped = true;
-            (std::mem::take(&mut state.pending), state.thread.take())
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.kept), state.thread.take())
         };
         self.shared.changed.notify_all();
+        (pending.into_values().chain(kept.into_values()).collect(), thread)
+    }
+
+    fn stop(&self) -> Vec<Action> {
+        let (pending, thread) = self.halt();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
             // Actions are contained, so the thread does not panic.
             let _ = thread.join();
         }
-        pending.into_values().collect()
+        pending
     }
 }
 
@@ -204,7 +270,7 @@ impl Shared {
 
     fn start_thread(self: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
         let shared = self.clone();
-        thread::Builder::new().name(self.name.clone()).spawn(move || shared.run())
+        threads::start(self.name.clone(), move || shared.run())
     }
 
     fn run(&self) {
@@ -348,6 +414,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_never_due_is_kept_until_it_is_taken_back_or_all_is_stopped() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        let (seen, push) = recorder();
+        let taken = timers.after_or_never(Duration::MAX, push(1)).ok().unwrap();
+        timers.after_or_never(Duration::MAX, push(2)).ok().unwrap();
+        timers.after_or_never(Duration::from_secs(3600), push(3)).ok().unwrap();
+        assert!(timers.take_back(taken).is_some() && timers.take_back(taken).is_none());
+        timers.stop().into_iter().for_each(|action| action());
+        assert_eq!(*lock(&seen), [3, 2]);
+        assert!(timers.after_or_never(Duration::MAX, push(4)).is_err() && timers.are_stopped());
+    }
+
+    #[test]
+    fn without_a_thread_the_action_comes_back() {
+        let timers = Timers::new(Clock::system(), "test-timers");
+        threads::refuse(true);
+        let refused = timers.after(Duration::ZERO, Box::new(|| ())).is_err();
+        threads::refuse(false);
+        assert!(refused && !timers.are_stopped());
+        assert!(timers.after(Duration::from_secs(3600), Box::new(|| ())).is_ok());
+    }
+
+    #[test]
     fn timers_that_are_set_and_cancelled_again_do_not_wake_the_thread_each_time() {
         let timers = Timers::new(Clock::system(), "test-timers");
         for _ in 0..1_000 {
@@ -357,7 +446,7 @@ mod tests {
         assert!(lock(&timers.owner.shared.state).rounds < 10);
         let done = Latch::new();
         let set = done.clone();
-        timers.after(Duration::from_millis(1), Box::new(move || _ = set.set(()))).ok().unwrap();
+        timers.after(Duration::from_millis(1), Box::new(move || set.set(()).unwrap())).ok().unwrap();
         done.wait();
     }
 

@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "clock",
     "outcome",
     "latch",
+    "threads",
     "gate",
     "cancel",
     "timer",

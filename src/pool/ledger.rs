@@ -108,13 +108,29 @@ impl<J> Ledger<J> {
         Ok(self.resting.pop().map_or(Placed::Queued, |(_, seat)| Placed::Wake(seat)))
     }
 
-    /// A worker that was counted could not be started. `with_job`: it was to start with one, which was not accepted.
-    pub(super) fn start_failed(&mut self, with_job: bool) {
+    /// A worker that was counted could not be started, perhaps with a job. Whether there is no other (which may be one that
+    /// is being started).
+    pub(super) fn start_failed(&mut self, with_job: bool) -> bool {
         self.workers -= 1;
         if with_job {
             self.running -= 1;
             self.submitted -= 1;
         }
+        self.workers == 0
+    }
+
+    /// Has a job wait that no worker could be started with. Whom to wake for it, if somebody has come to rest.
+    pub(super) fn wait_in_queue(&mut self, job: J) -> Option<Seat> {
+        self.submitted += 1;
+        self.queue.push_back(job);
+        self.resting.pop().map(|(_, seat)| seat)
+    }
+
+    /// The last worker there was to be could not be started: nobody comes to what waits.
+    pub(super) fn give_up(&mut self) -> VecDeque<J> {
+        let left = std::mem::take(&mut self.queue);
+        self.abandoned += left.len() as u64;
+        left
     }
 
     /// Asked by a worker that has nothing in hand.
@@ -175,9 +191,7 @@ impl<J> Ledger<J> {
     /// Takes no more jobs and gives back those that wait.
     pub(super) fn stop(&mut self) -> VecDeque<J> {
         self.status = PoolStatus::Stopped;
-        let left = std::mem::take(&mut self.queue);
-        self.abandoned += left.len() as u64;
-        left
+        self.give_up()
     }
 
     /// Everybody who rests, to be woken: they will find out for themselves.
@@ -316,7 +330,27 @@ mod tests {
     fn a_worker_that_could_not_be_started_leaves_the_counts_as_they_were() {
         let mut bench = Bench::new(1, None);
         let _ = bench.submit(1);
-        bench.ledger.start_failed(true);
+        assert!(bench.ledger.start_failed(true));
         assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.submitted), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_job_whose_worker_could_not_be_started_waits_for_another_and_is_given_up_with_the_last() {
+        let mut bench = Bench::new(2, None);
+        assert!(matches!(bench.submit(1), Placed::StartWith(1)));
+        assert!(matches!(bench.submit(2), Placed::StartWith(2)));
+        assert!(matches!(bench.submit(3), Placed::Queued));
+        assert!(!bench.ledger.start_failed(true), "the other may come yet");
+        assert!(bench.ledger.wait_in_queue(1).is_none());
+        assert!(bench.ledger.start_failed(true), "it does not");
+        assert_eq!(bench.ledger.give_up(), [3, 1]);
+        assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
+
+        let mut bench = Bench::at_rest(1, None);
+        bench.ledger.max = 2;
+        assert!(matches!(bench.submit(1), Placed::Wake(_)));
+        assert!(matches!(bench.submit(2), Placed::Start));
+        assert!(matches!(bench.next(0), Next::Run(1)));
+        assert!(!bench.ledger.start_failed(false), "it comes to both");
     }
 }

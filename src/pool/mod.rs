@@ -7,6 +7,7 @@
 mod ledger;
 mod thread;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -14,11 +15,13 @@ use std::time::Duration;
 pub use self::ledger::PoolStatus;
 pub use self::thread::{Job, PoolError};
 
-use self::ledger::{Ledger, Placed};
+use self::ledger::{Ledger, Placed, Seat};
 use self::thread::{Shared, Threads};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock};
+use crate::threads;
 
 /// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
@@ -80,9 +83,20 @@ pub struct PoolStats {
 
 /// An option of a [`PoolBuilder`] that is out of range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("a pool needs at least one thread: `max` is {given}")]
-pub struct BadPool {
-    given: usize,
+#[non_exhaustive]
+pub enum BadPool {
+    /// There would be no thread.
+    #[error("a pool needs at least one thread: `max` is {given}")]
+    Max {
+        /// The maximum that was given.
+        given: usize,
+    },
+    /// The name has a NUL in it, which no name of a thread can have.
+    #[error("no thread can be called {given:?}")]
+    Name {
+        /// The name that was given.
+        given: String,
+    },
 }
 
 /// The limit was over before the last running job had returned. The pool goes on ending by itself.
@@ -142,12 +156,8 @@ impl Pool {
     /// # Errors
     /// The limit was over before that. The draining goes on; a later [`stop`](Self::stop) cuts it short.
     pub fn drain(&self, limit: Option<Duration>) -> Result<(), StillRunning> {
-        let seats = {
-            let mut ledger = lock(&self.owner.shared.ledger);
-            ledger.drain();
-            ledger.wake_all()
-        };
-        self.owner.shared.end(seats, limit)
+        self.owner.shared.drain();
+        self.owner.shared.end(limit)
     }
 
     /// Takes no more jobs, drops those that wait, and returns how many those were when the last thread has ended.
@@ -157,10 +167,30 @@ impl Pool {
     /// # Errors
     /// The limit was over before the running jobs had returned.
     pub fn stop(&self, limit: Option<Duration>) -> Result<usize, StillRunning> {
-        let (abandoned, seats) = self.owner.shared.stop();
+        let abandoned = self.owner.shared.stop();
         let count = abandoned.len();
         abandoned.into_iter().for_each(drop_contained);
-        self.owner.shared.end(seats, limit).map(|()| count)
+        self.owner.shared.end(limit).map(|()| count)
+    }
+
+    /// For a shutdown: takes no more jobs, and does those that wait until the deadline by this clock.
+    pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
+        self.owner.shared.drain();
+        self.owner.shared.wait_until_left(clock, deadline);
+    }
+
+    /// For a shutdown: takes no more jobs and begins none, and gives back those that wait. They are the user's: dropping
+    /// one may take long.
+    pub(crate) fn abandon(&self) -> VecDeque<Job> {
+        self.owner.shared.stop()
+    }
+
+    /// For a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this clock. How
+    /// many there still are, and the threads of the others, to be joined.
+    pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
+        let shared = &self.owner.shared;
+        shared.wait_until_left(clock, deadline);
+        (lock(&shared.ledger).running, shared.threads.take_left())
     }
 
     /// Where the pool is in its life.
@@ -197,36 +227,52 @@ impl fmt::Debug for Pool {
 }
 
 impl Shared {
-    fn stop(&self) -> (std::collections::VecDeque<Job>, Vec<ledger::Seat>) {
-        let mut ledger = lock(&self.ledger);
-        (ledger.stop(), ledger.wake_all())
+    fn drain(&self) {
+        let seats = {
+            let mut ledger = lock(&self.ledger);
+            ledger.drain();
+            ledger.wake_all()
+        };
+        wake(seats);
     }
 
-    /// Wakes those who rest, and waits until all have left.
-    fn end(&self, seats: Vec<ledger::Seat>, limit: Option<Duration>) -> Result<(), StillRunning> {
-        for seat in seats {
-            seat.notify_one();
+    fn stop(&self) -> VecDeque<Job> {
+        let (abandoned, seats) = {
+            let mut ledger = lock(&self.ledger);
+            (ledger.stop(), ledger.wake_all())
+        };
+        wake(seats);
+        abandoned
+    }
+
+    /// Waits until all have left.
+    fn end(self: &Arc<Shared>, limit: Option<Duration>) -> Result<(), StillRunning> {
+        if self.threads.is_current() {
+            return Ok(());
         }
         let deadline = limit.map_or(Deadline::NEVER, |limit| self.clock.deadline(limit));
-        let waits = !self.threads.is_current();
-        if waits {
-            self.threads.wait_until_left(self, deadline);
+        self.wait_until_left(&self.clock, deadline);
+        let left = self.threads.take_left();
+        if !left.is_empty() {
+            threads::join_all(left).wait_until(&self.clock, deadline);
         }
         let ledger = lock(&self.ledger);
-        if ledger.is_over() || !waits {
+        if ledger.is_over() {
             return Ok(());
         }
         Err(StillRunning { running: ledger.running, waiting: ledger.waiting() })
     }
 }
 
+fn wake(seats: Vec<Seat>) {
+    for seat in seats {
+        seat.notify_one();
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
-        let (abandoned, seats) = self.shared.stop();
-        for seat in seats {
-            seat.notify_one();
-        }
-        abandoned.into_iter().for_each(drop_contained);
+        self.shared.stop().into_iter().for_each(drop_contained);
     }
 }
 
@@ -258,10 +304,13 @@ impl PoolBuilder {
     /// Makes the pool. No thread is started before there is a job.
     ///
     /// # Errors
-    /// The maximum is zero.
+    /// The maximum is zero, or the name has a NUL in it.
     pub fn build(self) -> Result<Pool, BadPool> {
         if self.max == 0 {
-            return Err(BadPool { given: self.max });
+            return Err(BadPool::Max { given: self.max });
+        }
+        if !threads::is_name(&self.name) {
+            return Err(BadPool::Name { given: self.name });
         }
         let ledger = Mutex::new(Ledger::new(self.max, self.idle_period, self.clock.now()));
         let shared = Arc::new(Shared { ledger, threads: Threads::new(self.name), clock: self.clock });

@@ -1,12 +1,13 @@
 //! The pool's threads: they come with a job, ask the ledger what to do next, and go when it says so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use super::ledger::{Ledger, Next, PoolStatus, Seat};
 use crate::clock::{Clock, Deadline, Watch};
-use crate::outcome::{Rejected, contain};
+use crate::outcome::{Rejected, contain, drop_contained};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
+use crate::threads;
 
 /// A closure to be run once.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -34,7 +35,7 @@ pub(super) struct Shared {
 pub(super) struct Threads {
     name: String,
     state: Mutex<State>,
-    // Notified, under the ledger's lock, when a worker has left.
+    // Notified when a worker has left.
     left: Condvar,
 }
 
@@ -44,10 +45,10 @@ struct State {
     living: HashMap<u64, thread::JoinHandle<()>>,
     // Entered by each thread itself before its first job, so that a job never finds its own thread unknown.
     ids: Vec<ThreadId>,
-    // Those that have asked for their last job. They are about to end: joining them does not block for long.
-    leaving: Vec<thread::JoinHandle<()>>,
-    // Those that left before their handle could be stored.
-    early: Vec<u64>,
+    // Those that have asked for their last job, and are to be joined because the pool ends.
+    left: Vec<thread::JoinHandle<()>>,
+    // Those that left before their handle could be stored, and whether they are to be joined.
+    early: Vec<(u64, bool)>,
 }
 
 impl Threads {
@@ -66,21 +67,18 @@ impl Threads {
             state.next += 1;
             state.next
         };
-        let handle = thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(move || main(id))?;
-        let done = {
-            let mut state = lock(&self.state);
-            match state.early.iter().position(|early| *early == id) {
-                Some(place) => {
-                    state.early.swap_remove(place);
-                    state.leaving.push(handle);
-                }
-                None => {
-                    state.living.insert(id, handle);
+        let handle = threads::start(format!("{}-{id}", self.name), move || main(id))?;
+        let mut state = lock(&self.state);
+        match state.early.iter().position(|(early, _)| *early == id) {
+            Some(place) => {
+                if state.early.swap_remove(place).1 {
+                    state.left.push(handle);
                 }
             }
-            std::mem::take(&mut state.leaving)
-        };
-        join(done);
+            None => {
+                state.living.insert(id, handle);
+            }
+        }
         Ok(())
     }
 
@@ -88,41 +86,27 @@ impl Threads {
         lock(&self.state).ids.push(thread::current().id());
     }
 
-    fn is_leaving(&self, id: u64) {
+    /// A thread that leaves a pool that goes on is not joined by anybody: that could take long, for the destructors of its
+    /// thread-locals are the user's.
+    fn is_leaving(&self, id: u64, joined: bool) {
         let mut state = lock(&self.state);
         let me = thread::current().id();
         state.ids.retain(|other| *other != me);
         match state.living.remove(&id) {
-            Some(handle) => state.leaving.push(handle),
-            None => state.early.push(id),
+            Some(handle) if joined => state.left.push(handle),
+            Some(_) => {}
+            None => state.early.push((id, joined)),
         }
     }
 
-    /// Waits until the ledger says that everybody has left, or until the deadline, and joins who has.
-    pub(super) fn wait_until_left(&self, shared: &Shared, deadline: Deadline) {
-        let mut ledger = lock(&shared.ledger);
-        while !ledger.is_over() && !deadline.has_passed(&shared.clock) {
-            ledger = shared.clock.wait(&self.left, ledger, deadline);
-        }
-        drop(ledger);
-        join(std::mem::take(&mut lock(&self.state).leaving));
-    }
-
-    pub(super) fn notify(&self) {
-        self.left.notify_all();
-    }
-}
-
-/// Jobs are contained, so these threads do not panic. A thread may be the one that joins the others, never itself: it is
-/// not among those that leave while it runs a job.
-fn join(threads: Vec<thread::JoinHandle<()>>) {
-    for thread in threads {
-        let _ = thread.join();
+    /// Those who have left a pool that ends, to be joined.
+    pub(super) fn take_left(&self) -> Vec<thread::JoinHandle<()>> {
+        std::mem::take(&mut lock(&self.state).left)
     }
 }
 
 impl Shared {
-    /// Starts a worker, which begins with `job`.
+    /// Starts a worker, which begins with `job`. If there can be none, the job waits for those there are.
     pub(super) fn start_with<F: FnOnce() + Send + 'static>(
         self: &Arc<Shared>,
         job: F,
@@ -136,11 +120,10 @@ impl Shared {
             shared.work(id, job.map(|job| Box::new(job) as Job));
         });
         let Err(error) = started else { return Ok(()) };
-        lock(&self.ledger).start_failed(true);
         let job = lock(&first).take();
-        match job {
-            Some(job) => Err(Rejected::new(job, PoolError::NoThread(error))),
+        match self.start_failed(job, &error) {
             None => Ok(()),
+            Some(job) => Err(Rejected::new(job, PoolError::NoThread(error))),
         }
     }
 
@@ -148,8 +131,45 @@ impl Shared {
     pub(super) fn start(self: &Arc<Shared>) {
         let shared = self.clone();
         if let Err(error) = self.threads.spawn(move |id| shared.work(id, None)) {
-            tracing::warn!(%error, "the pool cannot start another thread");
-            lock(&self.ledger).start_failed(false);
+            self.start_failed(None::<fn()>, &error);
+        }
+    }
+
+    /// A worker could not be started, perhaps with a job, which comes back if there is no other to come to it.
+    fn start_failed<F: FnOnce() + Send + 'static>(&self, job: Option<F>, error: &io::Error) -> Option<F> {
+        tracing::warn!(%error, "the pool cannot start another thread");
+        let with_job = job.is_some();
+        let (placed, stranded) = {
+            let mut ledger = lock(&self.ledger);
+            let alone = ledger.start_failed(with_job);
+            match job {
+                Some(job) if alone => (Err(job), ledger.give_up()),
+                Some(job) => (Ok(ledger.wait_in_queue(Box::new(job))), VecDeque::new()),
+                None => (Ok(None), if alone { ledger.give_up() } else { VecDeque::new() }),
+            }
+        };
+        stranded.into_iter().for_each(drop_contained);
+        match placed {
+            Ok(seat) => {
+                seat.into_iter().for_each(|seat| seat.notify_one());
+                None
+            }
+            Err(job) => Some(job),
+        }
+    }
+
+    /// Waits until everybody has left, or until the deadline by this clock.
+    pub(super) fn wait_until_left(self: &Arc<Shared>, clock: &Clock, deadline: Deadline) {
+        let shared = Arc::downgrade(self);
+        let _watch = clock.watch(move || {
+            if let Some(shared) = shared.upgrade() {
+                let _ledger = lock(&shared.ledger);
+                shared.threads.left.notify_all();
+            }
+        });
+        let mut ledger = lock(&self.ledger);
+        while !ledger.is_over() && !deadline.has_passed(clock) {
+            ledger = clock.wait(&self.threads.left, ledger, deadline);
         }
     }
 
@@ -170,9 +190,9 @@ impl Shared {
                 }
                 Next::Rest(deadline) => ledger = self.clock.wait(&seat, ledger, deadline),
                 Next::Leave(next_watcher) => {
-                    self.threads.is_leaving(id);
+                    self.threads.is_leaving(id, ledger.status != PoolStatus::Running);
                     drop(ledger);
-                    self.threads.notify();
+                    self.threads.left.notify_all();
                     if let Some(seat) = next_watcher {
                         seat.notify_one();
                     }
@@ -349,6 +369,57 @@ mod tests {
         .unwrap();
         done.wait();
         assert_eq!(pool.stats().submitted, 4);
+    }
+
+    #[test]
+    fn a_job_for_which_no_further_thread_can_be_had_waits_for_one_of_those_there_are() {
+        let pool = Pool::builder().max(4).build().unwrap();
+        let (begun, go) = hold(&pool);
+        begun.wait();
+        let done = Latch::new();
+        let set = done.clone();
+        crate::threads::refuse(true);
+        let (accepted, and_another) = (pool.execute(|| ()).is_ok(), pool.execute(move || set.set(()).unwrap()).is_ok());
+        crate::threads::refuse(false);
+        assert!(accepted && and_another);
+        assert_eq!((pool.stats().workers, pool.stats().waiting), (1, 2));
+        go.set(()).unwrap();
+        done.wait();
+        pool.drain(None).unwrap();
+        assert_eq!((pool.stats().submitted, pool.stats().finished), (3, 3));
+    }
+
+    #[test]
+    fn a_job_comes_back_when_there_is_no_thread_at_all() {
+        let pool = Pool::builder().max(4).build().unwrap();
+        crate::threads::refuse(true);
+        let (ran, count) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(7));
+        let seen = ran.clone();
+        let refused = pool.execute(move || seen.store(count.into_inner(), Ordering::Relaxed));
+        crate::threads::refuse(false);
+        let (job, why) = refused.unwrap_err().into_parts();
+        job();
+        assert_eq!(ran.load(Ordering::Relaxed), 7);
+        assert!(matches!(why, super::PoolError::NoThread(_)), "{why}");
+        assert_eq!((pool.stats().workers, pool.stats().submitted), (0, 0));
+    }
+
+    #[test]
+    fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
+        let manual = ManualClock::new();
+        let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
+        let (begun, go) = hold(&pool);
+        begun.wait();
+        let stopper = std::thread::spawn({
+            let pool = pool.clone();
+            move || pool.stop(Some(Duration::from_secs(5))).unwrap_err().running
+        });
+        while !stopper.is_finished() {
+            manual.advance(Duration::from_secs(1));
+            std::thread::yield_now();
+        }
+        assert_eq!(stopper.join().unwrap(), 1);
+        go.set(()).unwrap();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::names::Names;
 use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolStatus};
 use crate::process::body::{Head, Link, NoVacancy, Ready, StepOutput, Work, Yield};
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
@@ -101,8 +101,18 @@ impl Core {
                 head.asked(&ask);
             }
             Ok(None) => {}
-            Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
+            Err(_) => ask.give_up(CommandError::Cancelled(self.why_no_timer())),
         }
+    }
+
+    /// Why a timer was refused.
+    pub(super) fn why_no_timer(&self) -> Reason {
+        if self.timers.are_stopped() { Reason::Shutdown } else { Reason::NoThread }
+    }
+
+    /// Why a job was refused, or dropped: while the pool runs, only for want of a thread.
+    fn why_no_job(&self) -> Reason {
+        if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
 
     fn set_timer<H: Hands>(&self, head: &mut Head, tag: u64, delay: Duration, hands: &mut H) {
@@ -113,7 +123,7 @@ impl Core {
             Ok(key) => {
                 head.timers_set(tag, key, || self.road.clock.now());
             }
-            Err(_) => self.road.answer(hands, pid, tag, Err(CommandError::Cancelled(Reason::Shutdown))),
+            Err(_) => self.road.answer(hands, pid, tag, Err(CommandError::Cancelled(self.why_no_timer()))),
         }
     }
 
@@ -241,20 +251,27 @@ impl Engine for Core {
     }
 }
 
-impl Reaper for Core {
-    fn reap(&self) {
-        let Some(core) = self.shared() else { return };
+impl Core {
+    /// Ends one of those in the queues. Whether there was one.
+    pub(super) fn reap_one(&self) -> bool {
+        let Some(ready) = self.road.queues.take_any() else { return false };
+        let Some(core) = self.shared() else { return false };
         let mut out = StepOutput::new(core.clone());
-        while let Some(ready) = self.road.queues.take_any() {
-            let _ = self.road.terminate(&mut self.hands(), ready.head.pid, true);
-            let pid = ready.head.pid;
-            match contain(|| turn(&*core, &mut self.hands(), &mut out, ready)) {
-                Ok(After::Ready(ready)) => self.road.queues.push(ready),
-                Ok(After::Nothing) => {}
-                Err(panic) => body_lost(&*core, &mut self.hands(), &mut out, pid, panic),
-            }
+        let pid = ready.head.pid;
+        let _ = self.road.terminate(&mut self.hands(), pid, true);
+        match contain(|| turn(&*core, &mut self.hands(), &mut out, ready)) {
+            Ok(After::Ready(ready)) => self.road.queues.push(ready),
+            Ok(After::Nothing) => {}
+            Err(panic) => body_lost(&*core, &mut self.hands(), &mut out, pid, panic),
         }
         give_back(&core, &mut out);
+        true
+    }
+}
+
+impl Reaper for Core {
+    fn reap(&self) {
+        while self.reap_one() {}
     }
 }
 
@@ -327,7 +344,7 @@ impl Drop for BlockingJob {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             drop_contained(work);
-            self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(self.core.why_no_job())));
         }
     }
 }
@@ -373,7 +390,11 @@ impl Drop for PoolTurn {
             return;
         }
         if let Some(ready) = self.core.take_from_pool(self.pid) {
-            let _ = self.core.road.terminate(&mut self.core.hands(), self.pid, true);
+            let no_thread = self.core.why_no_job() == Reason::NoThread;
+            if no_thread && let Some(cell) = self.core.road.table.cell(self.pid) {
+                cell.has_no_thread(self.pid);
+            }
+            let _ = self.core.road.terminate(&mut self.core.hands(), self.pid, !no_thread);
             self.core.road.inject(ready);
         }
     }

@@ -54,6 +54,8 @@ const DOOMED: u64 = 1 << 2;
 const BY_SHUTDOWN: u64 = 1 << 3;
 /// The shutdown waits for its end.
 const WATCHED: u64 = 1 << 4;
+/// It is to be ended because there is no thread for its blocking step.
+const NO_THREAD: u64 = 1 << 5;
 const FLAGS: u64 = 0xffff;
 
 /// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
@@ -344,6 +346,14 @@ impl Cell {
         Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
     }
 
+    /// The process, which is about to be doomed, has no thread for its blocking step.
+    pub(crate) fn has_no_thread(&self, pid: Pid) {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_none() {
+            inner.stamp |= NO_THREAD;
+        }
+    }
+
     /// Whether something has arrived that must not wait: a signal, or that the process is to be ended.
     pub(crate) fn is_urgent(&self) -> bool {
         let inner = enter(&self.inner);
@@ -454,7 +464,9 @@ impl Inner {
     }
 
     fn doom(&self) -> Option<Reason> {
-        (self.stamp & DOOMED != 0).then_some(if self.stamp & BY_SHUTDOWN != 0 {
+        (self.stamp & DOOMED != 0).then_some(if self.stamp & NO_THREAD != 0 {
+            Reason::NoThread
+        } else if self.stamp & BY_SHUTDOWN != 0 {
             Reason::Shutdown
         } else {
             Reason::Terminated
