@@ -10,7 +10,7 @@ use super::system::Runtime;
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
 use crate::sync::{Arc, Weak, thread};
-use crate::timer::{TimerKey, Timers};
+use crate::timer::{Kept, Timers};
 
 /// Looks of one who asks, before it sleeps.
 const LOOKS: u32 = 64;
@@ -41,13 +41,31 @@ impl Runtime {
             thread::yield_now();
         }
         let clock = &self.core().road.clock;
-        if !ask.answer.wait_until(clock, clock.deadline(limit)) {
-            // If the reply comes at this very moment, this changes nothing and the reply is there.
-            ask.give_up(CommandError::TimedOut);
+        if !ask.answer.is_set() {
+            self.sleep_until_answered(&ask, limit);
         }
         // Decided, and whoever decided has set the answer or is about to.
         ask.answer.wait_until(clock, crate::clock::Deadline::NEVER);
         ask.take().unwrap_or(Err(CommandError::Dropped))
+    }
+
+    fn sleep_until_answered<T: Send + 'static>(&self, ask: &Arc<OutsideAsk<T>>, limit: Duration) {
+        let core = self.core();
+        let clock = &core.road.clock;
+        let deadline = clock.deadline(limit);
+        // With the end of the runtime nobody might answer any more, or wake this thread.
+        let late = Late { ask: Arc::downgrade(ask), why: CommandError::Cancelled(Reason::Shutdown) };
+        match core.timers.never(Box::new(move || drop(late))) {
+            Ok(kept) => {
+                if !ask.answer.wait_until(clock, deadline) {
+                    // If the reply comes at this very moment, this changes nothing and the reply is there.
+                    ask.give_up(CommandError::TimedOut);
+                }
+                drop(core.timers.take_back(kept));
+            }
+            // The runtime has ended, and dropping this gives the question up.
+            Err(late) => drop(late),
+        }
     }
 
     /// Asks a process, for async code: a future of the reply, or of the error that says why there is none. The limit
@@ -67,9 +85,9 @@ impl Runtime {
                 late.why = CommandError::TimedOut;
                 drop(late);
             };
-            match timers.after(limit, Box::new(time_out)) {
-                Ok(key) => timer = key,
-                Err(_) => ask.give_up(CommandError::Cancelled(Reason::Shutdown)),
+            match timers.after_or_never(limit, Box::new(time_out)) {
+                Ok(kept) => timer = Some(kept),
+                Err(_) => ask.give_up(CommandError::Cancelled(self.core().why_no_timer())),
             }
         }
         Asking { ask, timers, timer, place: None }
@@ -82,7 +100,8 @@ impl Runtime {
     ) -> Arc<OutsideAsk<T>> {
         let ask = Arc::new(OutsideAsk::new(self.core().clone(), to.pid()));
         let message = question(Reply::new(ask.clone()));
-        if let Err(refused) = self.core().road.send(to.pid(), message) {
+        let full = || ask.refuse(CommandError::Full(to.pid()));
+        if let Err(refused) = self.core().road.ask(to.pid(), message, full) {
             let (message, why) = Rejected::into_parts(refused);
             ask.refuse(why.into());
             // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
@@ -112,7 +131,7 @@ impl<T: Send + 'static> Drop for Late<T> {
 pub struct Asking<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
     timers: Timers,
-    timer: Option<TimerKey>,
+    timer: Option<Kept>,
     place: Option<u64>,
 }
 
@@ -132,8 +151,8 @@ impl<T: Send + 'static> Drop for Asking<T> {
     fn drop(&mut self) {
         self.ask.answer.forget_waker(self.place.take());
         self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
-        if let Some(key) = self.timer.take() {
-            self.timers.cancel(key);
+        if let Some(kept) = self.timer.take() {
+            drop(self.timers.take_back(kept));
         }
     }
 }

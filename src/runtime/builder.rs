@@ -27,6 +27,7 @@ use crate::sched::sleep::Sleep;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Weak};
+use crate::threads;
 use crate::timer::Timers;
 
 /// The most new events that one step is given, where nothing else was said.
@@ -200,7 +201,8 @@ impl RuntimeBuilder {
     /// Starts the runtime and its workers.
     ///
     /// # Errors
-    /// An option is out of range; two handlers were registered for one command; the operating system gives no thread.
+    /// An option is out of range; the name of the threads has a NUL in it; two handlers were registered for one command;
+    /// the operating system gives no thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
@@ -208,6 +210,9 @@ impl RuntimeBuilder {
         let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
         let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
         let blocking = in_range("blocking_threads", self.blocking_threads, 1..=MOST_BLOCKING_THREADS)?;
+        if !threads::is_name(&self.thread_name) {
+            return Err(BuildError::ThreadName { given: self.thread_name });
+        }
         if let Some(command) = self.twice {
             return Err(BuildError::TwoHandlers { command });
         }
@@ -306,6 +311,12 @@ pub enum BuildError {
     TwoHandlers {
         /// The type of the command.
         command: &'static str,
+    },
+    /// The name has a NUL in it, which no name of a thread can have.
+    #[error("no thread can be called {given:?}")]
+    ThreadName {
+        /// The name that was given.
+        given: String,
     },
     /// The operating system refused a thread, or random numbers for the seed.
     #[error("the runtime cannot be started: {0}")]

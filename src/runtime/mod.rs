@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod inspect;
+mod report;
 mod owner;
 mod handle;
 mod system;
@@ -14,5 +15,5 @@ pub use self::builder::{
 };
 pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
-pub use self::owner::{ShutdownError, ShutdownReport};
+pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};

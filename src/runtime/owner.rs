@@ -1,71 +1,24 @@
-//! The end of a runtime, in order: the door, the processes, the timers, the blocking work, the workers.
+//! The end of a runtime, in order: the door, the processes and the work they leave, the timers, the pool, the workers.
+//!
+//! Code of the user's may block for ever, wherever it is called: everything here waits for it with a limit.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
 use super::dispatch::Core;
-use super::inspect::ProcessInfo;
+use super::report::{ShutdownError, ShutdownReport};
 use crate::clock::{Clock, Deadline};
 use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained};
 use crate::process::{CancelRequest, Pid};
-use crate::sched::road::Reaper;
 use crate::sched::worker::Worker;
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
+use crate::threads;
 
-/// How long a shutdown waits, after its limit, for steps and jobs that are being run to return. By the system's clock:
-/// with a manual one nobody might move it any more.
+/// How long each stage of a shutdown waits, after the limit, for what is being run to return.
 const GRACE: Duration = Duration::from_millis(250);
-
-/// How a runtime ended.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// Processes that lived when the shutdown began, and ended by themselves within the limit.
-    pub ended: usize,
-    /// Processes that had to be terminated.
-    pub terminated: usize,
-    /// Processes that could not be ended, because a step did not return. When it does, they are closed.
-    pub stuck: Vec<ProcessInfo>,
-    /// Jobs on the pool (blocking closures) that had not returned.
-    pub jobs_running: usize,
-    /// How long it took.
-    pub took: Duration,
-}
-
-impl ShutdownReport {
-    /// Whether nothing had to be forced, and nothing is left.
-    pub fn is_clean(&self) -> bool {
-        self.terminated == 0 && self.stuck.is_empty() && self.jobs_running == 0
-    }
-}
-
-impl fmt::Display for ShutdownReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ended, {} terminated, {} stuck", self.ended, self.terminated, self.stuck.len())?;
-        for process in &self.stuck {
-            write!(f, "; {} {}", process.pid, process.type_name)?;
-            if let Some(name) = &process.name {
-                write!(f, " {name:?}")?;
-            }
-            write!(f, " ({})", process.state)?;
-        }
-        if self.jobs_running > 0 {
-            write!(f, "; {} blocking jobs still run", self.jobs_running)?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a shutdown was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShutdownError {
-    /// It was called from inside a step, an `init` or a job of the same runtime, and would have waited for its own caller.
-    #[error("a step, `init` or job of this runtime cannot wait for its shutdown: request it from another thread")]
-    Inside,
-}
 
 /// Whose turn it is to shut down. The first who asks does it, the others wait for the report.
 pub(super) struct Shutdown {
@@ -111,7 +64,7 @@ impl Drop for Entering<'_> {
 }
 
 struct WorkerThread {
-    handle: thread::JoinHandle<()>,
+    handle: JoinHandle<()>,
     left: Latch<()>,
 }
 
@@ -126,14 +79,15 @@ impl Owner {
         }
     }
 
-    /// An owner of the same runtime, for another thread to drop.
+    /// An owner of the same runtime, for another thread, which ends it. Dropped before that, it does nothing: that is the
+    /// end of a thread that could not be started, still on the thread of the one that had the last handle.
     fn taken_over(from: &mut Owner) -> Owner {
         Owner {
             core: from.core.clone(),
             workers: Mutex::new(std::mem::take(&mut *lock(&from.workers))),
             inside: from.inside.clone(),
             entering: Mutex::default(),
-            shutdown: Shutdown::new(),
+            shutdown: Shutdown { begun: AtomicBool::new(true), report: Latch::new() },
         }
     }
 
@@ -141,7 +95,7 @@ impl Owner {
         let left = Latch::new();
         let inside: Option<Inside> = self.inside.enter();
         let leaves = left.clone();
-        let handle = thread::Builder::new().name(name).spawn(move || {
+        let handle = threads::start(name, move || {
             // All user code is contained. Should a panic come through all the same, one process is the price, not the worker.
             while let Err(panic) = contain(|| worker.run()) {
                 tracing::error!(%panic, "a worker panicked, and goes on");
@@ -162,19 +116,6 @@ impl Owner {
     pub(super) fn is_worker(&self) -> bool {
         let me = thread::current().id();
         lock(&self.workers).iter().any(|worker| worker.handle.thread().id() == me)
-    }
-}
-
-impl WorkerThread {
-    fn has_left(&self) -> bool {
-        self.left.is_set()
-    }
-
-    fn join(self) {
-        // All user code is contained, so a worker does not panic.
-        if self.handle.join().is_err() {
-            tracing::error!("a worker panicked");
-        }
     }
 }
 
@@ -202,7 +143,8 @@ impl Owner {
     /// Whether the calling thread works for this runtime: then it cannot wait for its end.
     pub(super) fn is_inside(&self) -> bool {
         let me = thread::current().id();
-        self.is_worker() || self.core.pool.is_inside() || lock(&self.entering).contains(&me)
+        let core = &self.core;
+        self.is_worker() || core.pool.is_inside() || core.timers.is_current() || lock(&self.entering).contains(&me)
     }
 
     fn end(&self, limit: Duration) -> ShutdownReport {
@@ -210,32 +152,43 @@ impl Owner {
         tracing::info!(?limit, node = road.table.node(), "runtime shuts down");
         let began = road.clock.now();
         let deadline = road.clock.deadline(limit);
-        // Those who are half-way through a spawn from outside are waited for; the rest finds the door closed.
+        // Who is half-way through a spawn from outside finds the roll called; the rest finds the door closed.
         road.door.close();
-        road.door.empty().wait_until(&road.clock, deadline);
         let lived = self.ask_all_to_stop(deadline);
-        let mut report = ShutdownReport::default();
         let in_time = road.roll.empty.wait_until(&road.clock, deadline);
-        let grace = || road.roll.empty.wait_until(&Clock::system(), Clock::system().deadline(GRACE));
-        let mut forced = Vec::new();
-        if !in_time {
+        let (mut forced, mut half_ended) = (Vec::new(), 0);
+        if in_time {
+            // What they have yielded with their last steps has the limit, too.
+            core.pool.drain_until(&road.clock, deadline);
+        } else {
+            half_ended = self.half_ended(road.table.cells().filter(|(_, cell)| cell.look().is_some()).count());
             forced = self.terminate_all();
-            grace();
+            road.roll.empty.wait_until(&Clock::system(), grace());
         }
-        core.timers.stop().into_iter().for_each(drop_contained);
-        report.jobs_running = core.pool.stop(Some(GRACE)).err().map_or(0, |still| still.running);
+        road.door.empty().wait_until(&road.clock, deadline);
+        let mut report = ShutdownReport::default();
+        let mut threads = self.end_timers_and_jobs(&mut report);
         if !in_time {
             // Steps that were still waiting for the pool have been given back to the workers, to be ended.
-            grace();
+            road.roll.empty.wait_until(&Clock::system(), grace());
         }
-        self.end_workers();
+        self.end_workers(&mut threads);
         if !in_time {
             report.stuck = core.processes();
+            report.ending = self.half_ended(report.stuck.len());
         }
+        report.spawning = road.door.inside();
         report.terminated = forced.iter().filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != **pid)).count();
-        report.ended = lived.saturating_sub(report.terminated + report.stuck.len());
+        // Of those who are half-way through their end now, the forced ones were not when the limit was over.
+        let by_themselves = report.ending.min(half_ended);
+        report.ended = lived.saturating_sub(report.terminated + report.stuck.len() + by_themselves);
         report.took = road.clock.now().saturating_duration_since(began);
         report
+    }
+
+    /// How many have left the table, where there are so many, and are still being ended.
+    fn half_ended(&self, in_table: usize) -> usize {
+        self.core.road.roll.left().saturating_sub(in_table)
     }
 
     /// Sends every process a cancel event. How many there were.
@@ -272,47 +225,69 @@ impl Owner {
         forced
     }
 
-    /// Ends what is in the queues, on a thread of its own: `close` and destructors may take as long as they like, and the
-    /// shutdown may not. Set when it is through.
+    /// Ends what is in the queues, elsewhere: `close` and destructors may take as long as they like, and the shutdown may
+    /// not. Set when all is ended.
     fn reap(&self) -> Latch<()> {
-        let (core, over) = (self.core.clone(), Latch::new());
-        if !core.road.queues.has_work() {
+        if !self.core.road.queues.has_work() {
+            let over = Latch::new();
             let _ = over.set(());
             return over;
         }
-        let through = over.clone();
-        let reaper = thread::Builder::new().name(String::from("procession-reaper")).spawn(move || {
-            core.reap();
-            let _ = through.set(());
-        });
-        if let Err(error) = reaper {
-            tracing::error!(%error, "no thread to end what is left");
-            self.core.reap();
-            let _ = over.set(());
-        }
-        over
+        let core = self.core.clone();
+        threads::work_off(move || core.reap_one())
     }
 
-    /// Has the workers leave, and joins those that do.
-    fn end_workers(&self) {
+    /// Stops the timers and the pool. The threads of both that have done all of ours, to be joined.
+    fn end_timers_and_jobs(&self, report: &mut ShutdownReport) -> Vec<JoinHandle<()>> {
+        let until = grace();
+        let (mut dropped, timer) = self.core.timers.halt();
+        let abandoned = self.core.pool.abandon();
+        report.jobs_abandoned = abandoned.len();
+        dropped.extend(abandoned);
+        // Dropping them answers questions and commands: wakers and destructors of the user's.
+        let dropped = (!dropped.is_empty()).then(|| {
+            let heap = Mutex::new(dropped.into_iter());
+            threads::work_off(move || {
+                let next = lock(&heap).next();
+                next.map(drop_contained).is_some()
+            })
+        });
+        let (running, mut threads) = self.core.pool.leave_until(&Clock::system(), until);
+        report.jobs_running = running;
+        if let Some(dropped) = dropped {
+            dropped.wait_until(&Clock::system(), until);
+        }
+        // The last one, for it may be stuck in a timer's action.
+        threads.extend(timer);
+        threads
+    }
+
+    /// Has the workers leave, and joins all threads that do.
+    fn end_workers(&self, others: &mut Vec<JoinHandle<()>>) {
         let road = &self.core.road;
         road.stopped.store(true, Ordering::SeqCst);
         road.sleep.wake_all();
         self.inside.close();
         // A worker that is stuck in a step leaves when the step returns, and nobody waits for it.
-        self.inside.empty().wait_until(&Clock::system(), Clock::system().deadline(GRACE));
+        self.inside.empty().wait_until(&Clock::system(), grace());
         let (left, stuck): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut *lock(&self.workers)).into_iter().partition(|worker| worker.has_left());
-        for worker in left {
-            worker.join();
-        }
-        // See `Road::inject`.
-        fence(Ordering::SeqCst);
-        self.reap().wait_until(&Clock::system(), Clock::system().deadline(GRACE));
+            std::mem::take(&mut *lock(&self.workers)).into_iter().partition(|worker| worker.left.is_set());
         if !stuck.is_empty() {
             tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind");
         }
+        // See `Road::inject`.
+        fence(Ordering::SeqCst);
+        let until = grace();
+        let reaped = self.reap();
+        let joined = threads::join_all(left.into_iter().map(|worker| worker.handle).chain(others.drain(..)).collect());
+        reaped.wait_until(&Clock::system(), until);
+        joined.wait_until(&Clock::system(), until);
     }
+}
+
+/// Until when a stage of the end waits. By the system's clock: with a manual one nobody might move it any more.
+fn grace() -> Deadline {
+    Clock::system().deadline(GRACE)
 }
 
 /// The last handle is gone: what is left is ended by force.
@@ -327,9 +302,103 @@ impl Drop for Owner {
         }
         // A process had the last handle. Its thread cannot wait for itself, so somebody else does.
         let owner = Owner::taken_over(self);
-        let name = String::from("procession-shutdown");
-        if let Err(error) = thread::Builder::new().name(name).spawn(move || drop(owner)) {
+        let ends = move || drop(owner.end(Duration::ZERO));
+        if let Err(error) = threads::start(String::from("procession-shutdown"), ends) {
             tracing::error!(%error, "no thread to shut the runtime down; its processes are left as they are");
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::{CommandError, Event, Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+    use crate::{Exit, Handle};
+
+    /// A process whose step is a closure.
+    struct Script<F>(F);
+
+    impl<F, O> Process for Script<F>
+    where
+        F: FnMut(&mut Events<'_, ()>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+        O: Send + Sync + 'static,
+    {
+        type Message = ();
+        type Output = O;
+
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<O> {
+            (self.0)(events, out)
+        }
+    }
+
+    fn spawn<F, O>(runtime: &Runtime, step: F) -> Handle<Script<F>>
+    where
+        F: FnMut(&mut Events<'_, ()>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+        O: Send + Sync + 'static,
+    {
+        runtime.spawn(Script(step)).unwrap()
+    }
+
+    #[test]
+    fn the_last_handle_may_be_dropped_in_a_step_when_no_thread_can_be_had() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let (mut held, go, over) = (Some(runtime.clone()), Latch::new(), Latch::new());
+        let (gate, set) = (go.clone(), over.clone());
+        spawn(&runtime, move |_, _| {
+            gate.wait();
+            threads::refuse(true);
+            drop(held.take());
+            threads::refuse(false);
+            let _ = set.set(());
+            Ok(Step::Done(()))
+        });
+        drop(runtime);
+        go.set(()).unwrap();
+        over.wait();
+    }
+
+    #[test]
+    fn blocking_work_for_which_there_is_no_thread_says_so_and_not_that_the_runtime_shuts_down() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let mut tag = None;
+        let asker = spawn(&runtime, move |events, out| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    threads::refuse(false);
+                    return Ok(Step::Done(done.take(tag).unwrap().unwrap_err()));
+                }
+            }
+            // The yield is performed on this thread, after the step.
+            threads::refuse(true);
+            tag = Some(out.blocking(|| ()));
+            Ok(Step::Wait)
+        });
+        let exit = asker.join();
+        let why = exit.output().unwrap();
+        assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
+
+        let stepper = spawn::<_, ()>(&runtime, |_, _| {
+            threads::refuse(true);
+            Ok(Step::Blocking)
+        });
+        let exit = stepper.join();
+        assert!(matches!(exit, Exit::Terminated(Reason::NoThread)), "{exit}");
+
+        let mut tag = None;
+        let timed = spawn(&runtime, move |events, out| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    threads::refuse(false);
+                    return Ok(Step::Done(done.take(tag).unwrap().unwrap_err()));
+                }
+            }
+            threads::refuse(true);
+            tag = Some(out.after(Duration::from_secs(1)));
+            Ok(Step::Wait)
+        });
+        let exit = timed.join();
+        let why = exit.output().unwrap();
+        assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
     }
 }

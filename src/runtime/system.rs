@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::handle::Handle;
 use super::inspect::{ProcessInfo, ProcessState, Stats};
-use super::owner::{Owner, ShutdownError, ShutdownReport};
+use super::owner::Owner;
+use super::report::{ShutdownError, ShutdownReport};
 
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected};
@@ -176,9 +177,9 @@ impl Runtime {
         self.core().road.table.node()
     }
 
-    /// Ends the runtime: takes no new process, asks every process to stop, waits until all have ended or the limit is
-    /// over, terminates the rest, and ends the threads. What could not be ended, because a step did not return, is in the
-    /// report.
+    /// Ends the runtime: takes no new process, asks every process to stop, waits until all have ended and their blocking
+    /// work is done or the limit is over, terminates the rest, and ends the threads. What could not be ended, because code
+    /// of the user's did not return, is in the report.
     ///
     /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it.
     ///
@@ -186,7 +187,8 @@ impl Runtime {
     /// returns when the runtime has ended.
     ///
     /// # Errors
-    /// Refused from inside a step, an `init` or a blocking closure of this runtime, which would wait for itself.
+    /// Refused from inside a step, an `init`, a blocking closure or a timer's action of this runtime, which would wait for
+    /// itself.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shut_down(limit)
     }

@@ -81,6 +81,11 @@ impl Roll {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// How many have not ended.
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+
     /// A process has ended; or, the last call of the count, all have been counted.
     pub(crate) fn strike(&self) {
         // Ordering: AcqRel, so that who sees the roll empty sees all that the processes did.

@@ -68,6 +68,27 @@ impl Road {
     /// Sends a message from the world outside. If the mailbox is full and `waits`, a latch comes back with the message,
     /// which is set when it is worth trying again.
     pub(crate) fn offer<M: Send + 'static>(&self, to: Pid, message: M, waits: bool) -> Result<(), Refused<M>> {
+        self.offer_told(to, message, waits, || ())
+    }
+
+    /// Sends a question from the world outside: `full` is called before the message is dropped by a full mailbox that
+    /// drops the newest.
+    pub(crate) fn ask<M: Send + 'static>(
+        &self,
+        to: Pid,
+        question: M,
+        full: impl FnOnce(),
+    ) -> Result<(), Rejected<M, SendError>> {
+        self.offer_told(to, question, false, full).map_err(|refused| refused.message)
+    }
+
+    fn offer_told<M: Send + 'static>(
+        &self,
+        to: Pid,
+        message: M,
+        waits: bool,
+        full: impl FnOnce(),
+    ) -> Result<(), Refused<M>> {
         let mut sent = Sent::Refused(message, SendError::NoSuchProcess { pid: to }, None);
         if let Some(cell) = self.table.cell(to) {
             let posted = cell.post(to, |opened| {
@@ -98,6 +119,9 @@ impl Road {
             Sent::Taken => self.outside.add(&self.outside.accepted, 1),
             Sent::Dead(Envelope { from, message }, reason) => {
                 self.outside.add(&self.outside.accepted, 1);
+                if reason == DeadReason::DroppedNewest {
+                    full();
+                }
                 let letter = DeadLetter { to, from, reason, type_name: type_name::<M>(), message: Some(&message) };
                 self.dead_letter(&self.outside, &letter);
                 drop_contained(message);

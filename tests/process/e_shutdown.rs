@@ -167,7 +167,8 @@ fn the_report_names_what_is_stuck_in_a_step_and_the_rest_is_ended_even_with_no_w
 
 #[test]
 fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
-    let runtime = runtime(1);
+    let manual = ManualClock::new();
+    let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let (begun, go) = (Latch::new(), Latch::new());
     let (begin, gate) = (begun.clone(), go.clone());
     let mut begun_work = false;
@@ -182,9 +183,17 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         });
         Ok(Step::Wait)
     });
-    runtime.spawn(process).unwrap();
+    let process = runtime.spawn(process).unwrap();
     wait(&begun);
-    let report = runtime.shutdown(LIMIT).unwrap();
+    let report = std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
+        output(&process);
+        // What it has yielded has the rest of the limit.
+        while !shutdown.is_finished() {
+            manual.advance(Duration::from_secs(1));
+        }
+        shutdown.join().unwrap()
+    });
     assert_eq!((report.ended, report.jobs_running), (1, 1), "{report}");
     go.set(()).unwrap();
 }

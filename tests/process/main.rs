@@ -24,3 +24,4 @@ mod f_inside;
 mod g_bad_input;
 mod h_hostile;
 mod h_races;
+mod i_shutdown_hostile;

@@ -1,0 +1,428 @@
+//! A shutdown is over in time, and says the truth, whatever code of the user's does meanwhile.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::{
+    BuildError, CommandError, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
+    Reason, Reply, Runtime, ShutdownError, ShutdownReport, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
+};
+
+use crate::helpers::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Blocks until it is let go.
+#[derive(Clone)]
+struct Block {
+    begun: Latch<()>,
+    go: Latch<()>,
+}
+
+impl Block {
+    fn new() -> Block {
+        Block { begun: Latch::new(), go: Latch::new() }
+    }
+
+    fn block(&self) {
+        let _ = self.begun.set(());
+        self.go.wait();
+    }
+}
+
+impl Wake for Block {
+    fn wake(self: Arc<Self>) {
+        self.block();
+    }
+}
+
+/// Blocks when it is dropped.
+struct BlocksInDrop(Block);
+
+impl Drop for BlocksInDrop {
+    fn drop(&mut self) {
+        self.0.block();
+    }
+}
+
+/// Says nothing and keeps nothing; ends when it is asked to. What it owns is dropped with it.
+fn polite<T: Send + 'static>(owned: T) -> impl Process<Message = (), Output = ()> {
+    script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = &owned;
+        Ok(if events.any(|event| matches!(event, Event::Cancel(_))) { Step::Done(()) } else { Step::Idle })
+    })
+}
+
+/// Yields these pieces of blocking work in its first step, and is done.
+fn works(jobs: Vec<Box<dyn FnOnce() + Send>>) -> impl Process<Message = (), Output = ()> {
+    let mut jobs = Some(jobs);
+    script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for job in jobs.take().into_iter().flatten() {
+            out.blocking(job);
+        }
+        Ok(Step::Done(()))
+    })
+}
+
+/// Shuts down on a thread of its own, so that a shutdown that hangs is an error of the test and not its end.
+fn shut_down(runtime: &Runtime, limit: Duration) -> Arc<ShutdownReport> {
+    let (runtime, report) = (runtime.clone(), Latch::new());
+    let set = report.clone();
+    std::thread::spawn(move || {
+        let report = runtime.shutdown(limit).unwrap();
+        drop(runtime);
+        let _ = set.set(report);
+    });
+    wait(&report)
+}
+
+/// A question that somebody keeps, with this waker waiting for its answer.
+fn ask_keeper(runtime: &Runtime, limit: Duration, waker: &Waker) -> (procession::Asking<u8>, Log<Reply<u8>>) {
+    let kept = Log::new();
+    let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
+    let mut asking = runtime.ask_async(keeper.address(), |reply| reply, limit);
+    assert!(Pin::new(&mut asking).poll(&mut Context::from_waker(waker)).is_pending());
+    until("the reply is kept", || kept.len() == 1);
+    (asking, kept)
+}
+
+fn assert_shut_down(answer: Result<u8, CommandError>) {
+    assert!(matches!(answer, Err(CommandError::Cancelled(Reason::Shutdown))), "{answer:?}");
+}
+
+#[test]
+fn a_job_that_does_not_return_holds_up_no_shutdown_by_a_manual_clock() {
+    for by_drop in [false, true] {
+        let manual = ManualClock::new();
+        let (runtime, job) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Block::new());
+        let blocking = job.clone();
+        output(&runtime.spawn(works(vec![Box::new(move || blocking.block())])).unwrap());
+        wait(&job.begun);
+        if by_drop {
+            let dropped = Latch::new();
+            let set = dropped.clone();
+            std::thread::spawn(move || {
+                drop(runtime);
+                let _ = set.set(());
+            });
+            wait(&dropped);
+        } else {
+            assert_eq!(shut_down(&runtime, Duration::ZERO).jobs_running, 1);
+        }
+        job.go.set(()).unwrap();
+    }
+}
+
+#[test]
+fn blocking_work_that_was_yielded_with_done_is_done_within_the_limit_of_a_shutdown() {
+    let runtime = builder().workers(2).blocking_threads(2).start().unwrap();
+    let (saved, first) = (Arc::new(AtomicUsize::new(0)), Block::new());
+    let processes: Vec<_> = (0..20)
+        .map(|_| {
+            let (saved, first) = (saved.clone(), first.clone());
+            let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+                if !events.any(|event| matches!(event, Event::Cancel(_))) {
+                    return Ok(Step::Idle);
+                }
+                let (saved, first) = (saved.clone(), first.clone());
+                out.blocking(move || {
+                    first.block();
+                    (0..100).for_each(|_| std::thread::yield_now());
+                    saved.fetch_add(1, Ordering::SeqCst);
+                });
+                Ok(Step::Done(()))
+            });
+            runtime.spawn(process).unwrap()
+        })
+        .collect();
+    let report = std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| shut_down(&runtime, LIMIT));
+        processes.iter().for_each(|process| drop(output(process)));
+        first.go.set(()).unwrap();
+        shutdown.join().unwrap()
+    });
+    assert_eq!(saved.load(Ordering::SeqCst), 20, "{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[test]
+fn a_job_that_waits_when_the_limit_is_over_is_counted_in_the_report() {
+    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
+    let blocking = job.clone();
+    output(&runtime.spawn(works(vec![Box::new(move || blocking.block()), Box::new(|| ())])).unwrap());
+    wait(&job.begun);
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert_eq!((report.jobs_running, report.jobs_abandoned, report.is_clean()), (1, 1, false), "{report}");
+    assert!(report.to_string().ends_with("1 blocking jobs still run; 1 were never begun"), "{report}");
+    job.go.set(()).unwrap();
+}
+
+#[test]
+fn a_waker_that_blocks_the_timers_holds_up_no_shutdown() {
+    let (runtime, waker) = (runtime(1), Block::new());
+    let (asking, _kept) = ask_keeper(&runtime, Duration::from_millis(1), &Waker::from(Arc::new(waker.clone())));
+    wait(&waker.begun);
+    assert_eq!(shut_down(&runtime, LIMIT).ended, 1);
+    waker.go.set(()).unwrap();
+    drop(asking);
+}
+
+#[test]
+fn wakers_that_block_when_their_questions_are_given_up_hold_up_neither_the_shutdown_nor_other_questions() {
+    let runtime = runtime(1);
+    let wakers = [Block::new(), Block::new(), Block::new()];
+    let blocked: Vec<_> = wakers
+        .iter()
+        .zip([HOUR, HOUR, Duration::MAX])
+        .map(|(waker, limit)| ask_keeper(&runtime, limit, &Waker::from(Arc::new(waker.clone()))))
+        .collect();
+    let (mut asking, _kept) = ask_keeper(&runtime, 2 * HOUR, Waker::noop());
+    assert_eq!(shut_down(&runtime, LIMIT).ended, 4);
+    let mut answer = None;
+    until("the question behind them is answered", || {
+        match Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ready) => answer = Some(ready),
+            Poll::Pending => {}
+        }
+        answer.is_some()
+    });
+    assert_shut_down(answer.unwrap());
+    wakers.iter().for_each(|waker| waker.go.set(()).unwrap());
+    drop(blocked);
+}
+
+#[test]
+fn a_waiting_job_whose_destructor_blocks_holds_up_no_shutdown() {
+    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
+    let (blocking, waiting) = (job.clone(), BlocksInDrop(job.clone()));
+    output(&runtime.spawn(works(vec![Box::new(move || blocking.block()), Box::new(move || drop(waiting))])).unwrap());
+    wait(&job.begun);
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert_eq!((report.jobs_running, report.jobs_abandoned), (1, 1), "{report}");
+    job.go.set(()).unwrap();
+}
+
+#[test]
+fn a_thread_local_whose_destructor_blocks_holds_up_no_shutdown() {
+    thread_local!(static KEPT: RefCell<Option<BlocksInDrop>> = const { RefCell::new(None) });
+    let (runtime, local) = (runtime(1), Block::new());
+    let (on_worker, on_pool) = (local.clone(), local.clone());
+    let mut steps = 0;
+    let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        steps += 1;
+        let local = if steps == 1 { on_worker.clone() } else { on_pool.clone() };
+        KEPT.with(|kept| *kept.borrow_mut() = Some(BlocksInDrop(local)));
+        Ok(if steps == 1 { Step::Blocking } else { Step::Done(()) })
+    });
+    output(&runtime.spawn(process).unwrap());
+    assert!(shut_down(&runtime, LIMIT).is_clean());
+    local.go.set(()).unwrap();
+}
+
+#[test]
+fn shutdown_is_refused_on_the_thread_of_the_timers() {
+    struct ShutsDown(Runtime, Latch<ShutdownError>);
+    impl Wake for ShutsDown {
+        fn wake(self: Arc<Self>) {
+            let _ = self.1.set(self.0.shutdown(LIMIT).unwrap_err());
+        }
+    }
+    let (runtime, refused) = (runtime(1), Latch::new());
+    let waker = Waker::from(Arc::new(ShutsDown(runtime.clone(), refused.clone())));
+    let (asking, _kept) = ask_keeper(&runtime, Duration::from_millis(1), &waker);
+    drop(waker);
+    assert_eq!(wait(&refused), ShutdownError::Inside);
+    assert!(shut_down(&runtime, LIMIT).is_clean());
+    drop(asking);
+}
+
+/// Its `init` blocks.
+struct SlowInit(Block);
+
+impl Process for SlowInit {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        self.0.block();
+        Ok(())
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
+    let (runtime, init) = (runtime(1), Block::new());
+    let processes: Vec<_> = (0..20).map(|_| runtime.spawn(polite(())).unwrap()).collect();
+    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.clone()));
+    let spawner =
+        std::thread::spawn(move || elsewhere.spawn(slow).map(|_| ()).map_err(|refused| refused.into_parts().1));
+    wait(&init.begun);
+    let report = std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| shut_down(&runtime, 2 * LIMIT));
+        processes.iter().for_each(|process| assert!(join(process).is_done()));
+        init.go.set(()).unwrap();
+        shutdown.join().unwrap()
+    });
+    assert!(matches!(spawner.join().unwrap(), Err(SpawnError::ShuttingDown)));
+    assert_eq!((report.ended, report.spawning, report.is_clean()), (20, 0, true), "{report}");
+}
+
+#[test]
+fn a_spawn_that_is_still_held_up_at_the_end_is_counted_in_the_report() {
+    let (runtime, init) = (runtime(1), Block::new());
+    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.clone()));
+    let spawner = std::thread::spawn(move || elsewhere.spawn(slow).is_err());
+    wait(&init.begun);
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert_eq!((report.spawning, report.is_clean()), (1, false), "{report}");
+    assert!(report.to_string().ends_with("1 spawns have not returned"), "{report}");
+    init.go.set(()).unwrap();
+    assert!(spawner.join().unwrap());
+}
+
+#[test]
+fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
+    struct Slow(Block);
+    impl Hook for Slow {
+        fn exited(&self, _: &ProcessRef, _: &Exit) {
+            self.0.block();
+        }
+    }
+    for in_hook in [false, true] {
+        let (runtime, end) = if in_hook {
+            let end = Block::new();
+            let runtime = builder().workers(1).hook(Slow(end.clone())).start().unwrap();
+            runtime.spawn(polite(())).unwrap();
+            (runtime, end)
+        } else {
+            let (runtime, end) = (runtime(1), Block::new());
+            runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
+            (runtime, end)
+        };
+        let report = std::thread::scope(|scope| {
+            let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_millis(200)));
+            wait(&end.begun);
+            shutdown.join().unwrap()
+        });
+        assert_eq!((report.ended + report.terminated, report.ending, report.is_clean()), (0, 1, false), "{report}");
+        assert!(report.to_string().contains("1 half-way through their end"), "{report}");
+        end.go.set(()).unwrap();
+    }
+}
+
+#[test]
+fn processes_that_hang_in_close_keep_no_other_from_being_closed() {
+    struct Hangs(Latch<()>);
+    impl Process for Hangs {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+
+        fn close(&mut self) {
+            self.0.wait();
+        }
+    }
+    let (runtime, go, closed) = (runtime(2), Latch::new(), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..5 {
+        runtime.spawn(Hangs(go.clone())).unwrap();
+    }
+    for _ in 0..100 {
+        runtime.spawn(Closing(closed.clone())).unwrap();
+    }
+    let report = shut_down(&runtime, Duration::ZERO);
+    until("the others are closed", || closed.load(Ordering::SeqCst) == 100);
+    assert!(report.stuck.len() >= 5, "{report}");
+    go.set(()).unwrap();
+}
+
+#[test]
+fn a_question_without_a_limit_stays_open_and_is_answered_when_the_runtime_ends() {
+    let runtime = runtime(1);
+    let (mut asking, _kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());
+    runtime.shutdown(LIMIT).unwrap();
+    match Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => assert_shut_down(answer),
+        Poll::Pending => panic!("nobody answers any more"),
+    }
+    // One that is given up leaves nothing behind, and nor does one that is answered.
+    let runtime = self::runtime(1);
+    let (asking, kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());
+    drop(asking);
+    assert!(!kept.take().pop().unwrap().send(1));
+    let (asking, kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());
+    assert!(kept.take().pop().unwrap().send(1));
+    let asking = pin!(asking);
+    assert!(matches!(asking.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(1))));
+    runtime.shutdown(LIMIT).unwrap();
+}
+
+#[test]
+fn a_thread_that_waits_for_a_reply_hears_of_the_end_of_the_runtime() {
+    for limit in [HOUR, Duration::MAX] {
+        let (runtime, kept) = (runtime(1), Log::new());
+        let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
+        let (elsewhere, to, answer) = (runtime.clone(), keeper.address(), Latch::new());
+        let set = answer.clone();
+        std::thread::spawn(move || drop(set.set(elsewhere.ask(to, |reply| reply, limit))));
+        until("the reply is kept", || kept.len() == 1);
+        runtime.shutdown(LIMIT).unwrap();
+        assert_shut_down(wait(&answer));
+    }
+}
+
+#[test]
+fn a_name_of_threads_that_no_thread_can_have_is_refused_at_the_start() {
+    let refused = builder().workers(1).thread_name("a\0b").start().unwrap_err();
+    assert!(matches!(&refused, BuildError::ThreadName { given } if given == "a\0b"), "{refused}");
+    assert_eq!(refused.to_string(), r#"no thread can be called "a\0b""#);
+    let refused = procession::pool::Pool::builder().name("a\0b").build().unwrap_err();
+    assert_eq!(refused.to_string(), r#"no thread can be called "a\0b""#);
+    let timers = procession::timer::Timers::new(procession::clock::Clock::system(), "a\0b");
+    assert!(timers.after(HOUR, Box::new(|| ())).is_err());
+}
+
+#[test]
+fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_full() {
+    let runtime = runtime(1);
+    for overflow in [Overflow::Refuse, Overflow::DropNewest] {
+        let (holder, asked) = (Block::new(), AtomicBool::new(false));
+        let busy = holder.clone();
+        let process = script(move |events: &mut Events<'_, Reply<u8>>, _: &mut StepOutput| {
+            busy.block();
+            events.for_each(|event| {
+                if let Event::Message(reply) = event {
+                    reply.send(1);
+                }
+            });
+            Ok(Step::<()>::Idle)
+        });
+        let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(1, overflow)).unwrap();
+        wait(&holder.begun);
+        let first = runtime.ask_async(process.address(), |reply| reply, LIMIT);
+        let refused = runtime.ask(
+            process.address(),
+            |reply| {
+                asked.store(true, Ordering::SeqCst);
+                reply
+            },
+            LIMIT,
+        );
+        assert!(matches!(refused, Err(CommandError::Full(pid)) if pid == process.pid()), "{overflow:?}: {refused:?}");
+        assert!(asked.load(Ordering::SeqCst));
+        holder.go.set(()).unwrap();
+        drop(first);
+    }
+}
