@@ -61,6 +61,12 @@ impl Outbox {
         self.lanes[lane as usize].1.deliver(count, to, from, post);
     }
 
+    /// Puts the next `count` messages of a lane into a mailbox that nobody else can reach. Whether it takes them.
+    #[inline]
+    pub(crate) fn give(&mut self, lane: u32, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool {
+        self.lanes[lane as usize].1.give(count, from, mailbox)
+    }
+
     /// Drops what was not sent.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.clear());
@@ -121,6 +127,7 @@ pub(crate) enum Opened<'a> {
 
 trait Lane: Any + Send {
     fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post);
+    fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool;
     fn clear(&mut self);
     fn shrink(&mut self);
     fn pop(&mut self) -> Option<Box<dyn Any + Send>>;
@@ -186,6 +193,12 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();
+    }
+
+    fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool {
+        let given = self.fill(count, from, Opened::Free(mailbox), &mut Vec::new()).is_some();
+        self.shrink();
+        given
     }
 
     fn clear(&mut self) {

@@ -61,7 +61,7 @@ impl Runtime {
             if begun.is_ok() {
                 let installed = road.table.cell(pid).is_some_and(|cell| {
                     let kind = body.machine.kind();
-                    cell.install(pid.generation(), kind, bound, road.now_micros(), || road.is_roll_called())
+                    cell.install(pid.generation(), kind, (bound, 0), road.now_micros(), || road.is_roll_called())
                 });
                 if !installed {
                     begun = Err(SpawnError::ShuttingDown);

@@ -76,7 +76,7 @@ impl Cell {
         &self,
         generation: u32,
         kind: &'static Kind,
-        bound: Option<Bound>,
+        (bound, queued): (Option<Bound>, u32),
         born: u64,
         closed: impl FnOnce() -> bool,
     ) -> bool {
@@ -93,14 +93,13 @@ impl Cell {
             steps: 0,
             stamp: born << STAMP_SHIFT | flags,
             generation,
-            queued: 0,
+            queued,
         };
         true
     }
 
-    /// Opens the mailbox, if the process lives, and has it filled under the lock;
-    /// `fill` says how many more messages it holds; nothing if it is for another type. A body that comes back has been
-    /// woken; the number is how many messages
+    /// Opens the mailbox, if the process lives, and has it filled under the lock; `fill` says how many more messages it
+    /// holds; nothing if it is for another type. A body that comes back has been woken; the number is how many messages
     /// wait now.
     #[inline]
     pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>

@@ -27,7 +27,7 @@ const NOTHING_LEFT: Stepped = Stepped { verdict: Verdict::Idle, unseen: false, s
 fn in_hand() -> (Arc<Cell>, Ready) {
     let cell = Arc::new(Cell::new());
     let body: Ready = described_body(Anybody, Pid::FIRST, SpawnOptions::new(), None);
-    assert!(cell.install(1, body.machine.kind(), None, 0, || false));
+    assert!(cell.install(1, body.machine.kind(), (None, 0), 0, || false));
     (cell, body)
 }
 

@@ -216,14 +216,27 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
     let road = engine.road();
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
-    for order in orders.iter() {
-        match *order {
+    let mut orders = orders.iter().copied().peekable();
+    while let Some(order) = orders.next() {
+        match order {
             Order::Send { lane, count, to } => {
                 hands.count(|counters| &counters.accepted, u64::from(count));
                 outbox.deliver(lane, count, to, head.pid, &mut Router::new(road, hands));
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
-                Some(Yield::Spawn(child)) => begin(road, hands, child),
+                Some(Yield::Spawn(mut child)) => {
+                    // What the parent sends it at once is with it from the beginning, before anybody else can reach it.
+                    let mut given = 0;
+                    while let Some(&Order::Send { lane, count, to }) = orders.peek()
+                        && to == child.head.pid
+                        && !child.head.is_bounded()
+                        && outbox.give(lane, count, head.pid, child.machine.mailbox())
+                    {
+                        given += count;
+                        orders.next();
+                    }
+                    begin(road, hands, child, given);
+                }
                 Some(other) => engine.perform(other, head, outbox, hands),
                 None => {}
             },
@@ -232,18 +245,19 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
     out.performed();
 }
 
-/// A process that a step has spawned takes its place in the table.
-fn begin<H: Hands>(road: &Road, hands: &mut H, child: Ready) {
+/// A process that a step has spawned takes its place in the table, with so many messages in its mailbox.
+fn begin<H: Hands>(road: &Road, hands: &mut H, mut child: Ready, given: u32) {
+    hands.count(|counters| &counters.accepted, u64::from(given));
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let bound = child.head.rare.as_ref().and_then(|rare| rare.bound);
-    let installed = road
-        .table
-        .cell(pid)
-        .is_some_and(|cell| cell.install(pid.generation(), kind, bound, hands.about_now(), || road.door.is_closed()));
+    let installed = road.table.cell(pid).is_some_and(|cell| {
+        cell.install(pid.generation(), kind, (bound, given), hands.about_now(), || road.door.is_closed())
+    });
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
+        bury(road, hands, pid, child.machine.mailbox(), DeadReason::NoSuchProcess);
         road.table.give_back_after(pid);
         drop_contained(child);
         return;
