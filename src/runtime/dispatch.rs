@@ -91,7 +91,8 @@ impl Core {
         counters.add(&counters.accepted, 1);
         let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
         outbox.deliver(lane, 1, to, head.pid, &mut post);
-        if ask.is_decided() {
+        // Without a limit there is no timer, and the clock is not asked.
+        if ask.is_decided() || limit == Duration::MAX {
             return;
         }
         let late = ask.clone();
