@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{contain, drop_contained};
+use crate::outcome::{contain, drop_contained, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// A value that is set once. Clones are the same latch.
@@ -102,13 +102,13 @@ impl<T> Latch<T> {
         for (_, waker) in wakers {
             // A waker is code of whoever waits.
             if let Err(panic) = contain(|| waker.wake()) {
-                tracing::error!(%panic, "a waker panicked");
+                tell_log(|| tracing::error!(%panic, "a waker panicked"));
             }
         }
         if let Some(value) = for_callbacks {
             for (_, callback) in callbacks {
                 if let Err(panic) = contain(|| callback(&value)) {
-                    tracing::error!(%panic, "a callback of a latch panicked");
+                    tell_log(|| tracing::error!(%panic, "a callback of a latch panicked"));
                 }
             }
             drop_contained(value);

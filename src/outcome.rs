@@ -168,11 +168,21 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
+/// Tells the log. Whoever listens to it is code of the user's, and so is what is in an error's text; a panic there is nobody's
+/// news, and must not take away what was to be done next.
+#[cold]
+pub(crate) fn tell_log(tell: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
+        // Not told, for it is the telling that panics.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+    }
+}
+
 /// What a destructor panicked with may have a destructor that panics, and so on; somewhere it is left.
 #[cold]
 fn drop_payload(mut payload: Payload) {
     for _ in 0..3 {
-        tracing::error!(message = text_of(&*payload), "a destructor panicked");
+        tell_log(|| tracing::error!(message = text_of(&*payload), "a destructor panicked"));
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             Ok(()) => return,
             Err(next) => payload = next,

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::latch::Latch;
-use crate::outcome::contain;
+use crate::outcome::{contain, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, lock, thread, wait_for};
 
 /// How long nothing may be finished before one more thread goes on with the rest.
@@ -47,7 +47,7 @@ pub(crate) fn join_all(threads: Vec<thread::JoinHandle<()>>) -> Latch<()> {
         let _ = set.set(());
     };
     if let Err(error) = start(String::from("procession-joiner"), joiner) {
-        tracing::warn!(%error, "no thread to wait for others; they end by themselves");
+        tell_log(|| tracing::warn!(%error, "no thread to wait for others; they end by themselves"));
         let _ = over.set(());
     }
     over
@@ -59,7 +59,7 @@ pub(crate) fn work_off(step: impl Fn() -> bool + Send + Sync + 'static) -> Latch
     let crew = Arc::new(Crew { state: Mutex::default(), changed: Condvar::new(), over: Latch::new(), step });
     let (over, leads) = (crew.over.clone(), crew.clone());
     if let Err(error) = start(String::from("procession-reaper"), move || leads.lead()) {
-        tracing::error!(%error, "no thread for what may take long: it is done here");
+        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
         lock(&crew.state).working += 1;
         crew.work();
     }
@@ -88,7 +88,7 @@ impl<F: Fn() -> bool + Send + Sync + 'static> Crew<F> {
             lock(&self.state).working += 1;
             let works = self.clone();
             if let Err(error) = start(String::from("procession-reaper"), move || works.work()) {
-                tracing::error!(%error, "no other thread for what may take long");
+                tell_log(|| tracing::error!(%error, "no other thread for what may take long"));
                 return self.work();
             }
             let mut state = lock(&self.state);
@@ -106,7 +106,9 @@ impl<F: Fn() -> bool + Send + Sync + 'static> Crew<F> {
             }
             if state.working == MOST {
                 drop(state);
-                tracing::error!(threads = MOST, "all of them are stuck in code of the user's, and the rest is left");
+                tell_log(|| {
+                    tracing::error!(threads = MOST, "all of them are stuck in code of the user's, and the rest is left")
+                });
                 return;
             }
         }
@@ -116,7 +118,7 @@ impl<F: Fn() -> bool + Send + Sync + 'static> Crew<F> {
         loop {
             // What it does is contained. Should a panic come through all the same, that piece is the price.
             let more = contain(&self.step).unwrap_or_else(|panic| {
-                tracing::error!(%panic, "a panic came through");
+                tell_log(|| tracing::error!(%panic, "a panic came through"));
                 true
             });
             let mut state = lock(&self.state);

@@ -10,7 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline, Watch};
-use crate::outcome::contain;
+use crate::outcome::{contain, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, Weak, lock, thread};
 use crate::threads;
 
@@ -129,7 +129,7 @@ impl Timers {
                 Err(error) => {
                     // Whoever reads the log is code of the user's.
                     drop(state);
-                    tracing::error!(%error, name = shared.name, "the timers' thread cannot be started");
+                    tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
                     return Err(action);
                 }
             }
@@ -310,7 +310,7 @@ impl Shared {
                 action
             };
             if let Err(panic) = contain(action) {
-                tracing::error!(%panic, "a timer's action panicked");
+                tell_log(|| tracing::error!(%panic, "a timer's action panicked"));
             }
         }
     }

@@ -285,3 +285,21 @@ fn the_files_that_documents_mention_exist() {
         }
     }
 }
+
+#[test]
+fn the_log_is_told_where_a_panic_of_whoever_listens_is_contained() {
+    for path in files("src", "rs") {
+        let text = read(&path);
+        let mut contained = false;
+        for (number, line) in text.lines().enumerate() {
+            // In its own line, in the one before, or in a function that is only called so.
+            contained |= line.contains("tell_log(") || line.starts_with("fn tell_exit(");
+            let tells =
+                ["error", "warn", "info", "debug"].iter().any(|level| line.contains(&format!("tracing::{level}!")));
+            assert!(!tells || contained, "{}:{}: the log is told outside of `tell_log`", path.display(), number + 1);
+            if line == "}" || line.trim_end().ends_with(");") {
+                contained = false;
+            }
+        }
+    }
+}

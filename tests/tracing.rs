@@ -7,7 +7,7 @@ mod helpers;
 
 use std::sync::{Arc, OnceLock};
 
-use procession::{Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult};
+use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult};
 use tracing::span;
 use tracing::{Level, Metadata};
 
@@ -35,7 +35,7 @@ impl tracing::Subscriber for Subscriber {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut text = event.metadata().level().to_string();
         event.record(&mut Text(&mut text));
-        assert!(!text.contains("Cursed"), "in a subscriber");
+        assert!(!text.contains("Cursed") && !text.contains("node=666"), "in a subscriber");
         self.0.lock().unwrap().push(text);
     }
 
@@ -105,6 +105,28 @@ fn a_subscriber_that_panics_costs_the_process_that_it_was_told_of_and_nobody_els
     assert_accounted(&runtime);
     output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
+#[test]
+fn a_subscriber_that_panics_keeps_neither_the_pool_nor_the_shutdown_from_their_work() {
+    heard();
+    // Of the shutdown of this node, and of a job that panics so, it cannot hear.
+    let runtime = builder().workers(1).blocking_threads(1).node(666).start().unwrap();
+    for _ in 0..2 {
+        let mut tag = None;
+        let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            if events.any(|event| matches!(event, Event::Completed(_))) {
+                return Ok(Step::Done(()));
+            }
+            tag = tag.or_else(|| Some(out.blocking(|| panic!("Cursed"))));
+            Ok(Step::Wait)
+        });
+        output(&runtime.spawn(process).unwrap());
+    }
+    let idle = runtime.spawn(sink::<()>()).unwrap();
+    let report = runtime.shutdown(LIMIT).unwrap();
+    assert_eq!((report.ended, report.is_clean()), (1, true), "{report}");
+    assert!(idle.is_over());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 
 use super::ledger::{Ledger, Next, PoolStatus, Seat};
 use crate::clock::{Clock, Deadline, Watch};
-use crate::outcome::{Rejected, contain, drop_contained};
+use crate::outcome::{Rejected, contain, drop_contained, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
 use crate::threads;
 
@@ -137,7 +137,7 @@ impl Shared {
 
     /// A worker could not be started, perhaps with a job, which comes back if there is no other to come to it.
     fn start_failed<F: FnOnce() + Send + 'static>(&self, job: Option<F>, error: &io::Error) -> Option<F> {
-        tracing::warn!(%error, "the pool cannot start another thread");
+        tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         let with_job = job.is_some();
         let (placed, stranded) = {
             let mut ledger = lock(&self.ledger);
@@ -205,7 +205,7 @@ impl Shared {
     fn run(&self, job: Job) {
         let outcome = contain(job);
         if let Err(panic) = &outcome {
-            tracing::error!(%panic, "a job of the pool panicked");
+            tell_log(|| tracing::error!(%panic, "a job of the pool panicked"));
         }
         lock(&self.ledger).job_ended(outcome.is_err());
     }

@@ -353,6 +353,9 @@ impl StepOutput {
             drop_contained(one);
         }
         self.outbox.clear();
+        if self.orders.capacity() > KEPT_ORDERS {
+            self.orders = Vec::new();
+        }
     }
 
     /// The PID was shown to a step, so no other process may have it; the slot is free under the next generation.

@@ -11,7 +11,7 @@ use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use super::pid::Pid;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Panic, contain, drop_contained};
+use crate::outcome::{Exit, Failure, Panic, contain, drop_contained, tell_log};
 use crate::sync::Arc;
 
 /// Where the end of a process is told to those who wait for it.
@@ -171,7 +171,7 @@ impl<P: Process> Machine for Typed<P> {
 
     fn close(&mut self) {
         if let Err(panic) = contain(|| self.process.close()) {
-            tracing::error!(process = type_name::<P>(), %panic, "`close` panicked");
+            tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`close` panicked"));
         }
     }
 

@@ -205,6 +205,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         while let Some(letter) = self.letters.pop_front() {
             drop_contained(letter);
         }
+        self.shrink();
     }
 
     fn shrink(&mut self) {

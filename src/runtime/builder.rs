@@ -13,10 +13,11 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 use super::dispatch::Core;
 use super::owner::Owner;
 use super::system::Runtime;
+use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::names::Names;
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
 use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
@@ -254,6 +255,7 @@ impl RuntimeBuilder {
         });
         let core = Arc::new_cyclic(|me| Core {
             road: road.clone(),
+            over: Cancel::with_clock(self.clock.clone()),
             timers: Timers::new(self.clock, format!("{name}-timers")),
             pool,
             names: Names::default(),
@@ -271,7 +273,7 @@ impl RuntimeBuilder {
             // If a thread cannot be started, dropping the runtime ends those that could.
             runtime.owner.start_worker(format!("{name}-worker-{index}"), worker).map_err(BuildError::Start)?;
         }
-        tracing::debug!(node, workers, "runtime started");
+        tell_log(|| tracing::debug!(node, workers, "runtime started"));
         Ok(runtime)
     }
 }

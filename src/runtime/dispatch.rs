@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
     /// Bodies that wait for a thread of the pool, by packed PID: here they can be taken back.
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
+    /// Cancelled when the limit of a shutdown is over: for the blocking work of processes that are done.
+    pub(crate) over: Cancel,
     pub(crate) me: Weak<Core>,
 }
 
@@ -138,7 +140,8 @@ impl Core {
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        let cancel = if head.done { Cancel::with_clock(self.road.clock.clone()) } else { self.cancel_of(head) };
+        // What is yielded with `Done` does not end with the process, but with the runtime.
+        let cancel = if head.done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and that is an answer.
         let _ = self.pool.execute(move || job.run());

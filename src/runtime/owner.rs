@@ -10,7 +10,7 @@ use super::report::{ShutdownError, ShutdownReport};
 use crate::clock::{Clock, Deadline};
 use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
-use crate::outcome::{Reason, contain, drop_contained};
+use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
 use crate::sched::worker::Worker;
 use crate::sync::thread::JoinHandle;
@@ -98,7 +98,7 @@ impl Owner {
         let handle = threads::start(name, move || {
             // All user code is contained. Should a panic come through all the same, one process is the price, not the worker.
             while let Err(panic) = contain(|| worker.run()) {
-                tracing::error!(%panic, "a worker panicked, and goes on");
+                tell_log(|| tracing::error!(%panic, "a worker panicked, and goes on"));
             }
             let _ = leaves.set(());
             drop(inside);
@@ -127,13 +127,17 @@ impl Owner {
         if self.shutdown.is_mine() {
             // Whatever happens, those who wait for the report get one.
             let report = Arc::new(contain(|| self.end(limit)).unwrap_or_else(|panic| {
-                tracing::error!(%panic, "the shutdown panicked");
-                ShutdownReport::default()
+                tell_log(|| tracing::error!(%panic, "the shutdown panicked"));
+                ShutdownReport {
+                    stuck: self.core.processes(),
+                    ending: self.core.road.roll.left(),
+                    ..Default::default()
+                }
             }));
             if report.is_clean() {
-                tracing::info!(%report, "runtime shut down");
+                tell_log(|| tracing::info!(%report, "runtime shut down"));
             } else {
-                tracing::warn!(%report, "runtime shut down by force");
+                tell_log(|| tracing::warn!(%report, "runtime shut down by force"));
             }
             let _ = self.shutdown.report.set(report);
         }
@@ -149,7 +153,7 @@ impl Owner {
 
     fn end(&self, limit: Duration) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
-        tracing::info!(?limit, node = road.table.node(), "runtime shuts down");
+        tell_log(|| tracing::info!(?limit, node = road.table.node(), "runtime shuts down"));
         let began = road.clock.now();
         let deadline = road.clock.deadline(limit);
         // Who is half-way through a spawn from outside finds the roll called; the rest finds the door closed.
@@ -166,6 +170,8 @@ impl Owner {
             road.roll.empty.wait_until(&Clock::system(), grace());
         }
         road.door.empty().wait_until(&road.clock, deadline);
+        // Work of processes that are done has had the limit; what still runs is asked to stop.
+        core.over.cancel(Reason::Shutdown);
         let mut report = ShutdownReport::default();
         let mut threads = self.end_timers_and_jobs(&mut report);
         if !in_time {
@@ -273,7 +279,7 @@ impl Owner {
         let (left, stuck): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *lock(&self.workers)).into_iter().partition(|worker| worker.left.is_set());
         if !stuck.is_empty() {
-            tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind");
+            tell_log(|| tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind"));
         }
         // See `Road::inject`.
         fence(Ordering::SeqCst);
@@ -304,7 +310,7 @@ impl Drop for Owner {
         let owner = Owner::taken_over(self);
         let ends = move || drop(owner.end(Duration::ZERO));
         if let Err(error) = threads::start(String::from("procession-shutdown"), ends) {
-            tracing::error!(%error, "no thread to shut the runtime down; its processes are left as they are");
+            tell_log(|| tracing::error!(%error, "no thread to shut the runtime down; its processes are left"));
         }
     }
 }

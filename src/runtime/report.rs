@@ -9,7 +9,8 @@ use super::inspect::ProcessInfo;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Processes that lived when the shutdown began, and ended by themselves within the limit.
+    /// Processes that lived when the shutdown began, and ended within the limit: by themselves, or because somebody else had
+    /// them ended.
     pub ended: usize,
     /// Processes that had to be terminated.
     pub terminated: usize,

@@ -197,6 +197,9 @@ impl Cell {
         if let Place::Out(inbox @ Some(_)) = &mut inner.place {
             let mut inbox = inbox.take();
             if inner.stamp & BOUNDED != 0 {
+                if let Some(inbox) = &mut inbox {
+                    inbox.shrink();
+                }
                 body.head.rare().bounded = inbox;
             } else {
                 // One that rests until a command is answered may leave messages there.

@@ -9,7 +9,7 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
-use crate::outcome::contain;
+use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
 use crate::process::{DeadLetter, Hook, Pid};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering, Weak};
@@ -198,15 +198,9 @@ impl Road {
         if let Some(hook) = &self.hook
             && let Err(panic) = contain(|| tell(&**hook))
         {
-            tracing::error!(%panic, "a hook panicked");
+            tell_log(|| tracing::error!(%panic, "a hook panicked"));
         }
     }
-}
-
-/// Whoever listens to the log is code of the user's, and so is what is in an error's text. A panic there is nobody's news.
-#[cold]
-pub(crate) fn tell_log(tell: impl FnOnce()) {
-    drop(contain(tell));
 }
 
 /// For those who are not workers: everything goes to the global queue at once.

@@ -4,10 +4,10 @@
 //! no worker came to.
 
 use super::cell::{Cell, Settled, Vacated, Want};
-use super::road::{Hands, Road, tell_log};
+use super::road::{Hands, Road};
 use super::router::Router;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Panic, Reason, drop_contained};
+use crate::outcome::{Exit, Failure, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
 use crate::process::mailbox::AnyMailbox;
 use crate::process::outbox::Outbox;
@@ -416,7 +416,8 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     tell_log(|| tracing::error!(%pid, %panic, "a panic in the runtime has ended a process"));
     hands.let_go();
     out.clear();
-    (out.failure, out.successor) = (None, None);
+    drop_contained(out.failure.take());
+    drop_contained(out.successor.take());
     let Some((cell, Vacated { inbox, watched, doom, queued })) =
         road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
     else {

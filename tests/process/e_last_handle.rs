@@ -257,12 +257,13 @@ fn in_a_handler_and_in_what_its_cancel_calls() {
     for later in [false, true] {
         both(|options| {
             let (last, gate) = (Last::new(), Latch::new());
-            let inner = last.clone();
+            let (inner, registered) = (last.clone(), Log::new());
+            let keeps = registered.clone();
             let handler = move |_: Let, done: Completion<()>| {
                 if later {
                     // Called by the worker when the process has ended.
                     let inner = inner.clone();
-                    std::mem::forget(done.cancel().on_cancel(move |_| inner.drop_it()));
+                    keeps.push(done.cancel().on_cancel(move |_| inner.drop_it()));
                 } else {
                     inner.drop_it();
                 }
