@@ -52,6 +52,12 @@ impl<M> BoundedMailbox<M> {
         }
     }
 
+    /// Whether it keeps a buffer.
+    #[cfg(test)]
+    pub(crate) fn has_buffer(&self) -> bool {
+        matches!(self.inner.messages, super::mailbox::Queue::Many(_))
+    }
+
     fn has_room(&self) -> bool {
         self.held + self.inner.messages.len() < self.bound.limit
     }

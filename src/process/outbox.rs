@@ -247,4 +247,12 @@ mod tests {
             assert!(post.0.is_none_or(|mailbox| mailbox.messages.len() == 100_000));
         }
     }
+    #[test]
+    fn a_step_that_failed_leaves_no_large_buffer_behind() {
+        let mut outbox = Outbox::default();
+        (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(n), 0));
+        outbox.clear();
+        let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<u64>>().unwrap();
+        assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
+    }
 }
