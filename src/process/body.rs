@@ -130,7 +130,7 @@ pub(crate) struct Kind {
 }
 
 /// The user's state machine, of a type that is not known here.
-pub(crate) trait Machine: Send {
+pub(crate) trait Machine: Any + Send {
     fn kind(&self) -> &'static Kind;
 
     /// What the next steps will see.
@@ -160,6 +160,9 @@ pub(crate) trait Machine: Send {
     /// Takes out what waits.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;
 
+    /// Lets go of all that is left, each value contained.
+    fn clear(&mut self);
+
     /// Takes out where the end is told, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
 }
@@ -174,6 +177,47 @@ pub(crate) struct Stepped {
     pub(crate) signals: bool,
     /// Messages that it took.
     pub(crate) taken: u32,
+}
+
+impl Stepped {
+    /// There was nobody to be stepped.
+    pub(crate) const OF_NOBODY: Stepped = Stepped { verdict: Verdict::Broken, unseen: false, signals: false, taken: 0 };
+}
+
+/// The most bodies of ended processes whose memory is kept for the next ones.
+pub(super) const MOST_SPARE: usize = 256;
+
+/// A body larger than so many bytes is not kept.
+pub(super) const LARGEST_SPARE: usize = 512;
+
+/// Bodies of ended processes. Who spawns mostly spawns the same type again and again, and the memory of the last one, still
+/// in the cache, costs less than what the allocator would look for.
+#[derive(Default)]
+pub(crate) struct Spares(Vec<Ready>);
+
+impl Spares {
+    /// Lets go of all that the body holds, and keeps it.
+    #[inline]
+    pub(crate) fn keep(&mut self, mut ended: Ready) {
+        ended.machine.clear();
+        if ended.head.rare.is_some() {
+            drop_contained(ended.head.rare.take());
+        }
+        if self.0.len() < MOST_SPARE && size_of_val(&*ended) <= LARGEST_SPARE {
+            self.0.push(ended);
+        }
+    }
+
+    /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for ever.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Ready> {
+        self.0.pop()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// What the process wants.
@@ -229,6 +273,8 @@ pub struct StepOutput {
     pub(super) link: Arc<dyn Link>,
     /// PIDs at hand, so that a spawn within a step needs nobody else.
     pub(crate) stock: Vec<Pid>,
+    /// Memory at hand for the same.
+    pub(crate) spares: Spares,
     /// How the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// What the process is to be replaced by, if it is.
@@ -299,6 +345,7 @@ impl StepOutput {
             outbox: Outbox::default(),
             link,
             stock: Vec::new(),
+            spares: Spares::default(),
             failure: None,
             successor: None,
         }

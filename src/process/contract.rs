@@ -53,7 +53,7 @@ pub trait Process: Sized + Send + 'static {
     /// # Errors
     /// The process ends with the error; spawned from outside, `spawn` returns it and nothing of the process remains.
     fn init(&mut self, entry: Entry) -> InitResult {
-        entry.method(super::entry::MAIN, |(): ()| Ok(())).finish()
+        entry.main_only()
     }
 
     /// Advances, with the events that arrived; what it wants done it writes to `out`. The first step comes after

@@ -98,6 +98,15 @@ impl Entry {
         self
     }
 
+    /// Nothing is offered but to be entered at `"main"` without input.
+    #[inline]
+    pub(super) fn main_only(self) -> InitResult {
+        if self.point.is_none() {
+            return Ok(());
+        }
+        self.method(MAIN, |(): ()| Ok(())).finish()
+    }
+
     /// The input, or its type if that is another one.
     #[inline]
     fn input<I: 'static>(&mut self) -> Result<I, &'static str> {

@@ -3,7 +3,7 @@
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
-use super::body::{Body, Head, Kind, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
+use super::body::{Body, Head, Kind, Machine, Ready, Spares, StepOutput, Stepped, Successor, Verdict};
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
 use super::entry::{Entry, EntryPoint};
@@ -11,7 +11,7 @@ use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use super::pid::Pid;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Panic, contain, drop_contained, tell_log};
+use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::sync::Arc;
 
 /// Where the end of a process is told to those who wait for it.
@@ -20,7 +20,8 @@ pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
 struct Typed<P: Process> {
     mailbox: Mailbox<P::Message>,
     rare: Option<Box<TypedRare<P>>>,
-    process: P,
+    // Nothing only between the end of this process and the begin of the next one that uses the memory.
+    process: Option<P>,
 }
 
 /// What most processes do not have.
@@ -74,7 +75,20 @@ pub(crate) fn new_body<P: Process>(
 ) -> Box<Body<impl Machine + HasProcess<P>>> {
     let rare =
         (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, output: None, kept: None }));
-    Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process } })
+    Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
+}
+
+/// The body of a new process without anything rare, in the memory of one that has ended if there is one of its type.
+#[inline]
+pub(super) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> Ready {
+    if let Some(mut spare) = spares.take()
+        && let Some(typed) = (&mut spare.machine as &mut dyn Any).downcast_mut::<Typed<P>>()
+    {
+        typed.process = Some(process);
+        spare.head = Head::new(pid);
+        return spare;
+    }
+    new_body(process, pid, None, None)
 }
 
 /// A machine from which the process can be had back, as long as its type is known.
@@ -84,7 +98,10 @@ pub(crate) trait HasProcess<P> {
 
 impl<P: Process> HasProcess<P> for Typed<P> {
     fn into_process(self) -> P {
-        self.process
+        match self.process {
+            Some(process) => process,
+            None => unreachable!("a process is taken out at its end, and this one has not begun"),
+        }
     }
 }
 
@@ -105,7 +122,8 @@ impl<P: Process> Machine for Typed<P> {
 
     fn enter(&mut self) -> Result<(), Exit> {
         let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
-        match contain(|| self.process.init(Entry::new(type_name::<P>, point))) {
+        let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
+        match contain(|| process.init(Entry::new(type_name::<P>, point))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
             Err(panic) => Err(Exit::Panicked(panic)),
@@ -114,9 +132,10 @@ impl<P: Process> Machine for Typed<P> {
 
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
+        let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
         let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget);
         out.begin(head);
-        let result = contain(|| self.process.step(&mut events, out));
+        let result = contain(|| process.step(&mut events, out));
         out.end(head);
         let taken = events.taken();
         if let Some(kept) = events.into_kept() {
@@ -170,7 +189,8 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn close(&mut self) {
-        if let Err(panic) = contain(|| self.process.close()) {
+        let Some(process) = &mut self.process else { return };
+        if let Err(panic) = contain(|| process.close()) {
             tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`close` panicked"));
         }
     }
@@ -208,6 +228,15 @@ impl<P: Process> Machine for Typed<P> {
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox> {
         self.left();
         Box::new(std::mem::replace(&mut self.mailbox, Mailbox::new()))
+    }
+
+    fn clear(&mut self) {
+        // Each for itself, for each may be a value of the user's.
+        drop_contained(self.process.take());
+        if self.rare.is_some() {
+            drop_contained(self.rare.take());
+        }
+        self.mailbox.clear();
     }
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
@@ -252,5 +281,83 @@ impl<O> Upgrade<O> {
     ) -> Upgrade<O> {
         let entry = Some(Box::new(EntryPoint::new(method, input)));
         Upgrade { successor: Box::new(SuccessorOf { process, entry }), leaves: PhantomData }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::body::{LARGEST_SPARE, MOST_SPARE};
+    use super::super::command::Completed;
+    use super::super::contract::StepResult;
+    use super::super::mailbox::Signal;
+    use super::*;
+
+    /// Holds something, and is so large.
+    struct Holder<const SIZE: usize> {
+        _held: Arc<()>,
+        _room: [u8; SIZE],
+    }
+
+    impl<const SIZE: usize> Process for Holder<SIZE> {
+        type Message = Arc<()>;
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, Arc<()>>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+
+    fn body<const SIZE: usize>(spares: &mut Spares, held: &Arc<()>) -> Ready {
+        body_in(spares, Holder { _held: held.clone(), _room: [0; SIZE] }, Pid::FIRST)
+    }
+
+    fn place(body: &Ready) -> *const () {
+        (&raw const **body).cast()
+    }
+
+    #[test]
+    fn the_memory_of_an_ended_process_serves_the_next_of_its_type_and_of_no_other() {
+        let (mut spares, held) = (Spares::default(), Arc::new(()));
+        let ended = body::<8>(&mut spares, &held);
+        let memory = place(&ended);
+        spares.keep(ended);
+        let next = body::<8>(&mut spares, &held);
+        assert_eq!(place(&next), memory);
+        spares.keep(next);
+        let other = body::<80>(&mut spares, &held);
+        assert_eq!((other.machine.kind().process)(), type_name::<Holder<80>>());
+        assert!(spares.is_empty(), "what does not serve is not kept for ever");
+    }
+
+    #[test]
+    fn all_that_a_process_held_goes_with_its_end_and_nothing_of_it_comes_back_with_its_memory() {
+        let (mut spares, held) = (Spares::default(), Arc::new(()));
+        let mut ended = body::<8>(&mut spares, &held);
+        let mailbox = (ended.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<Arc<()>>>().unwrap();
+        (0..3).for_each(|_| mailbox.messages.push_parts(None, held.clone()));
+        let given = Completed::new(1, Ok(Box::new(held.clone())));
+        mailbox.signal(Signal::Completed(given));
+        let name: Arc<str> = Arc::from("somebody");
+        ended.head.rare().name = Some(name.clone());
+        ended.head.outstanding = 7;
+        assert_eq!(Arc::strong_count(&held), 6);
+        spares.keep(ended);
+        assert_eq!((Arc::strong_count(&held), Arc::strong_count(&name)), (1, 1));
+        let mut next = body::<8>(&mut spares, &held);
+        assert!(next.head.rare.is_none() && next.head.outstanding == 0 && !next.head.entered);
+        assert_eq!((next.machine.mailbox().messages(), next.machine.mailbox().has_signals()), (0, false));
+    }
+
+    #[test]
+    fn few_bodies_are_kept_and_no_large_ones() {
+        let (mut spares, held) = (Spares::default(), Arc::new(()));
+        let ended: Vec<_> = (0..MOST_SPARE + 10).map(|_| body::<8>(&mut spares, &held)).collect();
+        ended.into_iter().for_each(|ended| spares.keep(ended));
+        assert_eq!(std::iter::from_fn(|| spares.take()).count(), MOST_SPARE);
+        let mut spares = Spares::default();
+        let large = body::<LARGEST_SPARE>(&mut spares, &held);
+        spares.keep(large);
+        assert!(spares.is_empty());
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::command::{CancelRequest, Completed};
 use super::pid::Pid;
 use crate::latch::Latch;
+use crate::outcome::drop_contained;
 
 /// What a full mailbox does with one message too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -200,6 +201,16 @@ impl<M> Mailbox<M> {
         envelope
     }
 
+    /// Lets go of everything; what is there should have been taken out.
+    pub(crate) fn clear(&mut self) {
+        if !matches!(self.messages, Queue::Empty) {
+            drop_contained(std::mem::replace(&mut self.messages, Queue::Empty));
+        }
+        if self.signals.is_some() {
+            drop_contained(self.signals.take());
+        }
+    }
+
     pub(crate) fn has_signals(&self) -> bool {
         self.signals.as_ref().is_some_and(|signals| !signals.is_empty())
     }
@@ -255,7 +266,7 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Drops the signals, each for itself: an answer is a value of the user's.
     fn drop_signals(&mut self) {
         let Some(signals) = self.take_signals() else { return };
-        signals.completions.into_iter().for_each(crate::outcome::drop_contained);
+        signals.completions.into_iter().for_each(drop_contained);
     }
 }
 
@@ -311,7 +322,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn bury(&mut self, grave: &mut Grave<'_>) {
         while let Some(envelope) = self.messages.pop() {
             grave(envelope.from, std::any::type_name::<M>(), &envelope.message);
-            crate::outcome::drop_contained(envelope);
+            drop_contained(envelope);
         }
     }
 

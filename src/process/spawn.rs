@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::body::{NoVacancy, Ready, StepOutput, Yield};
 use super::contract::Process;
 use super::entry::EntryPoint;
-use super::machine::{ExitLatch, HasProcess, new_body};
+use super::machine::{ExitLatch, HasProcess, body_in, new_body};
 use super::mailbox::{Bound, Overflow};
 use super::pid::{Address, Pid};
 use crate::outcome::{Failure, Panic, Rejected};
@@ -145,7 +145,7 @@ impl StepOutput {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
-        let body: Ready = new_body(process, pid, None, None);
+        let body = body_in(&mut self.spares, process, pid);
         self.push(Yield::Spawn(body));
         Ok(pid.typed())
     }

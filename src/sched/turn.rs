@@ -69,7 +69,6 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
-            drop(cell.hand_over(&mut body));
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));
@@ -394,7 +393,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
     counters.ended(&exit);
     told_of_exit(road, &body, &exit);
     let last_word = body.machine.last_word(&exit);
-    drop_contained(body);
+    out.spares.keep(body);
     drop_contained(exit);
     match pid.successor() {
         Some(next) if out.stock.len() < road.stock => out.stock.push(next),
