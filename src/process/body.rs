@@ -39,13 +39,20 @@ pub(crate) struct Head {
     pub(crate) waits: bool,
     /// Turns to let pass before the next step.
     pub(crate) passes: u8,
-    /// `init` has been called.
-    pub(crate) entered: bool,
-    /// `init` has been called, and `close` has not.
-    pub(crate) open: bool,
-    /// It is done: what its last step has yielded does not end with it.
-    pub(crate) done: bool,
+    pub(crate) stage: Stage,
     pub(crate) rare: Option<Box<Rare>>,
+}
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// `init` has not been called.
+    New,
+    /// `init` has been called, and `close` has not.
+    Open,
+    Closed,
+    /// Closed, and done: what its last step has yielded does not end with it.
+    Done,
 }
 
 /// What most processes do not have.
@@ -68,17 +75,7 @@ pub(crate) struct Rare {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head {
-            pid,
-            outstanding: 0,
-            tags: 0,
-            waits: false,
-            passes: 0,
-            entered: false,
-            open: false,
-            done: false,
-            rare: None,
-        }
+        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, rare: None }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {

@@ -3,7 +3,7 @@
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
-use super::body::{Body, Head, Kind, Machine, Ready, Spares, StepOutput, Stepped, Successor, Verdict};
+use super::body::{Body, Head, Kind, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict};
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
 use super::entry::{Entry, EntryPoint};
@@ -259,7 +259,7 @@ impl<P: Process> Successor for SuccessorOf<P> {
         let head = std::mem::replace(&mut old.head, Head::new(pid));
         drop_contained(old);
         let mut new = new_body(self.process, pid, self.entry, exit.map(|exit| *exit));
-        new.head = Head { waits: false, entered: false, open: false, ..head };
+        new.head = Head { waits: false, stage: Stage::New, ..head };
         // Completions that waited were counted when they arrived; they only change their place.
         new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
         let refused = (waiting.messages() > 0).then_some(waiting);
@@ -344,7 +344,7 @@ mod tests {
         spares.keep(ended);
         assert_eq!((Arc::strong_count(&held), Arc::strong_count(&name)), (1, 1));
         let mut next = body::<8>(&mut spares, &held);
-        assert!(next.head.rare.is_none() && next.head.outstanding == 0 && !next.head.entered);
+        assert!(next.head.rare.is_none() && next.head.outstanding == 0 && next.head.stage == Stage::New);
         assert_eq!((next.machine.mailbox().messages(), next.machine.mailbox().has_signals()), (0, false));
     }
 

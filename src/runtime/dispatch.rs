@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::names::Names;
 use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
-use crate::process::body::{Head, Link, NoVacancy, Ready, StepOutput, Work, Yield};
+use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
 use crate::process::{
@@ -141,7 +141,7 @@ impl Core {
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
         // What is yielded with `Done` does not end with the process, but with the runtime.
-        let cancel = if head.done { self.over.child() } else { self.cancel_of(head) };
+        let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and that is an answer.
         let _ = self.pool.execute(move || job.run());

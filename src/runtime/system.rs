@@ -11,7 +11,7 @@ use super::report::{ShutdownError, ShutdownReport};
 
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected};
-use crate::process::body::{Machine, Ready};
+use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
 use crate::sched::turn::{Engine, told_of_spawn};
@@ -77,7 +77,7 @@ impl Runtime {
             road.table.give_back_after(pid);
             return Err(Rejected::new(body.machine.into_process(), why));
         }
-        (body.head.entered, body.head.open) = (true, true);
+        body.head.stage = Stage::Open;
         let ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);
         told_of_spawn(road, &ready);

@@ -8,7 +8,7 @@ use super::road::{Hands, Road};
 use super::router::Router;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, drop_contained, tell_log};
-use crate::process::body::{Head, Order, Ready, StepOutput, Stepped, Successor, Verdict, Yield};
+use crate::process::body::{Head, Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
 use crate::process::mailbox::AnyMailbox;
 use crate::process::outbox::Outbox;
 use crate::process::{DeadLetter, DeadReason, Pid, ProcessRef, WaitedForNothing};
@@ -62,7 +62,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             return After::Nothing;
         }
         hands.begins(pid);
-        if !body.head.entered {
+        if body.head.stage == Stage::New {
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
             if let Some(exit) = ended {
@@ -82,7 +82,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             Verdict::Done => {
                 // Closed first: what its last messages set off elsewhere finds its resources released.
                 close(hands, &mut body);
-                body.head.done = true;
+                body.head.stage = Stage::Done;
                 perform(engine, hands, out, &mut body.head);
                 end(engine, hands, out, body, Exit::Done(()));
                 return After::Nothing;
@@ -153,8 +153,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     engine.begins(&body.head)?;
-    body.head.entered = true;
-    body.head.open = true;
+    body.head.stage = Stage::Open;
     body.machine.enter()
 }
 
@@ -288,7 +287,8 @@ fn reference(body: &Ready) -> ProcessRef {
 
 /// Calls `close`, if `init` was called and `close` was not.
 fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
-    if std::mem::replace(&mut body.head.open, false) {
+    if body.head.stage == Stage::Open {
+        body.head.stage = Stage::Closed;
         hands.let_go();
         body.machine.close();
     }

@@ -11,7 +11,7 @@ use crate::cancel::Cancel;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, contain};
-use crate::process::body::{Order, Ready, StepOutput, Stepped, Verdict, Work, Yield};
+use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Work, Yield};
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
@@ -211,8 +211,8 @@ impl<P: Process> Driver<P> {
     pub fn step(&mut self) -> Status {
         self.collect_answers();
         let Some(mut body) = self.body.take() else { return Status::Ended };
-        if !body.head.entered {
-            (body.head.entered, body.head.open) = (true, true);
+        if body.head.stage == Stage::New {
+            body.head.stage = Stage::Open;
             if let Err(exit) = body.machine.enter() {
                 return self.end(body, exit);
             }
@@ -226,7 +226,7 @@ impl<P: Process> Driver<P> {
         }
         // Closed first, as a runtime does it.
         if matches!(stepped.verdict, Verdict::Done | Verdict::Upgrade) {
-            body.head.open = false;
+            body.head.stage = Stage::Closed;
             body.machine.close();
         }
         self.perform();
@@ -286,7 +286,7 @@ impl<P: Process> Driver<P> {
     }
 
     fn end(&mut self, mut body: Ready, exit: Exit) -> Status {
-        if body.head.open {
+        if body.head.stage == Stage::Open {
             body.machine.close();
         }
         self.cancel.cancel(Reason::Ended);
