@@ -62,6 +62,27 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    match brief.try_lock() {
+        Some(guard) => guard,
+        None => enter_taken(brief),
+    }
+}
+
+/// So often it is looked whether a lock that is held for a moment is free, before the processor is given away.
+#[cfg(not(loom))]
+const LOOKS: u32 = 64;
+
+#[cfg(not(loom))]
+#[cold]
+fn enter_taken<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    for _ in 0..LOOKS {
+        std::hint::spin_loop();
+        if !brief.is_locked()
+            && let Some(guard) = brief.try_lock()
+        {
+            return guard;
+        }
+    }
     brief.lock()
 }
 

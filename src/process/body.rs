@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::command::{Answer, AnswerTo};
 use super::handler::BoxedCommand;
 use super::mailbox::{AnyMailbox, Bound};
 use super::outbox::Outbox;
@@ -246,8 +247,34 @@ pub(crate) trait Link: AskLink {
 
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
+}
 
-    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink>;
+/// A runtime's link under a count of its own: every question holds its link, and those who make and drop them on several
+/// processors at once would otherwise all write to the one count of the runtime.
+struct Near(Arc<dyn Link>);
+
+impl AnswerTo for Near {
+    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
+        self.0.answer(to, tag, answer);
+    }
+}
+
+impl AskLink for Near {
+    fn is_alive(&self, pid: Pid) -> bool {
+        self.0.is_alive(pid)
+    }
+
+    fn late_reply(&self) {
+        self.0.late_reply();
+    }
+
+    fn forget_timer(&self, key: TimerKey) {
+        self.0.forget_timer(key);
+    }
+
+    fn runtime(&self) -> *const () {
+        self.0.runtime()
+    }
 }
 
 /// Why there can be no new process.
@@ -268,6 +295,8 @@ pub struct StepOutput {
     pub(crate) yields: Vec<Yield>,
     pub(crate) outbox: Outbox,
     pub(super) link: Arc<dyn Link>,
+    /// For the questions of this output.
+    pub(super) ask_link: Arc<dyn AskLink>,
     /// PIDs at hand, so that a spawn within a step needs nobody else.
     pub(crate) stock: Vec<Pid>,
     /// Memory at hand for the same.
@@ -340,11 +369,12 @@ impl StepOutput {
             orders: Vec::new(),
             yields: Vec::new(),
             outbox: Outbox::default(),
-            link,
             stock: Vec::new(),
             spares: Spares::default(),
             failure: None,
             successor: None,
+            ask_link: Arc::new(Near(link.clone())),
+            link,
         }
     }
 

@@ -8,7 +8,7 @@ use super::command::{Answer, AnswerTo, CommandError};
 use super::pid::Pid;
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::timer::TimerKey;
 
 /// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
@@ -88,6 +88,9 @@ pub(crate) trait AskLink: AnswerTo {
     fn is_alive(&self, pid: Pid) -> bool;
     fn late_reply(&self);
     fn forget_timer(&self, key: TimerKey);
+
+    /// Tells one runtime from another.
+    fn runtime(&self) -> *const ();
 }
 
 /// What every question has, whoever asks.
@@ -106,8 +109,16 @@ impl Question {
     }
 
     fn decide(&self) -> bool {
-        // Ordering: Relaxed is enough, one read-modify-write wins; the answer itself travels under the asker's lock.
-        !self.decided.swap(true, Ordering::Relaxed)
+        // One read-modify-write wins; the answer itself travels under the asker's lock.
+        // Ordering: AcqRel, for `is_decided_after_all`.
+        !self.decided.swap(true, Ordering::AcqRel)
+    }
+
+    /// The same for somebody who has just written down what whoever decides has to undo. Of two who change the same word
+    /// the second sees all that the first wrote before: either this one sees that it is decided, or who decides sees what
+    /// was written.
+    fn is_decided_after_all(&self) -> bool {
+        self.decided.fetch_or(false, Ordering::AcqRel)
     }
 
     fn is_decided(&self) -> bool {
@@ -137,12 +148,12 @@ pub(crate) struct ProcessAsk {
     question: Question,
     asker: Pid,
     tag: u64,
-    timer: Mutex<Option<TimerKey>>,
+    timer: OnceLock<TimerKey>,
 }
 
 impl ProcessAsk {
     pub(crate) fn new(link: Arc<dyn AskLink>, asker: Pid, tag: u64, target: Pid) -> ProcessAsk {
-        ProcessAsk { question: Question::new(link, target), asker, tag, timer: Mutex::new(None) }
+        ProcessAsk { question: Question::new(link, target), asker, tag, timer: OnceLock::new() }
     }
 
     /// The number of the tag under which the asker waits.
@@ -157,8 +168,8 @@ impl ProcessAsk {
 
     /// Notes the timer that ends the wait. If the question is decided already, the timer is taken back.
     pub(crate) fn set_timer(&self, key: TimerKey) {
-        *lock(&self.timer) = Some(key);
-        if self.question.is_decided() {
+        let _ = self.timer.set(key);
+        if self.question.is_decided_after_all() {
             self.forget_timer();
         }
     }
@@ -174,9 +185,8 @@ impl ProcessAsk {
 
     /// Takes the timer back.
     pub(crate) fn forget_timer(&self) {
-        let timer = lock(&self.timer).take();
-        if let Some(key) = timer {
-            self.question.link.forget_timer(key);
+        if let Some(key) = self.timer.get() {
+            self.question.link.forget_timer(*key);
         }
     }
 
@@ -276,7 +286,7 @@ impl<T: Send> PendingReply for Pending<T> {
     fn send(mut self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer)) {
         let Some(ask) = self.reply.ask.take() else { return };
         match ask.decide(Ok(self.value)) {
-            Decided::Deliver { to, tag, answer } if std::ptr::addr_eq(ask.link(), here) => deliver(to, tag, answer),
+            Decided::Deliver { to, tag, answer } if ask.link().runtime() == here.runtime() => deliver(to, tag, answer),
             decided => {
                 decided.settle(ask.link());
             }

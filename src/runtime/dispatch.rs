@@ -297,6 +297,10 @@ impl AskLink for Core {
     fn forget_timer(&self, key: TimerKey) {
         self.timers.cancel(key);
     }
+
+    fn runtime(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
 }
 
 impl Link for Core {
@@ -317,10 +321,6 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
-    }
-
-    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink> {
-        self
     }
 }
 

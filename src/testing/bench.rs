@@ -45,6 +45,10 @@ impl AskLink for Bench {
     fn forget_timer(&self, key: TimerKey) {
         self.timers.cancel(key);
     }
+
+    fn runtime(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
 }
 
 impl Link for Bench {
@@ -60,10 +64,6 @@ impl Link for Bench {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
         stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
         Ok(())
-    }
-
-    fn as_ask_link(self: Arc<Self>) -> Arc<dyn AskLink> {
-        self
     }
 }
 
