@@ -143,10 +143,18 @@ const KEPT: usize = 64 * 1024;
 /// Messages that are dead, with whoever had sent them.
 type Dead<M> = Vec<(Envelope<M>, DeadReason)>;
 
+#[cold]
+fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, post: &mut dyn Post) {
+    for (envelope, why) in dead {
+        post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
+        drop_contained(envelope);
+    }
+}
+
 impl<M: Send + 'static> LaneOf<M> {
     /// Posts the first `count` letters, which all go to the same receiver, into its open mailbox; how many more that
     /// holds now.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, count: u32, from: Pid, opened: Opened<'_>, dead: &mut Dead<M>) -> Option<u32> {
         let from = Some(from);
         match opened {
@@ -187,9 +195,8 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
             let why = missed.dead_reason();
             dead.extend(letters.map(|message| (Envelope { from: Some(from), message }, why)));
         }
-        for (envelope, why) in dead {
-            post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
-            drop_contained(envelope);
+        if !dead.is_empty() {
+            tell_of_dead(dead, to, post);
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();

@@ -101,7 +101,7 @@ impl Cell {
     /// Opens the mailbox, if the process lives, and has it filled under the lock; `fill` says how many more messages it
     /// holds; nothing if it is for another type. A body that comes back has been woken; the number is how many messages
     /// wait now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
         F: FnOnce(Opened<'_>) -> Option<u32>,
@@ -392,7 +392,7 @@ impl Inner {
     }
 
     /// Takes the body out, if it is at rest: the one way in which a process is woken.
-    #[inline]
+    #[inline(always)]
     fn wake(&mut self) -> Option<Ready> {
         if !matches!(self.place, Place::Resting(_)) {
             return None;
