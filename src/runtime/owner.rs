@@ -96,10 +96,8 @@ impl Owner {
         let inside: Option<Inside> = self.inside.enter();
         let leaves = left.clone();
         let handle = threads::start(name, move || {
-            // All user code is contained. Should a panic come through all the same, one process is the price, not the worker.
-            while let Err(panic) = contain(|| worker.run()) {
-                tell_log(|| tracing::error!(%panic, "a worker panicked, and goes on"));
-            }
+            // A panic costs it one process at most, see there.
+            worker.run();
             let _ = leaves.set(());
             drop(inside);
         })?;
