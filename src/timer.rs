@@ -32,6 +32,11 @@ pub struct TimerKey {
 }
 
 impl TimerKey {
+    #[cfg(all(test, loom))]
+    pub(crate) fn for_models() -> TimerKey {
+        TimerKey { at: Clock::system().now(), number: 1 }
+    }
+
     /// When it is due.
     pub fn moment(self) -> Instant {
         self.at

@@ -69,6 +69,10 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
+            // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
+            if body.machine.mailbox().messages() != 1 {
+                drop(cell.hand_over(&mut body));
+            }
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));

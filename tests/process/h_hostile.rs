@@ -292,3 +292,39 @@ fn a_shutdown_from_inside_an_init_is_refused() {
     output(&process);
     runtime.shutdown(LIMIT).unwrap();
 }
+
+/// Larger than the stack of a worker.
+struct Large {
+    room: [u8; 4 << 20],
+    ended: Arc<AtomicUsize>,
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.ended.fetch_add(usize::from(self.room[self.room.len() - 1]), Ordering::SeqCst);
+    }
+}
+
+impl Process for Large {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+#[test]
+fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counts = ended.clone();
+    // Whoever spawns it has it on the stack.
+    let spawner = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
+        let runtime = runtime(1);
+        let large = runtime.spawn(Large { room: [1; 4 << 20], ended: counts }).map_err(|_| "refused").unwrap();
+        runtime.send(large.address(), ()).unwrap();
+        assert!(large.join().is_done());
+    });
+    spawner.unwrap().join().unwrap();
+    assert_eq!(ended.load(Ordering::SeqCst), 1);
+}
