@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "gate",
     "cancel",
     "timer",
+    "pool/line",
     "pool/ledger",
     "pool/thread",
     "pool/mod",

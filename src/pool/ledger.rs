@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::line::Line;
 use crate::clock::Deadline;
 use crate::sync::{Arc, Condvar};
 
@@ -29,7 +30,9 @@ pub(super) type Seat = Arc<Condvar>;
 pub(super) struct Ledger<J> {
     pub(super) max: usize,
     idle_period: Option<Duration>,
-    queue: VecDeque<J>,
+    line: Line<J>,
+    // The number of the next job.
+    next: u64,
     resting: Vec<(u64, Seat)>,
     pub(super) workers: usize,
     pub(super) running: usize,
@@ -39,6 +42,7 @@ pub(super) struct Ledger<J> {
     pub(super) finished: u64,
     pub(super) panicked: u64,
     pub(super) abandoned: u64,
+    pub(super) withdrawn: u64,
 }
 
 /// Since when no job has come, and whether a whole period of that has been seen already.
@@ -75,7 +79,8 @@ impl<J> Ledger<J> {
         Ledger {
             max,
             idle_period,
-            queue: VecDeque::new(),
+            line: Line::new(),
+            next: 0,
             resting: Vec::new(),
             workers: 0,
             running: 0,
@@ -85,27 +90,42 @@ impl<J> Ledger<J> {
             finished: 0,
             panicked: 0,
             abandoned: 0,
+            withdrawn: 0,
         }
     }
 
-    /// Takes a job, or hands it back if the pool takes none any more.
-    pub(super) fn submit<F>(&mut self, job: F, into_job: impl FnOnce(F) -> J, now: Instant) -> Result<Placed<F>, F> {
+    /// Takes a job and gives it a number, or hands it back if the pool takes none any more.
+    pub(super) fn submit<F>(
+        &mut self,
+        job: F,
+        into_job: impl FnOnce(F) -> J,
+        now: Instant,
+    ) -> Result<(u64, Placed<F>), F> {
         if self.status != PoolStatus::Running {
             return Err(job);
         }
         self.submitted += 1;
+        let number = self.next;
+        self.next += 1;
         self.quiet = Quiet { since: now, marked: false };
         if self.workers < self.max && self.resting.is_empty() {
             self.workers += 1;
-            if self.queue.is_empty() {
+            if self.line.is_empty() {
                 self.running += 1;
-                return Ok(Placed::StartWith(job));
+                return Ok((number, Placed::StartWith(job)));
             }
-            self.queue.push_back(into_job(job));
-            return Ok(Placed::Start);
+            self.line.push(number, into_job(job));
+            return Ok((number, Placed::Start));
         }
-        self.queue.push_back(into_job(job));
-        Ok(self.resting.pop().map_or(Placed::Queued, |(_, seat)| Placed::Wake(seat)))
+        self.line.push(number, into_job(job));
+        Ok((number, self.resting.pop().map_or(Placed::Queued, |(_, seat)| Placed::Wake(seat))))
+    }
+
+    /// Takes a job out that has not begun. Who was woken for it finds something else to do, or nothing.
+    pub(super) fn withdraw(&mut self, number: u64) -> Option<J> {
+        let job = self.line.take(number)?;
+        self.withdrawn += 1;
+        Some(job)
     }
 
     /// A worker that was counted could not be started, perhaps with a job. Whether there is no other (which may be one that
@@ -119,23 +139,32 @@ impl<J> Ledger<J> {
         self.workers == 0
     }
 
-    /// Has a job wait that no worker could be started with. Whom to wake for it, if somebody has come to rest.
-    pub(super) fn wait_in_queue(&mut self, job: J) -> Option<Seat> {
+    /// Has a job wait that no worker could be started with, in its old place. Whom to wake for it, if somebody has come to
+    /// rest. It comes back if the pool has been stopped meanwhile.
+    pub(super) fn wait_in_line<F>(
+        &mut self,
+        number: u64,
+        job: F,
+        into_job: impl FnOnce(F) -> J,
+    ) -> Result<Option<Seat>, F> {
+        if self.status == PoolStatus::Stopped {
+            return Err(job);
+        }
         self.submitted += 1;
-        self.queue.push_back(job);
-        self.resting.pop().map(|(_, seat)| seat)
+        self.line.insert(number, into_job(job));
+        Ok(self.resting.pop().map(|(_, seat)| seat))
     }
 
     /// The last worker there was to be could not be started: nobody comes to what waits.
     pub(super) fn give_up(&mut self) -> VecDeque<J> {
-        let left = std::mem::take(&mut self.queue);
+        let left = self.line.take_all();
         self.abandoned += left.len() as u64;
         left
     }
 
     /// Asked by a worker that has nothing in hand.
     pub(super) fn next(&mut self, worker: u64, seat: &Seat, now: Instant) -> Next<J> {
-        if let Some(job) = self.queue.pop_front() {
+        if let Some(job) = self.line.pop() {
             self.get_up(worker);
             self.running += 1;
             return Next::Run(job);
@@ -200,7 +229,7 @@ impl<J> Ledger<J> {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.queue.len()
+        self.line.len()
     }
 
     pub(super) fn resting(&self) -> usize {
@@ -209,7 +238,7 @@ impl<J> Ledger<J> {
 
     /// Nobody works, nobody will: the end of a drain or stop.
     pub(super) fn is_over(&self) -> bool {
-        self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
+        self.status != PoolStatus::Running && self.workers == 0 && self.line.is_empty()
     }
 }
 
@@ -232,7 +261,7 @@ mod tests {
         }
 
         fn submit(&mut self, job: u32) -> Placed<u32> {
-            self.ledger.submit(job, |job| job, self.now).unwrap()
+            self.ledger.submit(job, |job| job, self.now).unwrap().1
         }
 
         fn next(&mut self, worker: u64) -> Next<u32> {
@@ -327,6 +356,34 @@ mod tests {
     }
 
     #[test]
+    fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_meanwhile() {
+        let mut bench = Bench::new(2, None);
+        let _ = bench.submit(1);
+        let _ = bench.submit(2);
+        assert!(bench.ledger.stop().is_empty());
+        assert!(!bench.ledger.start_failed(true));
+        assert_eq!(bench.ledger.wait_in_line(1, 2, |job| job).unwrap_err(), 2);
+        bench.ledger.job_ended(false);
+        assert!(matches!(bench.next(0), Next::Leave(None)), "the other has nothing to come to");
+        assert!(bench.ledger.is_over());
+        assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
+    }
+
+    #[test]
+    fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
+        let mut bench = Bench::new(1, None);
+        (1..=3).for_each(|job| drop(bench.submit(job)));
+        assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's hands");
+        assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
+        assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
+        bench.ledger.job_ended(false);
+        assert!(matches!(bench.next(0), Next::Run(3)));
+        assert!(bench.ledger.withdraw(2).is_none());
+        bench.ledger.job_ended(false);
+        assert_eq!(bench.ledger.submitted, bench.ledger.finished + bench.ledger.withdrawn);
+    }
+
+    #[test]
     fn a_worker_that_could_not_be_started_leaves_the_counts_as_they_were() {
         let mut bench = Bench::new(1, None);
         let _ = bench.submit(1);
@@ -341,9 +398,9 @@ mod tests {
         assert!(matches!(bench.submit(2), Placed::StartWith(2)));
         assert!(matches!(bench.submit(3), Placed::Queued));
         assert!(!bench.ledger.start_failed(true), "the other may come yet");
-        assert!(bench.ledger.wait_in_queue(1).is_none());
+        assert!(bench.ledger.wait_in_line(0, 1, |job| job).unwrap().is_none());
         assert!(bench.ledger.start_failed(true), "it does not");
-        assert_eq!(bench.ledger.give_up(), [3, 1]);
+        assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
         assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
 
         let mut bench = Bench::at_rest(1, None);

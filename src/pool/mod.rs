@@ -4,6 +4,7 @@
 //! nothing to do for a while end. There is no dispatcher thread: whoever submits a job hands it over under one short lock
 //! (`pool/ledger.rs`), and an idle pool uses no processor time.
 
+mod line;
 mod ledger;
 mod thread;
 
@@ -20,7 +21,7 @@ use self::thread::{Shared, Threads};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::threads;
 
 /// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
@@ -47,6 +48,32 @@ pub struct Pool {
 /// Stops the pool with its last handle. The threads hold the [`Shared`] part only.
 struct Owner {
     shared: Arc<Shared>,
+}
+
+/// A job that has been handed in. As long as it waits, it can be taken out again.
+///
+/// It keeps neither the pool nor the job alive, and dropping it changes nothing.
+#[allow(dead_code, reason = "the rungs above build on it")]
+pub(crate) struct Ticket {
+    shared: Weak<Shared>,
+    number: u64,
+}
+
+#[allow(dead_code, reason = "the rungs above build on it")]
+impl Ticket {
+    /// Takes the job out of the line, if it still waits there: then it is never run by the pool, is counted as withdrawn and
+    /// no more as waiting, and whoever called this has it, to drop it (the pool has dropped nothing, and holds no lock) or
+    /// to run it here and now.
+    ///
+    /// There is nothing to take if the job has begun (also if a thread is only being started for it), has ended, was
+    /// withdrawn before, or was abandoned by a stop. Exactly one of all these happens to a job, so of `withdraw` and the
+    /// worker only one has it.
+    ///
+    /// Costs the pool's lock and a binary search, however many jobs wait. May be called from anywhere, also by a job.
+    pub(crate) fn withdraw(&self) -> Option<Job> {
+        let shared = self.shared.upgrade()?;
+        lock(&shared.ledger).withdraw(self.number)
+    }
 }
 
 /// Options of a [`Pool`].
@@ -128,25 +155,35 @@ impl Pool {
     /// # Errors
     /// The job comes back if the pool is being stopped, or has no thread and can start none.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), Rejected<F, PoolError>> {
+        self.place(job).map(|_| ())
+    }
+
+    /// As [`execute`](Self::execute), but the job can be taken out again as long as it waits.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    #[allow(dead_code, reason = "the rungs above build on it")]
+    pub(crate) fn submit<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<Ticket, Rejected<F, PoolError>> {
+        let number = self.place(job)?;
+        Ok(Ticket { shared: Arc::downgrade(&self.owner.shared), number })
+    }
+
+    /// Finds the job a worker, or a place in line. Its number.
+    fn place<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<u64, Rejected<F, PoolError>> {
         let shared = &self.owner.shared;
         let now = shared.clock.now();
         let placed = {
             let mut ledger = lock(&shared.ledger);
             ledger.submit(job, |job| Box::new(job) as Job, now).map_err(|job| (job, ledger.status))
         };
+        let (number, placed) = placed.map_err(|(job, status)| Rejected::new(job, PoolError::Stopped(status)))?;
         match placed {
-            Ok(Placed::Queued) => Ok(()),
-            Ok(Placed::Wake(seat)) => {
-                seat.notify_one();
-                Ok(())
-            }
-            Ok(Placed::StartWith(job)) => shared.start_with(job),
-            Ok(Placed::Start) => {
-                shared.start();
-                Ok(())
-            }
-            Err((job, status)) => Err(Rejected::new(job, PoolError::Stopped(status))),
+            Placed::Queued => {}
+            Placed::Wake(seat) => seat.notify_one(),
+            Placed::StartWith(job) => shared.start_with(number, job)?,
+            Placed::Start => shared.start(),
         }
+        Ok(number)
     }
 
     /// Takes no more jobs, does all that wait, and returns when the last thread has ended.
@@ -315,5 +352,47 @@ impl PoolBuilder {
         let ledger = Mutex::new(Ledger::new(self.max, self.idle_period, self.clock.now()));
         let shared = Arc::new(Shared { ledger, threads: Threads::new(self.name), clock: self.clock });
         Ok(Pool { owner: Arc::new(Owner { shared }) })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::latch::Latch;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_withdrawn_job_never_runs_and_is_dropped_by_whoever_withdraws_it() {
+        let pool = Pool::builder().max(1).build().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        let (set, wait) = (begun.clone(), go.clone());
+        pool.execute(move || {
+            set.set(()).unwrap();
+            wait.wait();
+        })
+        .unwrap();
+        begun.wait();
+        let (token, ran) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+        let tickets: Vec<_> = (0..3)
+            .map(|_| {
+                let (token, ran) = (token.clone(), ran.clone());
+                pool.submit(move || {
+                    let _token = token;
+                    ran.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap()
+            })
+            .collect();
+        let job = tickets[1].withdraw().unwrap();
+        assert!(tickets[1].withdraw().is_none());
+        assert_eq!((pool.stats().waiting, Arc::strong_count(&token)), (2, 4), "it is had back, and not dropped");
+        drop(job);
+        assert_eq!(Arc::strong_count(&token), 3);
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&token)), (2, 1));
+        assert!(tickets[0].withdraw().is_none());
+        drop(pool);
+        assert!(tickets[2].withdraw().is_none(), "it keeps no pool alive");
     }
 }

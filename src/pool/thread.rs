@@ -109,6 +109,7 @@ impl Shared {
     /// Starts a worker, which begins with `job`. If there can be none, the job waits for those there are.
     pub(super) fn start_with<F: FnOnce() + Send + 'static>(
         self: &Arc<Shared>,
+        number: u64,
         job: F,
     ) -> Result<(), Rejected<F, PoolError>> {
         // A thread that cannot be started drops its closure; from here the job can be had back.
@@ -120,10 +121,11 @@ impl Shared {
             shared.work(id, job.map(|job| Box::new(job) as Job));
         });
         let Err(error) = started else { return Ok(()) };
-        let job = lock(&first).take();
+        let job = lock(&first).take().map(|job| (number, job));
         match self.start_failed(job, &error) {
             None => Ok(()),
-            Some(job) => Err(Rejected::new(job, PoolError::NoThread(error))),
+            Some((job, None)) => Err(Rejected::new(job, PoolError::NoThread(error))),
+            Some((job, Some(status))) => Err(Rejected::new(job, PoolError::Stopped(status))),
         }
     }
 
@@ -131,22 +133,30 @@ impl Shared {
     pub(super) fn start(self: &Arc<Shared>) {
         let shared = self.clone();
         if let Err(error) = self.threads.spawn(move |id| shared.work(id, None)) {
-            self.start_failed(None::<fn()>, &error);
+            self.start_failed(None::<(u64, fn())>, &error);
         }
     }
 
-    /// A worker could not be started, perhaps with a job, which comes back if there is no other to come to it.
-    fn start_failed<F: FnOnce() + Send + 'static>(&self, job: Option<F>, error: &io::Error) -> Option<F> {
+    /// A worker could not be started, perhaps with a job. That comes back if there is no other worker to come to it, or if
+    /// the pool has been stopped meanwhile, with its status then.
+    fn start_failed<F: FnOnce() + Send + 'static>(
+        &self,
+        job: Option<(u64, F)>,
+        error: &io::Error,
+    ) -> Option<(F, Option<PoolStatus>)> {
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         let with_job = job.is_some();
         let (placed, stranded) = {
             let mut ledger = lock(&self.ledger);
             let alone = ledger.start_failed(with_job);
-            match job {
-                Some(job) if alone => (Err(job), ledger.give_up()),
-                Some(job) => (Ok(ledger.wait_in_queue(Box::new(job))), VecDeque::new()),
-                None => (Ok(None), if alone { ledger.give_up() } else { VecDeque::new() }),
-            }
+            let placed = match job {
+                Some((_, job)) if alone => Err((job, None)),
+                Some((number, job)) => ledger
+                    .wait_in_line(number, job, |job| Box::new(job) as Job)
+                    .map_err(|job| (job, Some(ledger.status))),
+                None => Ok(None),
+            };
+            (placed, if alone { ledger.give_up() } else { VecDeque::new() })
         };
         stranded.into_iter().for_each(drop_contained);
         match placed {
@@ -154,7 +164,11 @@ impl Shared {
                 seat.into_iter().for_each(|seat| seat.notify_one());
                 None
             }
-            Err(job) => Some(job),
+            Err(refused) => {
+                // It may have been the last one that a drain or stop waited for.
+                self.threads.left.notify_all();
+                Some(refused)
+            }
         }
     }
 
