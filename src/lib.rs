@@ -98,6 +98,7 @@ mod gate;
 mod cancel;
 pub mod timer;
 pub mod pool;
+pub mod task;
 mod process;
 mod names;
 mod sched;

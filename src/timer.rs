@@ -120,19 +120,11 @@ impl Timers {
         if state.stopped {
             return Err(action);
         }
-        if state.thread.is_none() && !shared.clock.is_manual() {
-            match shared.start_thread() {
-                Ok(thread) => {
-                    state.thread_id = Some(thread.thread().id());
-                    state.thread = Some(thread);
-                }
-                Err(error) => {
-                    // Whoever reads the log is code of the user's.
-                    drop(state);
-                    tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
-                    return Err(action);
-                }
-            }
+        if let Err(error) = shared.have_thread(&mut state) {
+            // Whoever reads the log is code of the user's.
+            drop(state);
+            tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
+            return Err(action);
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
@@ -171,6 +163,12 @@ impl Timers {
         let number = state.next;
         state.kept.insert(number, action);
         Ok(Kept::Never(number))
+    }
+
+    /// Has the thread started now that timers will need later, when nobody could be told that there is none.
+    pub(crate) fn ready(&self) -> io::Result<()> {
+        let shared = &self.owner.shared;
+        shared.have_thread(&mut lock(&shared.state))
     }
 
     /// Takes something back, if it is still there.
@@ -268,9 +266,15 @@ impl Shared {
         lock(&self.state).earliest()
     }
 
-    fn start_thread(self: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
-        let shared = self.clone();
-        threads::start(self.name.clone(), move || shared.run())
+    /// Starts the thread, if there has to be one and is none.
+    fn have_thread(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {
+        if state.thread.is_none() && !state.stopped && !self.clock.is_manual() {
+            let shared = self.clone();
+            let thread = threads::start(self.name.clone(), move || shared.run())?;
+            state.thread_id = Some(thread.thread().id());
+            state.thread = Some(thread);
+        }
+        Ok(())
     }
 
     fn run(&self) {

@@ -251,6 +251,11 @@ impl Pool {
         }
     }
 
+    /// By which clock its limits are.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.owner.shared.clock
+    }
+
     /// Whether the calling thread is one of this pool's.
     pub fn is_inside(&self) -> bool {
         self.owner.shared.threads.is_current()

@@ -1,0 +1,281 @@
+//! The life of one task: decided once, as plain functions. What is done under the task's lock, and what has to be done
+//! afterwards with the lock free, is here; the lock itself, and who takes it, is in `task/shared.rs`.
+//!
+//! | | `begin` | `end` by return | `end` from outside |
+//! |---|---|---|---|
+//! | Scheduled | Running; the closure is handed out | (nobody has the closure) | Over; the closure comes back, uncalled |
+//! | Running | refused | Over | Over |
+//! | Over | refused | refused; the result comes back | refused |
+//!
+//! So the first of returned, cancelled, timed out and stopped decides, in the same step in which the status changes, the
+//! end is noted and the result is put away: nobody can see one of these without the others. Beginning is part of it: who
+//! ends a task that has not begun has its closure, so it is never called.
+
+use std::time::Instant;
+
+use super::status::Status;
+use crate::cancel::{Cancel, Registration};
+use crate::outcome::{Exit, Reason};
+use crate::pool::Ticket;
+use crate::sync::{Arc, ThreadId};
+use crate::timer::{TimerKey, Timers};
+
+/// The life of a task whose closure is an `F`.
+pub(super) struct Life<T, E, F> {
+    phase: Phase,
+    /// Until it is called, or never will be.
+    body: Option<F>,
+    /// From the end until somebody takes it.
+    exit: Option<Exit<T, E>>,
+    loose: Loose,
+}
+
+enum Phase {
+    Scheduled,
+    Running { since: Instant, context: Cancel, thread: ThreadId },
+    Over(Ended),
+}
+
+/// What is known of a task that is over.
+pub(super) struct Ended {
+    pub(super) status: Status,
+    pub(super) exit: Exit<(), Arc<str>>,
+    pub(super) started: Option<Instant>,
+    pub(super) at: Instant,
+}
+
+/// What has to be cleared away when a task is over, or has begun.
+#[derive(Default)]
+pub(super) struct Loose {
+    ticket: Option<Ticket>,
+    delay: Option<TimerKey>,
+    start_by: Option<TimerKey>,
+    timeout: Option<TimerKey>,
+    link: Option<Box<Link>>,
+}
+
+/// One thing that has to be cleared away.
+pub(super) enum LooseEnd {
+    /// The job in the pool's line.
+    Waits(Ticket),
+    /// The timer that gives it to the pool.
+    Delay(TimerKey),
+    /// The timer by which it has to begin.
+    StartBy(TimerKey),
+    /// The timer by which it has to end.
+    Timeout(TimerKey),
+    /// The request under which it stands.
+    Link(Box<Link>),
+}
+
+/// A node below the request under which a task stands. A node of its own, so that it is taken out of the request's list
+/// without a search.
+pub(super) struct Link {
+    pub(super) _node: Cancel,
+    pub(super) _registration: Registration,
+}
+
+/// What is left to do for whoever has ended a task, with the lock free.
+pub(super) struct Left<F> {
+    /// The closure, if it was never called.
+    pub(super) body: Option<F>,
+    /// The request that the closure was given, and its thread.
+    pub(super) running: Option<(Cancel, ThreadId)>,
+    pub(super) loose: Loose,
+}
+
+impl<T, E, F> Life<T, E, F> {
+    pub(super) fn new(body: F) -> Life<T, E, F> {
+        Life { phase: Phase::Scheduled, body: Some(body), exit: None, loose: Loose::default() }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match &self.phase {
+            Phase::Scheduled => Status::Scheduled,
+            Phase::Running { .. } => Status::Running,
+            Phase::Over(ended) => ended.status,
+        }
+    }
+
+    pub(super) fn started(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Scheduled => None,
+            Phase::Running { since, .. } => Some(*since),
+            Phase::Over(ended) => ended.started,
+        }
+    }
+
+    pub(super) fn ended(&self) -> Option<&Ended> {
+        match &self.phase {
+            Phase::Over(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// Hands out the closure, with what need not be waited for any more; unless it has been decided that it is never called.
+    pub(super) fn begin(&mut self, now: Instant, context: &Cancel, thread: ThreadId) -> Option<(F, Loose)> {
+        let Phase::Scheduled = self.phase else { return None };
+        let body = self.body.take()?;
+        self.phase = Phase::Running { since: now, context: context.clone(), thread };
+        let kept = Loose { link: self.loose.link.take(), timeout: self.loose.timeout.take(), ..Loose::default() };
+        Some((body, std::mem::replace(&mut self.loose, kept)))
+    }
+
+    /// Decides, unless it has been decided: then the result comes back.
+    pub(super) fn end(
+        &mut self,
+        status: Status,
+        exit: Exit<T, E>,
+        told: Exit<(), Arc<str>>,
+        now: Instant,
+    ) -> Result<Left<F>, Exit<T, E>> {
+        if self.ended().is_some() {
+            return Err(exit);
+        }
+        let ended = Ended { status, exit: told, started: self.started(), at: now };
+        let running = match std::mem::replace(&mut self.phase, Phase::Over(ended)) {
+            Phase::Running { context, thread, .. } => Some((context, thread)),
+            _ => None,
+        };
+        self.exit = Some(exit);
+        Ok(Left { body: self.body.take(), running, loose: std::mem::take(&mut self.loose) })
+    }
+
+    /// Takes it back before it has begun, as if it had never been accepted.
+    pub(super) fn recall(&mut self, now: Instant) -> Option<Left<F>> {
+        let Phase::Scheduled = self.phase else { return None };
+        let exit = Exit::Terminated(Reason::Shutdown);
+        self.phase = Phase::Over(Ended { status: Status::Stopped, exit, started: None, at: now });
+        Some(Left { body: self.body.take(), running: None, loose: std::mem::take(&mut self.loose) })
+    }
+
+    /// The result, for the one that it is meant for.
+    pub(super) fn take(&mut self) -> Option<Exit<T, E>> {
+        self.exit.take()
+    }
+
+    /// Gives the result back that was only looked at.
+    pub(super) fn put_back(&mut self, exit: Exit<T, E>) {
+        self.exit = Some(exit);
+    }
+
+    /// Notes something that has to be cleared away later. It comes back if that is now.
+    pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
+        let place_is_left = match (&self.phase, &end) {
+            (Phase::Scheduled, _) | (Phase::Running { .. }, LooseEnd::Timeout(_) | LooseEnd::Link(_)) => true,
+            (Phase::Running { .. } | Phase::Over(_), _) => false,
+        };
+        if !place_is_left {
+            return Some(end);
+        }
+        self.loose.add(end);
+        None
+    }
+}
+
+impl Loose {
+    fn add(&mut self, end: LooseEnd) {
+        match end {
+            LooseEnd::Waits(ticket) => self.ticket = Some(ticket),
+            LooseEnd::Delay(key) => self.delay = Some(key),
+            LooseEnd::StartBy(key) => self.start_by = Some(key),
+            LooseEnd::Timeout(key) => self.timeout = Some(key),
+            LooseEnd::Link(link) => self.link = Some(link),
+        }
+    }
+
+    /// With no lock held: what is dropped here may be the user's.
+    pub(super) fn clear(self, timers: &Timers) {
+        for key in [self.delay, self.start_by, self.timeout].into_iter().flatten() {
+            drop(timers.cancel(key));
+        }
+        if let Some(job) = self.ticket.and_then(|ticket| ticket.withdraw()) {
+            // It has no closure of the user's any more.
+            drop(job);
+        }
+        drop(self.link);
+    }
+}
+
+impl From<LooseEnd> for Loose {
+    fn from(end: LooseEnd) -> Loose {
+        let mut loose = Loose::default();
+        loose.add(end);
+        loose
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    type Bench = Life<u8, String, &'static str>;
+
+    fn begin(life: &mut Bench) -> Option<&'static str> {
+        life.begin(Instant::now(), &Cancel::new(), std::thread::current().id()).map(|(body, _)| body)
+    }
+
+    fn finish(life: &mut Bench, output: u8) -> Result<Left<&'static str>, Exit<u8, String>> {
+        life.end(Status::Completed, Exit::Done(output), Exit::Done(()), Instant::now())
+    }
+
+    fn cancel(life: &mut Bench) -> Result<Left<&'static str>, Exit<u8, String>> {
+        let exit = Exit::Terminated(Reason::Cancelled);
+        life.end(Status::Cancelled, exit.clone(), Exit::Terminated(Reason::Cancelled), Instant::now())
+    }
+
+    #[test]
+    fn the_table_of_phases_and_arrows_is_what_the_code_does() {
+        // Scheduled.
+        let mut life = Bench::new("closure");
+        assert_eq!(life.status(), Status::Scheduled);
+        let left = cancel(&mut life).ok().unwrap();
+        assert_eq!((left.body, left.running.is_some()), (Some("closure"), false), "the closure was never called");
+
+        // Over, from Scheduled.
+        assert_eq!(life.status(), Status::Cancelled);
+        assert!(begin(&mut life).is_none());
+        assert!(matches!(finish(&mut life, 1), Err(Exit::Done(1))));
+        assert!(matches!(cancel(&mut life), Err(Exit::Terminated(Reason::Cancelled))));
+        assert!(life.started().is_none());
+
+        // Running.
+        let mut life = Bench::new("closure");
+        assert_eq!(begin(&mut life), Some("closure"));
+        assert_eq!((life.status(), life.started().is_some()), (Status::Running, true));
+        assert!(begin(&mut life).is_none(), "once");
+        let left = finish(&mut life, 2).ok().unwrap();
+        assert_eq!((left.body, left.running.is_some()), (None, true));
+
+        // Over, from Running.
+        assert_eq!(life.status(), Status::Completed);
+        assert!(cancel(&mut life).is_err());
+        assert_eq!(life.status(), Status::Completed);
+        assert!(life.started().is_some() && matches!(life.take(), Some(Exit::Done(2))) && life.take().is_none());
+
+        let mut life = Bench::new("closure");
+        begin(&mut life);
+        assert!(cancel(&mut life).ok().unwrap().body.is_none());
+        assert!(matches!(finish(&mut life, 3), Err(Exit::Done(3))), "the late result comes back");
+        assert_eq!(life.status(), Status::Cancelled);
+    }
+
+    #[test]
+    fn what_has_to_be_cleared_away_is_handed_out_once_or_comes_back_at_once() {
+        let timers = Timers::new(crate::clock::ManualClock::new().clock(), "test-timers");
+        let timer = || timers.after(std::time::Duration::from_secs(1), Box::new(|| ())).ok().unwrap().unwrap();
+        let mut life = Bench::new("closure");
+        assert!(life.attach(LooseEnd::Delay(timer())).is_none());
+        assert!(life.attach(LooseEnd::StartBy(timer())).is_none());
+        assert!(life.attach(LooseEnd::Timeout(timer())).is_none());
+        let (_, moot) = life.begin(Instant::now(), &Cancel::new(), std::thread::current().id()).unwrap();
+        moot.clear(&timers);
+        assert_eq!(timers.pending(), 1, "who has begun waits for its timeout only");
+        Loose::from(life.attach(LooseEnd::StartBy(timer())).unwrap()).clear(&timers);
+        assert_eq!(timers.pending(), 1);
+        finish(&mut life, 1).ok().unwrap().loose.clear(&timers);
+        assert_eq!(timers.pending(), 0);
+        Loose::from(life.attach(LooseEnd::Timeout(timer())).unwrap()).clear(&timers);
+        assert_eq!(timers.pending(), 0);
+    }
+}

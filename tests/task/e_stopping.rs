@@ -1,0 +1,1 @@
+//! e_stopping
