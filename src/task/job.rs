@@ -95,7 +95,7 @@ where
         left.body
     }
     /// Calls the closure, on this thread, unless it has been decided otherwise.
-    fn run(self: &Arc<Self>, shared: &Arc<Shared>) {
+    pub(super) fn run(self: &Arc<Self>, shared: &Arc<Shared>) {
         let now = shared.clock.now();
         if self.start_by.0.is_some_and(|moment| moment <= now) {
             // The timer may be late.

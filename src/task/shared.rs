@@ -114,6 +114,15 @@ impl Shared {
         drop(removed);
     }
 
+    /// Takes no more tasks, and ends those that are not over.
+    pub(super) fn stop(self: &Arc<Shared>) {
+        let live = lock(&self.table).stop();
+        for task in live {
+            // If somebody else has decided meanwhile, that was complete when this returns.
+            task.terminate(self, Status::Stopped, Reason::Shutdown);
+        }
+    }
+
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
     /// Those that have not.
     pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline) -> Vec<Arc<dyn AnyRecord>> {
