@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use super::record::{Link, LooseEnd};
+use super::record::{End, Link, LooseEnd};
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
 use crate::cancel::Cancel;
@@ -135,7 +135,7 @@ where
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
-        if let Err(late) = self.end(shared, Status::Completed, exit, told) {
+        if let Err(late) = self.end(shared, End::by_return(exit, told)) {
             // Dropped before it is said that the closure has returned: what it holds is the closure's, too.
             drop_contained(late);
             let gone = lock(&shared.table).has_returned(self.id);
@@ -159,6 +159,11 @@ where
         self.terminate(shared, Status::TimedOut, Reason::TimedOut);
     }
 
+    /// The timer of a task that begins at this moment may be due already.
+    pub(super) fn time_out_unless_begun(&self, shared: &Arc<Shared>) {
+        let _ = self.end(shared, End::before_begin(Status::TimedOut, Reason::TimedOut));
+    }
+
     /// Has it time out if it does not begin in time.
     pub(super) fn begin_by(self: &Arc<Self>, shared: &Arc<Shared>, now: Instant) {
         let Some(moment) = self.start_by.0 else { return };
@@ -166,7 +171,8 @@ where
             return self.time_out(shared);
         }
         // Without a thread for the timer it would be found out when it is the task's turn: `run` looks at the time, too.
-        if let Ok(timer) = shared.timers.at(moment, shared.when_due(self, |task, shared| task.time_out(shared))) {
+        let too_late = shared.when_due(self, |task, shared| task.time_out_unless_begun(shared));
+        if let Ok(timer) = shared.timers.at(moment, too_late) {
             self.attach(shared, LooseEnd::StartBy(timer));
         }
     }

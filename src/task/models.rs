@@ -1,6 +1,6 @@
 //! The races of a task's end, under the model checker: the real record, table and timers; the models are the pool.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handle::Task;
 use super::options::Keep;
@@ -55,7 +55,7 @@ impl Bench {
         let task: Subject = Arc::new(Whole {
             id,
             name: None,
-            submitted: Instant::now(),
+            submitted: self.shared.clock.now(),
             timeout: None,
             start_by: Deadline::NEVER,
             over: Latch::new(),
@@ -128,6 +128,24 @@ fn the_time_is_over_while_the_closure_returns_and_somebody_waits() {
         assert_eq!(timed_out, matches!(exit, Exit::Terminated(Reason::TimedOut)));
         assert_eq!(!timed_out, matches!(exit, Exit::Done(_)));
         assert_eq!(task.status() == Status::TimedOut, timed_out);
+    });
+}
+
+/// Breaks when the timer by which a task has to begin ends it also after it has begun.
+#[test]
+fn a_task_begins_while_the_time_for_that_is_over() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let timer = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.time_out_unless_begun(&bench.shared)
+        });
+        task.run(&bench.shared);
+        timer.join().unwrap();
+        let (status, began) = (handle.status(), handle.info().started.is_some());
+        assert_eq!(status, if began { Status::Completed } else { Status::TimedOut });
+        assert_eq!(bench.calls(), usize::from(began));
     });
 }
 

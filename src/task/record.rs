@@ -1,11 +1,11 @@
 //! The life of one task: decided once, as plain functions. What is done under the task's lock, and what has to be done
 //! afterwards with the lock free, is here; the lock itself, and who takes it, is in `task/shared.rs`.
 //!
-//! | | `begin` | `end` by return | `end` from outside |
-//! |---|---|---|---|
-//! | Scheduled | Running; the closure is handed out | (nobody has the closure) | Over; the closure comes back, uncalled |
-//! | Running | refused | Over | Over |
-//! | Over | refused | refused; the result comes back | refused |
+//! | | `begin` | `end` by return | `end` from outside | `end` unless it has begun, `recall` |
+//! |---|---|---|---|---|
+//! | Scheduled | Running; the closure is handed out | (nobody has the closure) | Over; the closure comes back, uncalled | the same |
+//! | Running | refused | Over | Over | refused |
+//! | Over | refused | refused; the result comes back | refused | refused |
 //!
 //! So the first of returned, cancelled, timed out and stopped decides, in the same step in which the status changes, the
 //! end is noted and the result is put away: nobody can see one of these without the others. Beginning is part of it: who
@@ -42,6 +42,14 @@ pub(super) struct Ended {
     pub(super) exit: Exit<(), Arc<str>>,
     pub(super) started: Option<Instant>,
     pub(super) at: Instant,
+}
+
+/// How somebody wants a task to end.
+pub(super) struct End<T, E> {
+    status: Status,
+    exit: Exit<T, E>,
+    told: Exit<(), Arc<str>>,
+    unless_begun: bool,
 }
 
 /// What has to be cleared away when a task is over, or has begun.
@@ -84,6 +92,36 @@ pub(super) struct Left<F> {
     pub(super) loose: Loose,
 }
 
+impl<T, E> End<T, E> {
+    /// By the closure's return; with the same in words.
+    pub(super) fn by_return(exit: Exit<T, E>, told: Exit<(), Arc<str>>) -> End<T, E> {
+        End { status: Status::Completed, exit, told, unless_begun: false }
+    }
+
+    /// From outside.
+    pub(super) fn from_outside(status: Status, reason: Reason) -> End<T, E> {
+        let told = Exit::Terminated(reason.clone());
+        End { status, exit: Exit::Terminated(reason), told, unless_begun: false }
+    }
+
+    /// The same, but not if the task has begun.
+    pub(super) fn before_begin(status: Status, reason: Reason) -> End<T, E> {
+        End { unless_begun: true, ..End::from_outside(status, reason) }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+
+    /// For what reason the closure's request is to be made.
+    pub(super) fn reason(&self) -> Reason {
+        match &self.told {
+            Exit::Terminated(reason) => reason.clone(),
+            _ => Reason::Ended,
+        }
+    }
+}
+
 impl<T, E, F> Life<T, E, F> {
     pub(super) fn new(body: F) -> Life<T, E, F> {
         Life { phase: Phase::Scheduled, body: Some(body), exit: None, loose: Loose::default() }
@@ -121,15 +159,15 @@ impl<T, E, F> Life<T, E, F> {
         Some((body, std::mem::replace(&mut self.loose, kept)))
     }
 
-    /// Decides, unless it has been decided: then the result comes back.
-    pub(super) fn end(
-        &mut self,
-        status: Status,
-        exit: Exit<T, E>,
-        told: Exit<(), Arc<str>>,
-        now: Instant,
-    ) -> Result<Left<F>, Exit<T, E>> {
-        if self.ended().is_some() {
+    /// Decides, unless it has been decided (or it has begun, where that is too late): then the result comes back.
+    pub(super) fn end(&mut self, end: End<T, E>, now: Instant) -> Result<Left<F>, Exit<T, E>> {
+        let End { status, exit, told, unless_begun } = end;
+        let is_too_late = match self.phase {
+            Phase::Scheduled => false,
+            Phase::Running { .. } => unless_begun,
+            Phase::Over(_) => true,
+        };
+        if is_too_late {
             return Err(exit);
         }
         let ended = Ended { status, exit: told, started: self.started(), at: now };
@@ -216,12 +254,15 @@ mod tests {
     }
 
     fn finish(life: &mut Bench, output: u8) -> Result<Left<&'static str>, Exit<u8, String>> {
-        life.end(Status::Completed, Exit::Done(output), Exit::Done(()), Instant::now())
+        life.end(End::by_return(Exit::Done(output), Exit::Done(())), Instant::now())
     }
 
     fn cancel(life: &mut Bench) -> Result<Left<&'static str>, Exit<u8, String>> {
-        let exit = Exit::Terminated(Reason::Cancelled);
-        life.end(Status::Cancelled, exit.clone(), Exit::Terminated(Reason::Cancelled), Instant::now())
+        life.end(End::from_outside(Status::Cancelled, Reason::Cancelled), Instant::now())
+    }
+
+    fn begins_too_late(life: &mut Bench) -> bool {
+        life.end(End::before_begin(Status::TimedOut, Reason::TimedOut), Instant::now()).is_ok()
     }
 
     #[test]
@@ -237,13 +278,23 @@ mod tests {
         assert!(begin(&mut life).is_none());
         assert!(matches!(finish(&mut life, 1), Err(Exit::Done(1))));
         assert!(matches!(cancel(&mut life), Err(Exit::Terminated(Reason::Cancelled))));
-        assert!(life.started().is_none());
+        assert!(!begins_too_late(&mut life) && life.recall(Instant::now()).is_none());
+        assert!(life.started().is_none() && life.status() == Status::Cancelled);
+
+        // Over, from Scheduled, by those who come only then.
+        let mut life = Bench::new("closure");
+        assert!(begins_too_late(&mut life) && life.status() == Status::TimedOut);
+        let mut life = Bench::new("closure");
+        assert_eq!(life.recall(Instant::now()).unwrap().body, Some("closure"));
+        assert!(begin(&mut life).is_none() && cancel(&mut life).is_err() && life.take().is_none());
 
         // Running.
         let mut life = Bench::new("closure");
         assert_eq!(begin(&mut life), Some("closure"));
         assert_eq!((life.status(), life.started().is_some()), (Status::Running, true));
         assert!(begin(&mut life).is_none(), "once");
+        assert!(!begins_too_late(&mut life) && life.recall(Instant::now()).is_none());
+        assert_eq!(life.status(), Status::Running);
         let left = finish(&mut life, 2).ok().unwrap();
         assert_eq!((left.body, left.running.is_some()), (None, true));
 

@@ -19,7 +19,7 @@
 use std::time::{Duration, Instant};
 
 use super::options::Keep;
-use super::record::{Life, Loose, LooseEnd};
+use super::record::{End, Life, Loose, LooseEnd};
 use super::status::{Status, TaskId, TaskInfo};
 use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
@@ -158,21 +158,11 @@ impl Shared {
 
 impl<T, E, F> Whole<T, E, F> {
     /// Decides, unless it has been decided: then the result comes back.
-    pub(super) fn end(
-        &self,
-        shared: &Arc<Shared>,
-        status: Status,
-        exit: Exit<T, E>,
-        told: Exit<(), Arc<str>>,
-    ) -> Result<(), Exit<T, E>> {
-        let reason = match &told {
-            Exit::Terminated(reason) => reason.clone(),
-            _ => Reason::Ended,
-        };
-        let now = shared.clock.now();
+    pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
+        let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
         let (left, unwanted, settled) = {
             let mut life = lock(&self.life);
-            let left = life.end(status, exit, told, now)?;
+            let left = life.end(end, now)?;
             let thread = left.running.as_ref().map(|(_, thread)| *thread);
             let settled = lock(&shared.table).is_over(self.id, status, now, thread);
             (left, if settled.unwanted { life.take() } else { None }, settled)
@@ -226,7 +216,7 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
     }
 
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool {
-        self.end(shared, status, Exit::Terminated(reason.clone()), Exit::Terminated(reason)).is_ok()
+        self.end(shared, End::from_outside(status, reason)).is_ok()
     }
 }
 

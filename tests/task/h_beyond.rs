@@ -264,8 +264,8 @@ fn a_task_stands_under_a_request_of_the_users() {
     let (_, _pool, tasks) = bounded(2);
     let group = Cancel::new();
     let under = || TaskOptions::new().under(&group);
-    let runs = tasks.submit_with(under(), obedient).unwrap();
-    until("it runs", || runs.status() == Status::Running);
+    // It keeps its thread, so that none of the others can run.
+    let runs = stubborn(&tasks, under());
     let done = tasks.submit_with(under(), |_| Ok::<_, String>(1)).unwrap();
     until("it is over", || done.status().is_over());
     let other = stubborn(&tasks, TaskOptions::new());
@@ -273,9 +273,10 @@ fn a_task_stands_under_a_request_of_the_users() {
     let waits = tasks.submit_with(under(), counted.closure()).unwrap();
     let delayed = tasks.submit_with(under().after(SECOND), counted.closure()).unwrap();
     group.cancel("the shop is closed");
-    assert_eq!([runs.status(), waits.status(), delayed.status()], [Status::Cancelled; 3]);
+    assert_eq!([runs.task.status(), waits.status(), delayed.status()], [Status::Cancelled; 3]);
     assert_eq!((done.status(), other.task.status()), (Status::Completed, Status::Running));
-    assert!(was_ended(&runs.wait(), "the shop is closed"));
+    runs.let_go();
+    assert!(was_ended(&runs.task.wait(), "the shop is closed"));
     let late = tasks.submit_with(under(), counted.closure()).unwrap();
     assert_eq!(late.status(), Status::Cancelled);
     assert_eq!((counted.calls(), counted.alive(), tasks.stats().timers), (0, 0, 0));
