@@ -120,7 +120,7 @@ impl Timers {
         if state.stopped {
             return Err(action);
         }
-        if let Err(error) = shared.have_thread(&mut state) {
+        if let Err(error) = shared.ensure_thread(&mut state) {
             // Whoever reads the log is code of the user's.
             drop(state);
             tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
@@ -145,6 +145,13 @@ impl Timers {
         Ok(key)
     }
 
+    /// Starts the thread, if there is none yet. Then no action is refused for want of it.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        let shared = &self.owner.shared;
+        let mut state = lock(&shared.state);
+        if state.stopped { Ok(()) } else { shared.ensure_thread(&mut state) }
+    }
+
     /// As [`after`](Self::after), but what is never due is kept as well: stopping gives it back, too.
     pub(crate) fn after_or_never(&self, delay: Duration, action: Action) -> Result<Kept, Action> {
         match self.owner.shared.clock.deadline(delay) {
@@ -163,12 +170,6 @@ impl Timers {
         let number = state.next;
         state.kept.insert(number, action);
         Ok(Kept::Never(number))
-    }
-
-    /// Has the thread started now that timers will need later, when nobody could be told that there is none.
-    pub(crate) fn ready(&self) -> io::Result<()> {
-        let shared = &self.owner.shared;
-        shared.have_thread(&mut lock(&shared.state))
     }
 
     /// Takes something back, if it is still there.
@@ -266,9 +267,8 @@ impl Shared {
         lock(&self.state).earliest()
     }
 
-    /// Starts the thread, if there has to be one and is none.
-    fn have_thread(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {
-        if state.thread.is_none() && !state.stopped && !self.clock.is_manual() {
+    fn ensure_thread(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {
+        if state.thread.is_none() && !self.clock.is_manual() {
             let shared = self.clone();
             let thread = threads::start(self.name.clone(), move || shared.run())?;
             state.thread_id = Some(thread.thread().id());

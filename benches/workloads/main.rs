@@ -10,6 +10,7 @@
 mod list;
 mod messages;
 mod births;
+mod jobs;
 mod shape;
 mod runtime;
 mod measure;

@@ -50,13 +50,13 @@ impl<J> Line<J> {
         self.waiting += 1;
     }
 
-    /// Takes the first.
+    /// Takes the first, with its number.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<J> {
-        let (_, job) = self.places.pop_front()?;
+    pub(super) fn pop(&mut self) -> Option<(u64, J)> {
+        let (number, job) = self.places.pop_front()?;
         self.waiting -= 1;
         self.skip_gaps();
-        job
+        job.map(|job| (number, job))
     }
 
     /// Takes out the one with this number, if it waits.
@@ -102,9 +102,9 @@ mod tests {
     fn what_is_taken_out_is_not_met_again_and_the_others_keep_their_order() {
         let mut line = line(0..6);
         assert_eq!((line.take(0), line.take(3), line.take(3), line.take(9)), (Some(0), Some(3), None, None));
-        assert_eq!((line.len(), line.pop(), line.pop()), (4, Some(1), Some(2)));
+        assert_eq!((line.len(), line.pop(), line.pop()), (4, Some((1, 1)), Some((2, 2))));
         assert_eq!(line.take(1), None, "it has begun");
-        assert_eq!((line.take(5), line.pop(), line.pop(), line.len()), (Some(5), Some(4), None, 0));
+        assert_eq!((line.take(5), line.pop(), line.pop(), line.len()), (Some(5), Some((4, 4)), None, 0));
     }
 
     #[test]

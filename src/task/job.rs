@@ -7,8 +7,8 @@ use super::record::{End, Link, LooseEnd};
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
 use crate::cancel::Cancel;
-use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
-use crate::pool::PoolError;
+use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
+use crate::pool::{PoolError, Ticket};
 use crate::sync::{Arc, Ordering, lock, thread};
 
 /// What the pool has of a task. Dropped without having been run, by a pool that was stopped, it stops the task.
@@ -51,26 +51,39 @@ where
     /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
     /// ended it meanwhile, then it is a task that is over.
     pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
-        self.offer(shared, |why| match self.recall(shared) {
+        let job = self.job(shared);
+        let submitted = shared.pool.submit(move || job.run());
+        let answer = self.has_a_place_or(shared, submitted, |why| match self.recall(shared) {
             Some(body) => Err((body, why)),
             None => Ok(()),
-        })
-        .unwrap_or(Ok(()))
+        });
+        answer.unwrap_or(Ok(()))
     }
 
     /// Gives it to the pool after a delay. If that refuses it, nobody is there who could have the closure back, and the
     /// task is stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
-        self.offer(shared, |why| {
+        let job = self.job(shared);
+        // It was accepted long ago, and the timers' thread must not stand in line for room.
+        let submitted = shared.pool.submit_beyond_bound(move || job.run());
+        self.has_a_place_or(shared, submitted, |why| {
             let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
             self.terminate(shared, Status::Stopped, reason);
         });
     }
 
-    /// What `refused` says, if the pool does not take it. The job is dropped after that, when it is nobody's any more.
-    fn offer<R>(self: &Arc<Self>, shared: &Arc<Shared>, refused: impl FnOnce(PoolError) -> R) -> Option<R> {
-        let job = Job { task: self.clone(), shared: shared.clone() };
-        match shared.pool.submit(move || job.run()) {
+    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
+        Job { task: self.clone(), shared: shared.clone() }
+    }
+
+    /// What `refused` says, if the pool has not taken it. The job is dropped after that, when it is nobody's any more.
+    fn has_a_place_or<J, R>(
+        &self,
+        shared: &Shared,
+        submitted: Result<Ticket, Rejected<J, PoolError>>,
+        refused: impl FnOnce(PoolError) -> R,
+    ) -> Option<R> {
+        match submitted {
             Ok(ticket) => {
                 self.attach(shared, LooseEnd::Waits(ticket));
                 None

@@ -90,7 +90,7 @@ impl Tasks {
             StartBy::Within(limit) => Deadline(now.checked_add(limit)),
         });
         if (options.timeout.is_some() || start_by != Deadline::NEVER || options.delay.is_some())
-            && let Err(error) = shared.timers.ready()
+            && let Err(error) = shared.timers.begin()
         {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
         }

@@ -3,6 +3,8 @@
 
 #[path = "../../workloads/births.rs"]
 mod births;
+#[path = "../../workloads/jobs.rs"]
+mod jobs;
 #[path = "../../workloads/list.rs"]
 pub(crate) mod list;
 #[path = "../../workloads/measure.rs"]
