@@ -18,3 +18,4 @@ mod f_records;
 mod g_scenarios;
 mod h_beyond;
 mod i_hostile;
+mod random;
