@@ -110,7 +110,8 @@ fn a_timer_goes_with_its_task_however_that_ends() {
     assert_eq!(tasks.stats().timers, 2 + 50);
     held[0].task.cancel();
     held[1].let_go();
-    until("it is over", || held[1].task.status().is_over());
+    until("it is over, and its timer is gone", || tasks.stats().timers == 50);
+    assert!(held[1].task.status().is_over());
     held[0].let_go();
     waiting[50..].iter().for_each(|task| assert!(task.cancel()));
     assert_eq!(tasks.stats().timers, 0);

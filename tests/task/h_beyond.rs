@@ -460,6 +460,7 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     let stopped = tasks.repeat(SECOND, TaskOptions::new(), counted(&alive)).unwrap();
     let waits = tasks.repeat(HOUR, TaskOptions::new().after(HOUR), counted(&alive)).unwrap();
     assert!(no_time.over().is_set() && no_time.rounds() == 0);
+    until("all have begun", || [&under, &limited, &stopped].iter().all(|repeat| repeat.rounds() == 1));
     until("there were rounds", || {
         manual.advance(SECOND);
         stopped.rounds() > 3 && under.rounds() > 3 && limited.over().is_set()
