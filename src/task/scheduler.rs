@@ -330,3 +330,52 @@ fn own_pool(clock: &Clock) -> Pool {
     let pool = Pool::builder().max(usize::MAX).name("procession-task").clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::threads;
+
+    #[test]
+    fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
+        let body = || |_: &Cancel| Ok::<_, String>(7);
+        let tasks = Tasks::new();
+        threads::refuse(true);
+        let refused = [
+            tasks.submit(body()).unwrap_err(),
+            tasks.submit_with(TaskOptions::new().timeout(Duration::MAX), body()).unwrap_err(),
+        ];
+        threads::refuse(false);
+        assert!(matches!(refused[0].reason(), SubmitError::Pool(PoolError::NoThread(_))));
+        assert!(matches!(refused[1].reason(), SubmitError::NoThread(_)));
+        for refused in refused {
+            assert_eq!(refused.into_inner()(&Cancel::new()), Ok(7));
+        }
+        assert_eq!((tasks.stats().submitted, tasks.stats().records, tasks.stats().timers), (0, 0, 0));
+
+        let manual = ManualClock::new();
+        let tasks = Tasks::builder().clock(manual.clock()).build();
+        let delayed = tasks.submit_with(TaskOptions::new().after(Duration::from_secs(1)), body()).unwrap();
+        threads::refuse(true);
+        manual.advance(Duration::from_secs(1));
+        threads::refuse(false);
+        assert_eq!(delayed.status(), Status::Stopped);
+        assert!(matches!(delayed.wait(), crate::outcome::Exit::Terminated(Reason::NoThread)));
+    }
+
+    #[test]
+    fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
+        let (tasks, group) = (Tasks::new(), Cancel::new());
+        let under =
+            |tasks: &Tasks| tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()));
+        let all: Vec<_> = (0..10).map(|_| under(&tasks).unwrap()).collect();
+        assert_eq!(group.children(), 10);
+        assert!(all[0].cancel());
+        assert_eq!(group.children(), 9);
+        tasks.stop();
+        assert_eq!(group.children(), 0);
+        assert!(under(&tasks).is_err());
+        assert_eq!(group.children(), 0);
+    }
+}

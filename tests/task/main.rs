@@ -17,5 +17,6 @@ mod e_stopping;
 mod f_records;
 mod g_scenarios;
 mod h_beyond;
+mod h_later;
 mod i_hostile;
 mod random;
