@@ -73,6 +73,8 @@
 //! # The rungs
 //!
 //! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **task** is a job that can be asked about: it has a handle and a status, is cancelled, times out, is stopped with all
+//!   others, and has one outcome, decided once: [`task`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
@@ -124,3 +126,8 @@ pub use self::runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasks.md")]
+struct GuideToTasks;

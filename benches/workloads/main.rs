@@ -11,6 +11,7 @@ mod list;
 mod messages;
 mod births;
 mod jobs;
+mod tasks;
 mod shape;
 mod runtime;
 mod measure;

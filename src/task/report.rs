@@ -3,7 +3,7 @@
 use super::status::{TaskId, TaskInfo};
 use crate::pool::PoolError;
 
-/// Counts of a [`Tasks`], all of one moment.
+/// Counts of a [`Tasks`](super::Tasks), all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {

@@ -15,3 +15,5 @@ mod messages;
 pub(crate) mod runtime;
 #[path = "../../workloads/shape.rs"]
 pub(crate) mod shape;
+#[path = "../../workloads/tasks.rs"]
+mod tasks;
