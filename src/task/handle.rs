@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::shared::{Record, Shared};
 use super::status::{Status, TaskId, TaskInfo};
-use crate::clock::Clock;
+use crate::clock::{Clock, Deadline};
 use crate::latch::Waiting;
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::sync::{Arc, lock};
@@ -26,12 +26,14 @@ pub struct Task<T, E> {
     record: Arc<dyn Record<T, E>>,
     shared: Arc<Shared>,
     waiting: Waiting<()>,
+    /// Whether the result was moved out.
+    was_taken: bool,
 }
 
 impl<T, E> Task<T, E> {
     pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> Task<T, E> {
         let waiting = Waiting::new(record.over().clone());
-        Task { record, shared, waiting }
+        Task { record, shared, waiting, was_taken: false }
     }
 
     /// Its number, with which it can be looked up at its [`Tasks`](super::Tasks).
@@ -64,8 +66,8 @@ impl<T, E> Task<T, E> {
     /// Blocks the calling thread until it is over, and has its result.
     ///
     /// A task that waits for another one on the same pool holds a thread meanwhile: with a bounded pool, leave enough.
-    pub fn wait(self) -> Exit<T, E> {
-        self.record.over().wait();
+    pub fn wait(mut self) -> Exit<T, E> {
+        self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
         self.take()
     }
 
@@ -73,7 +75,7 @@ impl<T, E> Task<T, E> {
     ///
     /// # Errors
     /// The handle comes back if it is not over by then.
-    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
+    pub fn wait_timeout(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
         let deadline = self.shared.clock.deadline(limit);
         if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
     }
@@ -82,15 +84,12 @@ impl<T, E> Task<T, E> {
     ///
     /// # Errors
     /// The handle comes back if it is not over.
-    pub fn try_result(self) -> Result<Exit<T, E>, Task<T, E>> {
-        match self.record.take() {
-            Some(exit) => Ok(exit),
-            None if self.status().is_over() => Ok(taken_before()),
-            None => Err(self),
-        }
+    pub fn try_result(mut self) -> Result<Exit<T, E>, Task<T, E>> {
+        if self.status().is_over() { Ok(self.take()) } else { Err(self) }
     }
 
-    fn take(&self) -> Exit<T, E> {
+    fn take(&mut self) -> Exit<T, E> {
+        self.was_taken = true;
         self.record.take().unwrap_or_else(taken_before)
     }
 
@@ -123,9 +122,11 @@ impl<T, E> Unpin for Task<T, E> {}
 impl<T, E> Drop for Task<T, E> {
     fn drop(&mut self) {
         let id = self.record.id();
-        let settled = lock(&self.shared.table).handle_dropped(id, self.shared.clock.now());
+        let settled = lock(&self.shared.table).handle_dropped(id, &self.shared.clock);
         self.shared.settle(id, settled);
-        drop_contained(self.record.take());
+        if !self.was_taken {
+            drop_contained(self.record.take());
+        }
     }
 }
 

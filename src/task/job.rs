@@ -20,6 +20,7 @@ where
 {
     task: Arc<Whole<T, E, F>>,
     shared: Arc<Shared>,
+    has_run: bool,
 }
 
 impl<T, E, F> Job<T, E, F>
@@ -28,15 +29,16 @@ where
     E: Display + Send + 'static,
     F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
 {
-    fn run(self) {
+    fn run(mut self) {
+        self.has_run = true;
         self.task.run(&self.shared);
     }
 }
 
 impl<T: Send, E: Send, F: Send> Drop for Job<T, E, F> {
     fn drop(&mut self) {
-        // Of a task that has been run, or was ended otherwise, there is nothing more to say.
-        if !self.task.over.is_set() {
+        // Nothing happens to a task that was ended otherwise.
+        if !self.has_run {
             self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
         }
     }
@@ -73,7 +75,7 @@ where
     }
 
     fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
-        Job { task: self.clone(), shared: shared.clone() }
+        Job { task: self.clone(), shared: shared.clone(), has_run: false }
     }
 
     /// What `refused` says, if the pool has not taken it. The job is dropped after that, when it is nobody's any more.
@@ -116,7 +118,7 @@ where
         }
         if let Some(limit) = self.timeout {
             match shared.timers.after(limit, shared.when_due(self, |task, shared| task.time_out(shared))) {
-                Ok(Some(timer)) => self.attach(shared, LooseEnd::Timeout(timer)),
+                Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
                 Ok(None) => {}
                 // Without a thread for the timer the limit could not be kept, so it is over at once.
                 Err(times_out) => times_out(),
@@ -133,7 +135,9 @@ where
             begun
         };
         let Some((body, moot)) = begun else { return };
-        moot.clear(&shared.timers);
+        if let Some(timer) = moot {
+            drop(shared.timers.cancel(timer));
+        }
         let exit = match contain(|| body(&context)) {
             Ok(Ok(output)) => Exit::Done(output),
             Ok(Err(error)) => Exit::Failed(error),
@@ -193,7 +197,7 @@ where
     /// Gives it to the pool when the delay is over.
     pub(super) fn give_to_pool_after(self: &Arc<Self>, shared: &Arc<Shared>, delay: Duration) {
         match shared.timers.after(delay, shared.when_due(self, |task, shared| task.give_late_to_pool(shared))) {
-            Ok(Some(timer)) => self.attach(shared, LooseEnd::Delay(timer)),
+            Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
             Ok(None) => {}
             Err(give) => give(),
         }

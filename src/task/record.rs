@@ -56,9 +56,9 @@ pub(super) struct End<T, E> {
 #[derive(Default)]
 pub(super) struct Loose {
     ticket: Option<Ticket>,
-    delay: Option<TimerKey>,
     start_by: Option<TimerKey>,
-    timeout: Option<TimerKey>,
+    /// For the delay, and after that for the timeout.
+    timer: Option<TimerKey>,
     link: Option<Box<Link>>,
 }
 
@@ -66,12 +66,10 @@ pub(super) struct Loose {
 pub(super) enum LooseEnd {
     /// The job in the pool's line.
     Waits(Ticket),
-    /// The timer that gives it to the pool.
-    Delay(TimerKey),
     /// The timer by which it has to begin.
     StartBy(TimerKey),
-    /// The timer by which it has to end.
-    Timeout(TimerKey),
+    /// The timer that gives it to the pool, or by which it has to end.
+    Timer(TimerKey),
     /// The request under which it stands.
     Link(Box<Link>),
 }
@@ -150,13 +148,15 @@ impl<T, E, F> Life<T, E, F> {
         }
     }
 
-    /// Hands out the closure, with what need not be waited for any more; unless it has been decided that it is never called.
-    pub(super) fn begin(&mut self, now: Instant, context: &Cancel, thread: ThreadId) -> Option<(F, Loose)> {
+    /// Hands out the closure, with the timer that need not be waited for any more; unless it has been decided that it is
+    /// never called.
+    pub(super) fn begin(&mut self, now: Instant, context: &Cancel, thread: ThreadId) -> Option<(F, Option<TimerKey>)> {
         let Phase::Scheduled = self.phase else { return None };
         let body = self.body.take()?;
         self.phase = Phase::Running { since: now, context: context.clone(), thread };
-        let kept = Loose { link: self.loose.link.take(), timeout: self.loose.timeout.take(), ..Loose::default() };
-        Some((body, std::mem::replace(&mut self.loose, kept)))
+        // The job is not in line any more.
+        self.loose.ticket = None;
+        Some((body, self.loose.start_by.take()))
     }
 
     /// Decides, unless it has been decided (or it has begun, where that is too late): then the result comes back.
@@ -199,15 +199,15 @@ impl<T, E, F> Life<T, E, F> {
 
     /// Notes something that has to be cleared away later. It comes back if that is now.
     pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
-        let place_is_left = match (&self.phase, &end) {
-            (Phase::Scheduled, _) | (Phase::Running { .. }, LooseEnd::Timeout(_) | LooseEnd::Link(_)) => true,
-            (Phase::Running { .. } | Phase::Over(_), _) => false,
-        };
-        if !place_is_left {
-            return Some(end);
+        match (&self.phase, end) {
+            // Whoever has the job has begun it: there is nothing to be taken out of the line.
+            (Phase::Running { .. } | Phase::Over(Ended { started: Some(_), .. }), LooseEnd::Waits(_)) => None,
+            (Phase::Scheduled, end) | (Phase::Running { .. }, end @ (LooseEnd::Timer(_) | LooseEnd::Link(_))) => {
+                self.loose.add(end);
+                None
+            }
+            (_, end) => Some(end),
         }
-        self.loose.add(end);
-        None
     }
 }
 
@@ -215,16 +215,15 @@ impl Loose {
     fn add(&mut self, end: LooseEnd) {
         match end {
             LooseEnd::Waits(ticket) => self.ticket = Some(ticket),
-            LooseEnd::Delay(key) => self.delay = Some(key),
             LooseEnd::StartBy(key) => self.start_by = Some(key),
-            LooseEnd::Timeout(key) => self.timeout = Some(key),
+            LooseEnd::Timer(key) => self.timer = Some(key),
             LooseEnd::Link(link) => self.link = Some(link),
         }
     }
 
     /// With no lock held: what is dropped here may be the user's.
     pub(super) fn clear(self, timers: &Timers) {
-        for key in [self.delay, self.start_by, self.timeout].into_iter().flatten() {
+        for key in [self.start_by, self.timer].into_iter().flatten() {
             drop(timers.cancel(key));
         }
         if let Some(job) = self.ticket.and_then(|ticket| ticket.withdraw()) {
@@ -316,17 +315,16 @@ mod tests {
         let timers = Timers::new(crate::clock::ManualClock::new().clock(), "test-timers");
         let timer = || timers.after(std::time::Duration::from_secs(1), Box::new(|| ())).ok().unwrap().unwrap();
         let mut life = Bench::new("closure");
-        assert!(life.attach(LooseEnd::Delay(timer())).is_none());
         assert!(life.attach(LooseEnd::StartBy(timer())).is_none());
-        assert!(life.attach(LooseEnd::Timeout(timer())).is_none());
+        assert!(life.attach(LooseEnd::Timer(timer())).is_none());
         let (_, moot) = life.begin(Instant::now(), &Cancel::new(), std::thread::current().id()).unwrap();
-        moot.clear(&timers);
+        assert!(timers.cancel(moot.unwrap()).is_some());
         assert_eq!(timers.pending(), 1, "who has begun waits for its timeout only");
         Loose::from(life.attach(LooseEnd::StartBy(timer())).unwrap()).clear(&timers);
         assert_eq!(timers.pending(), 1);
         finish(&mut life, 1).ok().unwrap().loose.clear(&timers);
         assert_eq!(timers.pending(), 0);
-        Loose::from(life.attach(LooseEnd::Timeout(timer())).unwrap()).clear(&timers);
+        Loose::from(life.attach(LooseEnd::Timer(timer())).unwrap()).clear(&timers);
         assert_eq!(timers.pending(), 0);
     }
 }

@@ -1,5 +1,5 @@
 //! The scheduler's book: which tasks there are, whose record is kept for how long, and the counts. Plain decisions under
-//! one lock; no clock, no timer and no code of the user's in here, so that each rule can be tested as a function. What is
+//! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
 //! taken out of the book is handed back, to be dropped with the lock free.
 //!
 //! A record goes when its task is over, its handle is dropped, and its [`Keep`] is past: the second of the first two asks
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::options::Keep;
 use super::status::{Status, TaskId};
+use crate::clock::Clock;
 use crate::sync::ThreadId;
 use crate::timer::TimerKey;
 
@@ -161,15 +162,17 @@ impl<R: Clone> Table<R> {
         if entry.has_handle {
             return Settled { gone: None, until: None, unwanted: false };
         }
-        self.retire(id, now)
+        self.retire(id, Some(now))
     }
 
     /// The handle was dropped.
-    pub(super) fn handle_dropped(&mut self, id: TaskId, now: Instant) -> Settled<R> {
+    pub(super) fn handle_dropped(&mut self, id: TaskId, clock: &Clock) -> Settled<R> {
         match self.entries.get_mut(&id) {
             Some(entry) => {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
+                    // Reading the time costs more than all the rest, and few ask for it.
+                    let now = if let Keep::For(_) = entry.keep { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
                 Settled { gone: None, until: None, unwanted: false }
@@ -179,7 +182,7 @@ impl<R: Clone> Table<R> {
     }
 
     /// The task is over and has no handle: does its record stay?
-    fn retire(&mut self, id: TaskId, now: Instant) -> Settled<R> {
+    fn retire(&mut self, id: TaskId, now: Option<Instant>) -> Settled<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
         match entry.keep {
@@ -248,24 +251,25 @@ impl Counts {
     }
 }
 
-fn is_past(ended: Option<Instant>, time: Duration, now: Instant) -> bool {
-    ended.and_then(|ended| ended.checked_add(time)).is_some_and(|until| until <= now)
+fn is_past(ended: Option<Instant>, time: Duration, now: Option<Instant>) -> bool {
+    ended.and_then(|ended| ended.checked_add(time)).is_some_and(|until| now.is_some_and(|now| until <= now))
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     struct Bench {
         table: Table<u64>,
-        now: Instant,
+        manual: ManualClock,
     }
 
     impl Bench {
         fn new() -> Bench {
-            Bench { table: Table::new(), now: Instant::now() }
+            Bench { table: Table::new(), manual: ManualClock::new() }
         }
 
         fn insert(&mut self, id: u64, keep: Keep) {
@@ -274,11 +278,11 @@ mod tests {
         }
 
         fn over(&mut self, id: u64) -> Settled<u64> {
-            self.table.is_over(TaskId(id), Status::Completed, self.now, None)
+            self.table.is_over(TaskId(id), Status::Completed, self.manual.now(), None)
         }
 
         fn drop_handle(&mut self, id: u64) -> Settled<u64> {
-            self.table.handle_dropped(TaskId(id), self.now)
+            self.table.handle_dropped(TaskId(id), &self.manual.clock())
         }
 
         fn there(&self) -> Vec<u64> {
@@ -317,10 +321,10 @@ mod tests {
             bench.insert(id, Keep::For(time));
             assert!(bench.over(id).until.is_none(), "its handle lives");
         }
-        let end = bench.now;
-        bench.now += SECOND;
+        let end = bench.manual.now();
+        bench.manual.advance(SECOND);
         assert_eq!(bench.drop_handle(1).until, Some(end + 2 * SECOND));
-        bench.now += SECOND;
+        bench.manual.advance(SECOND);
         assert_eq!(bench.drop_handle(2).gone, Some(2), "its time was over before its handle was dropped");
         let settled = bench.drop_handle(3);
         assert!(settled.until.is_none() && settled.gone.is_none(), "for ever");
@@ -359,7 +363,7 @@ mod tests {
             (4, Status::Completed, Some(here)),
         ] {
             bench.insert(id, Keep::WithHandle);
-            let _ = bench.table.is_over(TaskId(id), status, bench.now, thread);
+            let _ = bench.table.is_over(TaskId(id), status, bench.manual.now(), thread);
         }
         assert_eq!(bench.table.inside(None).collect::<Vec<_>>(), [&1, &2]);
         assert_eq!(bench.table.inside(Some(here)).collect::<Vec<_>>(), [&2]);
