@@ -33,6 +33,7 @@ const ORDER: &[&str] = &[
     "pool/pacer",
     "pool/rules",
     "pool/chance",
+    "pool/models",
     "pool/mod",
     "process/pid",
     "process/entry",

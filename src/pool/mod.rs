@@ -23,6 +23,8 @@ mod pacer;
 mod rules;
 #[cfg(all(test, not(loom)))]
 mod chance;
+#[cfg(all(test, loom))]
+mod models;
 
 pub use self::builder::{DEFAULT_IDLE_PERIOD, DEFAULT_MAX, PoolBuilder};
 pub use self::desk::{JobError, JobStatus, JobTimes};
