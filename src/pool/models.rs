@@ -1,6 +1,8 @@
 //! The pool's races under the model checker: the real pool, with its real threads.
 
-use super::{JobError, Pool, PoolStatus};
+use super::desk::JobError;
+use super::owner::Pool;
+use super::words::PoolStatus;
 use crate::clock::ManualClock;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 use std::time::Duration;

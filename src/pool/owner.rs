@@ -346,7 +346,7 @@ impl Pool {
     pub fn wait_idle(&self, limit: Option<Duration>) -> bool {
         let shared = &self.owner.shared;
         let deadline = shared.deadline(limit);
-        !self.is_inside() && shared.wait_until(&shared.clock, deadline, |ledger| ledger.unfinished() == 0)
+        !self.is_inside() && shared.wait_until(&shared.clock, deadline, |ledger| ledger.is_idle())
     }
 
     /// Whether the calling thread is one of this pool's.

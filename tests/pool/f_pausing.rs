@@ -39,6 +39,20 @@ fn a_pause_holds_when_all_jobs_from_before_it_have_been_run() {
 }
 
 #[test]
+fn when_a_pause_holds_or_nothing_is_left_the_handles_know_it() {
+    for _ in 0..500 {
+        let pool = pool(2);
+        let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
+        let pause = pool.pause().unwrap();
+        assert!(jobs.iter().all(|job| job.status().is_over()));
+        drop(pause);
+        let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
+        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(jobs.iter().all(|job| job.status().is_over()));
+    }
+}
+
+#[test]
 fn in_a_pause_jobs_are_taken_and_kept_and_none_runs() {
     let pool = pool(2);
     rested(&pool, 2);
