@@ -72,7 +72,8 @@
 //!
 //! # The rungs
 //!
-//! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with handles,
+//!   batches, pauses, pacing and bounds.
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
@@ -123,3 +124,8 @@ pub use self::runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The same for the guide to the pool.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/worker-pool.md")]
+struct GuideToThePool;

@@ -75,9 +75,13 @@ fn a_job_arrives_while_the_idle_worker_retires() {
         let (ran, job) = count();
         pool.execute(job()).unwrap();
         let time = loom::thread::spawn(move || {
-            manual.advance(second);
-            manual.advance(second);
+            // The first period only marks the pool as quiet, so the worker must have looked before the second is over.
+            for _ in 0..2 {
+                manual.advance(second);
+                loom::thread::yield_now();
+            }
         });
+        loom::thread::yield_now();
         pool.execute(job()).unwrap();
         assert!(pool.wait_idle(None));
         assert_eq!(ran.load(Ordering::SeqCst), 2, "whether by the same worker or by another one");

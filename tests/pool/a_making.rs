@@ -78,6 +78,16 @@ fn threads_are_called_as_asked_and_have_the_stack_that_was_asked_for() {
     assert!(refused.to_string().starts_with("the pool cannot start a thread"), "{refused}");
 }
 
+#[test]
+fn run_needs_no_clock_to_go_on() {
+    let (pool, manual) = by_hand(2);
+    let before = manual.now();
+    for n in 0..5_000 {
+        assert_eq!(pool.run(move || n).unwrap(), n);
+    }
+    assert_eq!(manual.now(), before, "it stands still");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn an_idle_pool_uses_no_processor_time() {
