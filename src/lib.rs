@@ -72,7 +72,8 @@
 //!
 //! # The rungs
 //!
-//! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with handles,
+//!   batches, pauses, pacing and bounds.
 //! - A **task** is a job that can be asked about: it has a handle and a status, is cancelled, times out, is stopped with all
 //!   others, and has one outcome, decided once: [`task`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
@@ -127,7 +128,12 @@ pub use self::runtime::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// And those of the guide.
+/// The same for the guide to the pool.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/worker-pool.md")]
+struct GuideToThePool;
+
+/// And for that to tasks.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/tasks.md")]
 struct GuideToTasks;

@@ -126,7 +126,7 @@ proptest! {
                     }
                 }
                 Act::JobEnded(which) if !model.busy.is_empty() => {
-                    ledger.job_ended(which % 7 == 0);
+                    ledger.job_ended(which % 7 == 0, false);
                     let (seat, _) = model.busy.swap_remove(which % model.busy.len());
                     model.free.push(seat);
                 }

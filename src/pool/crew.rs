@@ -8,6 +8,10 @@ use crate::latch::Latch;
 use crate::sync::{Mutex, ThreadId, lock, thread};
 use crate::threads;
 
+/// So many threads that have left a pool that goes on are remembered, should it end soon.
+#[cfg(not(loom))]
+const KEPT: usize = 8;
+
 pub(super) struct Crew {
     name: String,
     stack_size: Option<usize>,
@@ -76,12 +80,19 @@ impl Crew {
 
     /// Waits until those who have left have ended, or until the deadline. Whoever else waits for them, all of them wait.
     pub(super) fn join(&self, clock: &Clock, deadline: Deadline) {
-        let left = self.take_left();
-        if !left.is_empty() {
-            let joined = threads::join_all(left);
-            lock(&self.state).joining.push(joined);
+        let (left, joining) = {
+            let mut state = lock(&self.state);
+            let left = std::mem::take(&mut state.left);
+            // In the same moment, or somebody else who waits would see neither the threads nor who joins them.
+            let joined = (!left.is_empty()).then(Latch::new);
+            state.joining.extend(joined.clone());
+            (joined.map(|joined| (left, joined)), state.joining.clone())
+        };
+        if let Some((left, joined)) = left {
+            threads::join_all(left).on_set(move |()| {
+                let _ = joined.set(());
+            });
         }
-        let joining = lock(&self.state).joining.clone();
         for joined in joining {
             joined.wait_until(clock, deadline);
         }
@@ -90,10 +101,15 @@ impl Crew {
 }
 
 impl State {
-    /// Of a pool that goes on nobody joins a thread, for that could take long. Those that have ended meanwhile are let go.
+    /// Of a pool that goes on nobody joins a thread, for that could take long. So only the last few are kept, and those that
+    /// are not done: the others have surely ended.
     fn keep_to_join(&mut self, handle: thread::JoinHandle<()>) {
         #[cfg(not(loom))]
-        self.left.retain(|other| !other.is_finished());
+        if self.left.len() >= KEPT
+            && let Some(place) = self.left.iter().position(thread::JoinHandle::is_finished)
+        {
+            self.left.remove(place);
+        }
         self.left.push(handle);
     }
 }

@@ -24,6 +24,10 @@ pub enum JobError {
     /// It was given up before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
     #[error("the job was given up before it began")]
     Abandoned,
+    /// It was waited for by a job of the same pool while it waited in a [`Pacer`](super::Pacer): its turn might never come
+    /// while that worker waits. The job goes on by itself.
+    #[error("a job cannot wait for the turn of a paced job of its own pool")]
+    Inside,
 }
 
 /// Where a job is in its life. It only ever goes forward.
@@ -98,7 +102,7 @@ impl<T> Desk<T> {
                 Ok(_) => JobStatus::Returned,
                 Err(JobError::Panicked(_)) => JobStatus::Panicked,
                 Err(JobError::Cancelled) => JobStatus::Cancelled,
-                Err(JobError::Abandoned) => JobStatus::Abandoned,
+                Err(JobError::Abandoned | JobError::Inside) => JobStatus::Abandoned,
             };
             book.times.ended = Some(now);
             book.outcome = Some(outcome);
@@ -230,8 +234,8 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, 
     fn tell(mut self: Box<Self>) -> Option<Job> {
         let (Some(outcome), Some(desk)) = (self.outcome.take(), self.desk.take()) else { return None };
         let waker = desk.decide(outcome);
-        // If the handle has gone meanwhile, the value is ours to drop.
-        let unwanted = Arc::into_inner(desk);
+        // If the handle has gone meanwhile, and left the value here, that is ours to drop.
+        let unwanted = Arc::into_inner(desk).and_then(|desk| desk.take());
         if waker.is_none() && unwanted.is_none() {
             return None;
         }

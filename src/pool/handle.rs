@@ -12,7 +12,7 @@ use super::thread::PoolError;
 use super::words::Refusal;
 use super::work::Work;
 use crate::clock::Deadline;
-use crate::outcome::{Rejected, contain};
+use crate::outcome::{Rejected, contain, drop_contained};
 use crate::sync::Arc;
 
 /// A job that was submitted with [`Pool::spawn`]: to wait for its value, as a thread or as a future, or to cancel it before
@@ -42,8 +42,8 @@ pub(super) trait Elsewhere: Send + Sync {
     /// Takes the job out, if it has not begun.
     fn take(&self) -> Option<Box<dyn Work>>;
 
-    /// If the calling thread is one of the pool's that the job is for, runs the job here, unless it has begun already.
-    fn run_if_inside(&self);
+    /// Whether the calling thread is one of the pool's that the job is for.
+    fn is_inside(&self) -> bool;
 }
 
 /// Why [`Pool::run`] has no value.
@@ -57,8 +57,8 @@ pub enum RunError<F> {
 impl Pool {
     /// As [`execute`](Self::execute), with a handle to wait for what the job returns.
     ///
-    /// Submitted one after the other, each when the one before was waited for, jobs need one worker: whoever hears of the
-    /// end of a job finds its worker free.
+    /// Submitted one after the other, each when a thread has waited for the one before, jobs need one worker: who waits for a
+    /// job finds its worker free. (A future's waker is code of its user's, and while that runs the worker is not free.)
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -197,14 +197,18 @@ impl<T: Send + 'static> JobHandle<T> {
 
     /// Waits for what the job returns.
     ///
-    /// Called by a job of the same pool, it runs the job at once on the calling thread if it has not begun yet.
+    /// Called by a job of the same pool, it runs the job at once on the calling thread if it has not begun yet. (A paced job
+    /// is not run before its turn; see [`JobError::Inside`].)
     ///
     /// # Errors
     /// The job panicked, or was cancelled or given up before it began.
     pub fn wait(self) -> Result<T, JobError> {
         match &self.place {
             Place::Line(ticket) => ticket.run_if_inside(),
-            Place::Elsewhere(place) => place.run_if_inside(),
+            Place::Elsewhere(place) if self.desk.status() == JobStatus::Waiting && place.is_inside() => {
+                return Err(JobError::Inside);
+            }
+            Place::Elsewhere(_) => {}
         }
         self.desk.wait(Deadline::NEVER);
         // Only a future that was polled to its end has taken it before, and that has the handle.
@@ -260,6 +264,9 @@ impl<T> Future for JobHandle<T> {
 impl<T> Drop for JobHandle<T> {
     fn drop(&mut self) {
         self.desk.forget_waker();
+        // Nobody wants it any more. Whether it is there already is a matter of chance, so its destructor is contained here as
+        // it is where the worker drops it.
+        drop_contained(self.desk.take());
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Instant;
 use super::line::Line;
 use super::pauses::Pauses;
 use super::seat::Seat;
-use super::words::{Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use super::words::{Claim, Hands, Limits, Next, Placed, PoolStatus, Quiet, Refusal};
 use crate::clock::Deadline;
 
 pub(super) struct Ledger<J> {
@@ -39,6 +39,8 @@ pub(super) struct Ledger<J> {
     // Jobs that are run by a job that waits for them.
     pub(super) nested: usize,
     away: usize,
+    // Jobs that have ended, and whose handles are just being told.
+    telling: usize,
     pub(super) status: PoolStatus,
     quiet: Quiet,
     // Whether a worker looks about for a moment before it rests. One is enough.
@@ -54,16 +56,6 @@ pub(super) struct Ledger<J> {
     pub(super) withdrawn: u64,
 }
 
-/// Since when no job has come, and whether a whole period of that has been seen already.
-struct Quiet {
-    since: Instant,
-    // A job has come, and nobody has looked at the time yet.
-    broken: bool,
-    marked: bool,
-    // Whether the one at the bottom has been told until when to rest.
-    watched: bool,
-}
-
 impl<J> Ledger<J> {
     pub(super) fn new(limits: Limits, now: Instant) -> Ledger<J> {
         Ledger {
@@ -76,6 +68,7 @@ impl<J> Ledger<J> {
             running: 0,
             nested: 0,
             away: 0,
+            telling: 0,
             status: PoolStatus::Running,
             quiet: Quiet { since: now, broken: false, marked: false, watched: false },
             lingering: false,
@@ -329,10 +322,16 @@ impl<J> Ledger<J> {
     }
 
     #[inline]
-    pub(super) fn job_ended(&mut self, panicked: bool) {
+    pub(super) fn job_ended(&mut self, panicked: bool, tells: bool) {
         self.running -= 1;
+        self.telling += usize::from(tells);
         self.finished += 1;
         self.panicked += u64::from(panicked);
+    }
+
+    /// Its handle knows.
+    pub(super) fn told(&mut self) {
+        self.telling -= 1;
     }
 
     /// A new job is run by another one that waits for it.
@@ -388,7 +387,7 @@ impl<J> Ledger<J> {
 
     /// Whether the pause in force (this one, if one is given) holds.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
-        self.pauses.holds(self.running, which)
+        self.pauses.holds(self.running + self.telling, which)
     }
 
     /// Has other numbers of workers from now on. Whom to call and to start.
@@ -476,9 +475,9 @@ impl<J> Ledger<J> {
         self.line.len()
     }
 
-    /// Jobs that are accepted and not over.
-    pub(super) fn unfinished(&self) -> usize {
-        self.line.len() + self.running + self.nested
+    /// Whether no job waits or runs, and all who have handles know.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.len() + self.running + self.nested + self.telling == 0
     }
 
     /// Nobody works, nobody will: the end of a drain or stop.

@@ -189,14 +189,6 @@ impl WeakPool {
     pub(super) fn is_inside(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.crew.is_current())
     }
-
-    /// Runs a job on the thread of one of the pool's, which waits for it. If the pool takes none any more, it is dropped.
-    pub(super) fn run_nested(&self, work: Box<dyn Work>) {
-        match self.shared.upgrade() {
-            Some(shared) if shared.lock().nest().is_ok() => shared.run_nested(work),
-            _ => drop_contained(work),
-        }
-    }
 }
 
 /// How long a submitter waits for room.
@@ -367,7 +359,7 @@ impl Pool {
     pub fn wait_idle(&self, limit: Option<Duration>) -> bool {
         let shared = &self.owner.shared;
         let deadline = shared.deadline(limit);
-        !self.is_inside() && shared.wait_until(&shared.clock, deadline, |ledger| ledger.unfinished() == 0)
+        !self.is_inside() && shared.wait_until(&shared.clock, deadline, |ledger| ledger.is_idle())
     }
 
     /// Whether the calling thread is one of this pool's.

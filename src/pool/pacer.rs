@@ -444,43 +444,23 @@ struct Waiting {
     place: Arc<Mutex<Option<Ticket>>>,
 }
 
-impl Waiting {
-    fn take_here(&self) -> Option<Box<dyn Work>> {
-        let pacer = self.pacer.upgrade()?;
-        match pacer.lock().take(self.id)? {
-            Waits::Job { work, .. } => Some(work),
-            Waits::Thread(_) => None,
-        }
-    }
-
-    fn ticket(&self) -> Option<Ticket> {
-        lock(&self.place).clone()
-    }
-}
-
 impl Elsewhere for Waiting {
     fn take(&self) -> Option<Box<dyn Work>> {
-        if let Some(work) = self.take_here() {
-            if let Some(pacer) = self.pacer.upgrade() {
-                pacer.lock().given_up += 1;
-            }
+        let waits = self.pacer.upgrade().and_then(|pacer| {
+            let mut state = pacer.lock();
+            let waits = state.take(self.id)?;
+            state.given_up += 1;
+            Some(waits)
+        });
+        if let Some(Waits::Job { work, .. }) = waits {
             return Some(work);
         }
-        self.ticket()?.take()
+        let ticket = lock(&self.place).clone();
+        ticket?.take()
     }
 
-    /// The thread is paced in place of the job, as it has to wait in any case.
-    fn run_if_inside(&self) {
-        if !self.pool.is_inside() {
-            return;
-        }
-        match self.take_here() {
-            Some(work) => {
-                let through = self.pacer.upgrade().is_some_and(|pacer| pacer.wait(&Cancel::new()).is_ok());
-                if through { self.pool.run_nested(work) } else { drop_contained(work) }
-            }
-            None => self.ticket().iter().for_each(Ticket::run_if_inside),
-        }
+    fn is_inside(&self) -> bool {
+        self.pool.is_inside()
     }
 }
 

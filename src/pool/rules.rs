@@ -78,7 +78,7 @@ impl Bench {
             assert!(matches!(bench.submit(job as u32), Placed::StartWith(_)));
         }
         for worker in 0..n {
-            bench.ledger.job_ended(false);
+            bench.ledger.job_ended(false, false);
             bench.rests(worker);
         }
         bench
@@ -96,9 +96,9 @@ fn a_job_goes_to_a_resting_worker_then_to_a_new_one_then_to_the_queue() {
     assert!(matches!(bench.submit(1), Placed::StartWith(1)));
     assert!(matches!(bench.submit(2), Placed::StartWith(2)));
     assert!(matches!(bench.submit(3), Placed::Queued { .. }));
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     bench.rests(0);
     let placed = bench.submit(4);
     assert!(wakes(&placed, &mut bench, 0));
@@ -111,7 +111,7 @@ fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
     let placed = bench.submit(1);
     assert!(wakes(&placed, &mut bench, 2));
     assert_eq!(bench.runs(2), 1);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(matches!(bench.submit(2), Placed::Queued { .. }), "one is awake and will look");
     let placed = bench.submit(3);
     assert!(wakes(&placed, &mut bench, 1), "for the second one, somebody must come");
@@ -122,14 +122,14 @@ fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
 fn one_worker_lingers_and_the_others_rest() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
-    bench.ledger.job_ended(false);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
+    bench.ledger.job_ended(false, false);
     let (one, two, now) = (bench.seat(0), bench.seat(1), bench.now);
     assert!(matches!(bench.ledger.next(&one, true, || now), Next::Linger));
     assert!(matches!(bench.ledger.next(&two, true, || now), Next::Rest(..)));
     assert!(matches!(bench.submit(3), Placed::Queued { linger: true }));
     assert_eq!(bench.runs(0), 3);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(matches!(bench.ledger.next(&one, true, || now), Next::Linger));
     assert!(matches!(bench.ledger.next(&one, false, || now), Next::Rest(..)), "once");
 }
@@ -215,13 +215,13 @@ fn draining_does_what_waits_and_stopping_gives_it_back() {
     let hands = bench.ledger.drain();
     assert_eq!((hands.wake.len(), hands.start), (0, 0));
     assert_eq!(bench.refused(), Refusal::Ended(PoolStatus::Draining));
-    bench.ledger.job_ended(true);
+    bench.ledger.job_ended(true, false);
     assert_eq!(bench.runs(0), 2);
     assert_eq!(bench.ledger.stop(), [3]);
     assert_eq!(bench.ledger.abandoned, 1);
     let _ = bench.ledger.drain();
     assert_eq!(bench.ledger.status, PoolStatus::Stopped, "the status only goes forward");
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(!bench.ledger.is_over());
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_over());
@@ -266,7 +266,7 @@ fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_me
     assert!(bench.ledger.stop().is_empty());
     assert!(!bench.ledger.start_failed(true));
     assert_eq!(bench.ledger.wait_in_line(1, 2, |job| job).unwrap_err(), 2);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_over(), "the other had nothing to come to");
     assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
@@ -276,15 +276,15 @@ fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_me
 fn who_rests_is_woken_when_the_one_that_was_counted_on_cannot_be_started() {
     let mut bench = Bench::new(limits(0, 3));
     let _ = (bench.submit(1), bench.submit(2));
-    bench.ledger.job_ended(false);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
+    bench.ledger.job_ended(false, false);
     // One is awake when a third is counted on: three jobs come at once while nobody rests.
     let _ = (bench.submit(3), bench.submit(4));
     assert!(matches!(bench.submit(5), Placed::Start));
     assert_eq!((bench.runs(0), bench.runs(1)), (3, 4));
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 5);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     bench.rests(1);
     assert!(matches!(bench.submit(6), Placed::Queued { .. }), "the third is still counted on");
     assert!(!bench.ledger.start_failed(false));
@@ -299,10 +299,10 @@ fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
     assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's hands");
     assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
     assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
     assert!(bench.ledger.withdraw(2).is_none());
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert_eq!(bench.ledger.submitted, bench.ledger.finished + bench.ledger.withdrawn);
 }
 
@@ -312,7 +312,7 @@ fn a_bound_counts_what_nobody_is_free_for() {
     assert!(matches!(bench.submit(1), Placed::StartWith(_)));
     let _ = (bench.submit(2), bench.submit(3));
     assert_eq!(bench.refused(), Refusal::Full);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     let _ = bench.submit(4);
     assert_eq!(bench.refused(), Refusal::Full, "the worker is free for one");
     bench.ledger.withdraw(1).unwrap();
@@ -322,7 +322,7 @@ fn a_bound_counts_what_nobody_is_free_for() {
     assert!(matches!(none.submit(1), Placed::StartWith(_)));
     assert!(matches!(none.submit(2), Placed::StartWith(_)));
     assert_eq!(none.refused(), Refusal::Full);
-    none.ledger.job_ended(false);
+    none.ledger.job_ended(false, false);
     none.rests(0);
     assert!(matches!(none.submit(3), Placed::Wake(_)), "it is handed to who is free");
     assert_eq!(none.refused(), Refusal::Full);
@@ -338,7 +338,7 @@ fn whoever_stands_for_room_has_it_before_whoever_comes() {
     bench.ledger.stand(&first);
     bench.ledger.stand(&second);
     assert!(bench.ledger.news().is_empty());
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(bench.ledger.news()[0].is(&first));
     assert_eq!(bench.refused(), Refusal::Full);
     assert!(bench.ledger.submit(2, |job| job, Claim::Stands(&second)).is_err());
@@ -346,7 +346,7 @@ fn whoever_stands_for_room_has_it_before_whoever_comes() {
     bench.ledger.stand_no_more(&first);
     assert!(bench.ledger.news().is_empty(), "the room is taken");
     assert_eq!(bench.runs(0), 3);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(bench.ledger.news()[0].is(&second));
 }
 
@@ -368,7 +368,7 @@ fn fewer_are_kept_at_once_where_they_rest_and_later_where_they_work() {
 fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = bench.submit(1);
-    bench.ledger.job_ended(false);
+    bench.ledger.job_ended(false, false);
     assert!(matches!(bench.submit(2), Placed::Queued { .. }), "the worker is awake");
     let hands = bench.ledger.goes_away();
     assert_eq!(hands.start, 1);

@@ -231,25 +231,37 @@ impl Shared {
             drop_contained(panic);
         }
         let mut ledger = self.lock();
-        ledger.job_ended(panicked);
+        ledger.job_ended(panicked, after.is_some());
         let news = ledger.news();
         if after.is_none() && news.is_empty() {
             return ledger;
         }
         drop(ledger);
         call_all(news);
-        // From here on the worker counts as awake, and no code of the user's may hold it up.
-        if let Some(rest) = after.and_then(After::tell) {
-            let hands = self.lock().goes_away();
-            self.give(hands);
-            if let Err(panic) = contain(rest) {
-                tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
-            }
-            let mut ledger = self.lock();
-            ledger.is_back();
+        let Some(after) = after else { return self.lock() };
+        // The worker counts as awake, and no code of the user's may hold it up: here threads are told, and nobody else.
+        let rest = after.tell();
+        let mut ledger = self.lock();
+        ledger.told();
+        let news = ledger.news();
+        if rest.is_none() && news.is_empty() {
             return ledger;
         }
-        self.lock()
+        let Some(rest) = rest else {
+            drop(ledger);
+            call_all(news);
+            return self.lock();
+        };
+        let hands = ledger.goes_away();
+        drop(ledger);
+        call_all(news);
+        self.give(hands);
+        if let Err(panic) = contain(rest) {
+            tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
+        }
+        let mut ledger = self.lock();
+        ledger.is_back();
+        ledger
     }
 
     /// Runs a job on the thread of the job that waits for it.

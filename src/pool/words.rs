@@ -1,6 +1,6 @@
 //! The words in which the ledger and those who ask it speak.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::seat::Seat;
 use crate::clock::Deadline;
@@ -79,4 +79,14 @@ pub(super) enum Next<J> {
 pub(super) struct Hands {
     pub(super) wake: Vec<Seat>,
     pub(super) start: usize,
+}
+
+/// Since when no job has come, and whether a whole period of that has been seen already.
+pub(super) struct Quiet {
+    pub(super) since: Instant,
+    // A job has come, and nobody has looked at the time yet.
+    pub(super) broken: bool,
+    pub(super) marked: bool,
+    // Whether the one at the bottom has been told until when to rest.
+    pub(super) watched: bool,
 }

@@ -75,7 +75,7 @@ impl<T, E> Task<T, E> {
     ///
     /// # Errors
     /// The handle comes back if it is not over by then.
-    pub fn wait_timeout(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
+    pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
         let deadline = self.shared.clock.deadline(limit);
         if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
     }

@@ -122,7 +122,7 @@ impl<T, E> TaskSet<T, E> {
 
     /// The same, but no longer than `limit`, by the clock of the first task's scheduler: nothing then, and the set is not
     /// empty.
-    pub fn wait_next_timeout(&mut self, limit: Duration) -> Option<(TaskInfo, Exit<T, E>)> {
+    pub fn wait_next_within(&mut self, limit: Duration) -> Option<(TaskInfo, Exit<T, E>)> {
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
         self.wait_until(deadline)
     }

@@ -34,8 +34,8 @@ fn a_handle_waits_with_and_without_limit() {
     let (manual, tasks) = manual();
     let held = stubborn(&tasks, TaskOptions::new());
     let id = held.task.id();
-    let task = held.task.wait_timeout(Duration::ZERO).unwrap_err();
-    let waiter = std::thread::spawn(move || task.wait_timeout(SECOND).unwrap_err());
+    let task = held.task.wait_within(Duration::ZERO).unwrap_err();
+    let waiter = std::thread::spawn(move || task.wait_within(SECOND).unwrap_err());
     while !waiter.is_finished() {
         manual.advance(SECOND);
         std::thread::yield_now();
@@ -43,7 +43,7 @@ fn a_handle_waits_with_and_without_limit() {
     let task = waiter.join().unwrap();
     assert_eq!(task.id(), id);
     let task = task.try_result().unwrap_err();
-    let waiter = std::thread::spawn(move || task.wait_timeout(Duration::MAX));
+    let waiter = std::thread::spawn(move || task.wait_within(Duration::MAX));
     held.go.set(()).unwrap();
     assert_eq!(waiter.join().unwrap().unwrap().output(), Some(&7));
     let done = tasks.submit(|_| Ok::<_, String>(2)).unwrap();
@@ -108,8 +108,8 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     }
     assert_eq!(order, ["2", "0", "3"]);
     // With a limit, by the tasks' clock.
-    assert!(set.wait_next_timeout(Duration::ZERO).is_none());
-    let waiter = std::thread::spawn(move || (set.wait_next_timeout(SECOND).is_none(), set));
+    assert!(set.wait_next_within(Duration::ZERO).is_none());
+    let waiter = std::thread::spawn(move || (set.wait_next_within(SECOND).is_none(), set));
     while !waiter.is_finished() {
         manual.advance(SECOND);
         std::thread::yield_now();
@@ -118,7 +118,7 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     assert!(nothing && set.len() == 1);
     assert_eq!(set.cancel_all("enough"), 1);
     assert_eq!(set.cancel_all("again"), 0);
-    let (info, exit) = set.wait_next_timeout(SECOND).unwrap();
+    let (info, exit) = set.wait_next_within(SECOND).unwrap();
     assert_eq!((info.status, was_ended(&exit, "enough")), (Status::Cancelled, true));
     assert!(set.wait_next().is_none() && set.is_empty());
     // One that was over before it came, and one of another scheduler with the same number.
