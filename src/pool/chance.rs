@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::ledger::Ledger;
 use super::seat::Seat;
-use super::words::{Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
 use crate::clock::Clock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -108,11 +108,12 @@ proptest! {
                 },
                 Act::Next(which) if !model.free.is_empty() => {
                     let seat = model.free.swap_remove(which % model.free.len());
-                    match ledger.next(&seat, which % 2 == 0 && !seat.rests(), || now) {
+                    let before = if which % 2 == 0 && !seat.rests() { Before::Job } else { Before::Rest };
+                    match ledger.next(&seat, before, || now) {
                         Next::Run(_) => model.busy.push((seat, None)),
                         Next::Linger => {
                             // It comes back from that before anything else here.
-                            match ledger.next(&seat, false, || now) {
+                            match ledger.next(&seat, Before::Lingering, || now) {
                                 Next::Rest(..) => model.free.push(seat),
                                 _ => prop_assert!(false, "nothing has changed"),
                             }

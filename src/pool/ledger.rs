@@ -24,7 +24,7 @@ use std::time::Instant;
 use super::line::Line;
 use super::pauses::Pauses;
 use super::seat::Seat;
-use super::words::{Claim, Hands, Limits, Next, Placed, PoolStatus, Quiet, Refusal};
+use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Quiet, Refusal};
 use crate::clock::Deadline;
 
 pub(super) struct Ledger<J> {
@@ -216,11 +216,9 @@ impl<J> Ledger<J> {
         left
     }
 
-    /// Asked by a worker that has nothing in hand. `may_linger`: it has not done so since its last job.
-    pub(super) fn next(&mut self, seat: &Seat, may_linger: bool, now: impl FnOnce() -> Instant) -> Next<J> {
-        if !may_linger {
-            self.lingering = false;
-        }
+    /// Asked by a worker that has nothing in hand.
+    pub(super) fn next(&mut self, seat: &Seat, before: Before, now: impl FnOnce() -> Instant) -> Next<J> {
+        self.lingering &= before != Before::Lingering;
         if self.workers - self.away <= self.limits.max
             && self.open() > 0
             && let Some((number, job)) = self.line.pop()
@@ -233,7 +231,7 @@ impl<J> Ledger<J> {
         if self.status != PoolStatus::Running || self.workers - self.away > self.limits.max {
             return self.leave(seat);
         }
-        if may_linger && !self.lingering && self.pauses.is_empty() && !seat.rests() {
+        if before == Before::Job && !self.lingering && self.pauses.is_empty() {
             self.lingering = true;
             return Next::Linger;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
 use super::seat::Seat;
-use super::words::{Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
 use crate::clock::{Clock, Deadline};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl Bench {
 
     fn next(&mut self, worker: usize) -> Next<u32> {
         let (seat, now) = (self.seat(worker), self.now);
-        self.ledger.next(&seat, false, || now)
+        self.ledger.next(&seat, Before::Rest, || now)
     }
 
     fn runs(&mut self, worker: usize) -> u32 {
@@ -125,13 +125,13 @@ fn one_worker_lingers_and_the_others_rest() {
     bench.ledger.job_ended(false, false);
     bench.ledger.job_ended(false, false);
     let (one, two, now) = (bench.seat(0), bench.seat(1), bench.now);
-    assert!(matches!(bench.ledger.next(&one, true, || now), Next::Linger));
-    assert!(matches!(bench.ledger.next(&two, true, || now), Next::Rest(..)));
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
+    assert!(matches!(bench.ledger.next(&two, Before::Job, || now), Next::Rest(..)));
     assert!(matches!(bench.submit(3), Placed::Queued { linger: true }));
-    assert_eq!(bench.runs(0), 3);
+    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Run(3)));
     bench.ledger.job_ended(false, false);
-    assert!(matches!(bench.ledger.next(&one, true, || now), Next::Linger));
-    assert!(matches!(bench.ledger.next(&one, false, || now), Next::Rest(..)), "once");
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
+    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Rest(..)), "once");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn from_twenty_resting_workers_one_is_ended_per_period_after_the_first() {
         bench.now += SECOND / 10;
         let bottom = bench.ledger.resting()[0].clone();
         let now = bench.now;
-        if let Next::Leave(hands) = bench.ledger.next(&bottom, false, || now) {
+        if let Next::Leave(hands) = bench.ledger.next(&bottom, Before::Rest, || now) {
             assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.ledger.resting()[0]), "the next one watches");
             let _ = bench.ledger.left();
         }
@@ -160,7 +160,7 @@ fn the_minimum_is_kept_and_nothing_below_it_is_timed() {
     bench.now += SECOND;
     let bottom = bench.ledger.resting()[0].clone();
     let now = bench.now;
-    assert!(matches!(bench.ledger.next(&bottom, false, || now), Next::Leave(_)));
+    assert!(matches!(bench.ledger.next(&bottom, Before::Rest, || now), Next::Leave(_)));
     let hands = bench.ledger.left();
     assert!(hands.wake.is_empty(), "nobody need watch");
     bench.now += SECOND * 1_000;

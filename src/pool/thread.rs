@@ -6,7 +6,7 @@ use std::io;
 use super::crew::Crew;
 use super::ledger::Ledger;
 use super::seat::{Seat, call_all};
-use super::words::{Hands, Next, PoolStatus, Refusal};
+use super::words::{Before, Hands, Next, PoolStatus, Refusal};
 use super::work::{After, Ran, Work, run_contained};
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
@@ -193,24 +193,27 @@ impl Shared {
             drop(self.run(job));
         }
         let mut ledger = self.lock();
-        let mut may_linger = LOOKS > 0;
+        // Without looks there is no lingering.
+        let fresh = if LOOKS > 0 { Before::Job } else { Before::Rest };
+        let mut before = fresh;
         loop {
-            match ledger.next(&seat, may_linger, || self.clock.now()) {
+            match ledger.next(&seat, before, || self.clock.now()) {
                 Next::Run(job) => {
                     drop(ledger);
                     ledger = self.run(job);
-                    may_linger = LOOKS > 0;
+                    before = fresh;
                 }
                 Next::Linger => {
                     drop(ledger);
                     self.look_about();
-                    may_linger = false;
+                    before = Before::Lingering;
                     ledger = self.lock();
                 }
                 Next::Rest(deadline, watcher) => {
                     drop(ledger);
                     call_all(watcher);
                     seat.wait(&self.clock, deadline);
+                    before = Before::Rest;
                     ledger = self.lock();
                 }
                 Next::Leave(hands) => {

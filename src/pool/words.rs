@@ -61,6 +61,17 @@ pub(super) enum Refusal {
     Full,
 }
 
+/// What a worker has done before it asks what to do next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Before {
+    /// A job, or nothing yet: it may linger.
+    Job,
+    /// It has looked about for a moment.
+    Lingering,
+    /// It has rested, or may not linger.
+    Rest,
+}
+
 /// What a worker does next.
 pub(super) enum Next<J> {
     Run(J),
