@@ -3,7 +3,6 @@
 //! The race that lives here: several want to decide (returned, cancelled, timed out, stopped) at the same moment. The
 //! first [`set`](Latch::set) wins, the others get their value back.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -29,6 +28,8 @@ struct State<T> {
     wakers: Vec<(u64, Waker)>,
     callbacks: Vec<(u64, Callback<T>)>,
     next: u64,
+    // Threads that sleep: to wake nobody would be a system call for nothing.
+    sleepers: usize,
 }
 
 type Callback<T> = Box<dyn FnOnce(&T) + Send>;
@@ -78,6 +79,7 @@ impl<T> Latch<T> {
                     wakers: Vec::new(),
                     callbacks: Vec::new(),
                     next: 0,
+                    sleepers: 0,
                 }),
                 set: Condvar::new(),
             }),
@@ -94,11 +96,13 @@ impl<T> Latch<T> {
         }
         state.decided = true;
         state.value = Value::Whole(value);
-        let wakers = std::mem::take(&mut state.wakers);
-        let callbacks = std::mem::take(&mut state.callbacks);
+        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
         let for_callbacks = if callbacks.is_empty() { None } else { state.value.shared() };
+        let has_sleepers = state.sleepers > 0;
         drop(state);
-        self.shared.set.notify_all();
+        if has_sleepers {
+            self.shared.set.notify_all();
+        }
         for (_, waker) in wakers {
             // A waker is code of whoever waits.
             if let Err(panic) = contain(|| waker.wake()) {
@@ -151,7 +155,9 @@ impl<T> Latch<T> {
                 drop(state);
                 return clone_of(shared);
             }
+            state.sleepers += 1;
             state = crate::sync::wait(&self.shared.set, state);
+            state.sleepers -= 1;
         }
     }
 
@@ -235,7 +241,9 @@ impl<T: Send + Sync + 'static> Latch<T> {
             if deadline.has_passed(clock) {
                 return false;
             }
+            state.sleepers += 1;
             state = clock.wait(&self.shared.set, state, deadline);
+            state.sleepers -= 1;
         }
         true
     }
@@ -317,6 +325,14 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    struct Flag(AtomicUsize);
+
+    impl std::task::Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn the_first_to_decide_wins_and_the_others_get_their_value_back() {
         let latch = Latch::new();
@@ -338,12 +354,6 @@ mod tests {
 
     #[test]
     fn threads_callbacks_and_futures_all_hear_of_it() {
-        struct Flag(AtomicUsize);
-        impl std::task::Wake for Flag {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
         let latch = Latch::new();
         let heard = Arc::new(AtomicUsize::new(0));
         let count = heard.clone();
@@ -385,12 +395,6 @@ mod tests {
         impl std::task::Wake for Bomb {
             fn wake(self: Arc<Self>) {
                 panic!("in a waker");
-            }
-        }
-        struct Flag(AtomicUsize);
-        impl std::task::Wake for Flag {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let (latch, flag, bomb) = (Latch::new(), Arc::new(Flag(AtomicUsize::new(0))), Waker::from(Arc::new(Bomb)));

@@ -72,7 +72,10 @@
 //!
 //! # The rungs
 //!
-//! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with handles,
+//!   batches, pauses, pacing and bounds.
+//! - A **task** is a job that can be asked about: it has a handle and a status, is cancelled, times out, is stopped with all
+//!   others, and has one outcome, decided once: [`task`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
@@ -98,6 +101,7 @@ mod gate;
 mod cancel;
 pub mod timer;
 pub mod pool;
+pub mod task;
 mod process;
 mod names;
 mod sched;
@@ -123,3 +127,13 @@ pub use self::runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The same for the guide to the pool.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/worker-pool.md")]
+struct GuideToThePool;
+
+/// And for that to tasks.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasks.md")]
+struct GuideToTasks;

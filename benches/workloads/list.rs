@@ -1,7 +1,7 @@
 //! The workloads: what each is called, what it counts, and how much of it is done.
 
 use super::measure::{Measured, Outcome, Setting};
-use super::{births, messages};
+use super::{births, jobs, messages, tasks};
 
 /// One of the workloads.
 pub(crate) struct Workload {
@@ -16,7 +16,7 @@ pub(crate) struct Workload {
     pub(crate) run: fn(&Setting) -> Outcome<Measured>,
 }
 
-pub(crate) const WORKLOADS: [Workload; 9] = [
+pub(crate) const WORKLOADS: [Workload; 13] = [
     Workload {
         name: "pingpong",
         counts: "messages between 2 processes",
@@ -88,5 +88,37 @@ pub(crate) const WORKLOADS: [Workload; 9] = [
         n: 200_000,
         smoke: 2_000,
         run: messages::ask,
+    },
+    Workload {
+        name: "pool_execute",
+        counts: "empty jobs for a pool of as many threads",
+        op: "job",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: jobs::pool_execute,
+    },
+    Workload {
+        name: "pool_run",
+        counts: "jobs that are waited for, one after the other",
+        op: "job",
+        n: 200_000,
+        smoke: 2_000,
+        run: jobs::pool_run,
+    },
+    Workload {
+        name: "task_submit",
+        counts: "empty tasks on a pool, whose handles are kept and waited for",
+        op: "task",
+        n: 500_000,
+        smoke: 5_000,
+        run: tasks::task_submit,
+    },
+    Workload {
+        name: "task_timeout",
+        counts: "the same, each with a timeout",
+        op: "task",
+        n: 500_000,
+        smoke: 5_000,
+        run: tasks::task_timeout,
     },
 ];

@@ -10,6 +10,8 @@
 mod list;
 mod messages;
 mod births;
+mod jobs;
+mod tasks;
 mod shape;
 mod runtime;
 mod measure;

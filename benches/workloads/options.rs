@@ -91,7 +91,7 @@ pub(crate) fn help() -> String {
          Runs workloads, all of them where none is named, and prints what each took: in all, and for one operation.\n\n\
          Options:\n  \
          --n N        how much each workload does (what is counted: see below)\n  \
-         --workers W  worker threads of the runtime, 1 to 1024; without it 2\n  \
+         --workers W  threads of the runtime, or of the pool, 1 to 1024; without it 2\n  \
          --json       one line of JSON for each run\n  \
          --smoke      small counts, to see that everything works\n  \
          --bare       no head above the table\n  \
@@ -99,7 +99,7 @@ pub(crate) fn help() -> String {
          Workloads, with what is counted, how much of it without --n (with --smoke), and what an operation is:\n",
     );
     for Workload { name, counts, op, n, smoke, .. } in &WORKLOADS {
-        let _ = writeln!(help, "  {name:<10} {counts}: {n} ({smoke}); {op}");
+        let _ = writeln!(help, "  {name:<12} {counts}: {n} ({smoke}); {op}");
     }
     help.push_str(
         "\nMemory is the peak of the whole process, read from /proc/self/status, so on Linux only. Several workloads run in\n\
