@@ -10,10 +10,10 @@ use super::measure::{Measured, Outcome, PATIENCE, Setting, Tally, check};
 static REPORTS: Tally = Tally::new();
 
 /// As many jobs as are asked for are handed in by one thread, as fast as it can; done when the last has been run.
-pub(crate) fn pool_execute(setting: &Setting) -> Outcome<Measured> {
-    let pool = Pool::builder().max(setting.workers).build()?;
+pub(crate) fn pool_execute<const THREADS: usize>(setting: &Setting) -> Outcome<Measured> {
+    let pool = Pool::builder().max(THREADS).build()?;
     // The threads are there before the time begins to count.
-    pool.run_all((0..setting.workers).map(|_| || ()));
+    pool.run_all((0..THREADS).map(|_| || ()));
     REPORTS.expect(setting.n);
     let began = Instant::now();
     for _ in 0..setting.n {
@@ -21,7 +21,7 @@ pub(crate) fn pool_execute(setting: &Setting) -> Outcome<Measured> {
     }
     REPORTS.wait()?;
     let measured = Measured::since(began, setting.n);
-    finish(&pool, setting.n + setting.workers as u64)?;
+    finish(&pool, setting.n + THREADS as u64)?;
     Ok(measured)
 }
 

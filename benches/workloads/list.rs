@@ -1,22 +1,10 @@
 //! The workloads: what each is called, what it counts, and how much of it is done.
 
-use super::measure::{Measured, Outcome, Setting};
+use super::measure::{Run, Workload};
 use super::{births, jobs, messages, tasks};
 
-/// One of the workloads.
-pub(crate) struct Workload {
-    pub(crate) name: &'static str,
-    /// What `n` counts.
-    pub(crate) counts: &'static str,
-    /// What the time is divided by.
-    pub(crate) op: &'static str,
-    pub(crate) n: u64,
-    /// The count for a run that only shows that it works.
-    pub(crate) smoke: u64,
-    pub(crate) run: fn(&Setting) -> Outcome<Measured>,
-}
-
-pub(crate) const WORKLOADS: [Workload; 13] = [
+/// Of processes.
+pub(crate) const WORKLOADS: [Workload; 9] = [
     Workload {
         name: "pingpong",
         counts: "messages between 2 processes",
@@ -89,14 +77,19 @@ pub(crate) const WORKLOADS: [Workload; 13] = [
         smoke: 2_000,
         run: messages::ask,
     },
-    Workload {
-        name: "pool_execute",
-        counts: "empty jobs for a pool of as many threads",
-        op: "job",
-        n: 2_000_000,
-        smoke: 20_000,
-        run: jobs::pool_execute,
-    },
+];
+
+const fn pool_execute(name: &'static str, counts: &'static str, run: Run) -> Workload {
+    Workload { name, counts, op: "job", n: 2_000_000, smoke: 20_000, run }
+}
+
+/// Of jobs and tasks.
+pub(crate) const JOBS: [Workload; 8] = [
+    pool_execute("pool_execute_1", "empty jobs for a pool of 1 thread", jobs::pool_execute::<1>),
+    pool_execute("pool_execute_2", "empty jobs for a pool of 2 threads", jobs::pool_execute::<2>),
+    pool_execute("pool_execute_16", "empty jobs for a pool of 16 threads", jobs::pool_execute::<16>),
+    pool_execute("pool_execute_64", "empty jobs for a pool of 64 threads", jobs::pool_execute::<64>),
+    pool_execute("pool_execute_1024", "empty jobs for a pool of 1024 threads", jobs::pool_execute::<1024>),
     Workload {
         name: "pool_run",
         counts: "jobs that are waited for, one after the other",
