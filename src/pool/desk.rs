@@ -79,6 +79,8 @@ struct Book<T> {
     outcome: Option<Result<T, JobError>>,
     // There is one handle, and so one future.
     waker: Option<Waker>,
+    // The handle was dropped: nobody wants the outcome.
+    unwanted: bool,
 }
 
 impl<T> Desk<T> {
@@ -93,10 +95,11 @@ impl<T> Desk<T> {
         book.times.began = Some(now);
     }
 
-    /// Decides, and tells threads that wait. The waker is for the caller to call: it is code of the user's.
-    fn decide(&self, outcome: Result<T, JobError>) -> Option<Waker> {
+    /// Decides, and tells threads that wait. What comes back is for the caller, as it is the user's: a waker to be called, or
+    /// an outcome that nobody wants any more.
+    fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
-        let waker = {
+        let rest = {
             let mut book = self.lock();
             book.status = match &outcome {
                 Ok(_) => JobStatus::Returned,
@@ -105,11 +108,15 @@ impl<T> Desk<T> {
                 Err(JobError::Abandoned | JobError::Inside) => JobStatus::Abandoned,
             };
             book.times.ended = Some(now);
-            book.outcome = Some(outcome);
-            book.waker.take()
+            if book.unwanted {
+                (None, Some(outcome))
+            } else {
+                book.outcome = Some(outcome);
+                (book.waker.take(), None)
+            }
         };
         self.decided.notify_all();
-        waker
+        rest
     }
 
     pub(super) fn deadline(&self, limit: Option<Duration>) -> Deadline {
@@ -143,10 +150,21 @@ impl<T> Desk<T> {
         Poll::Pending
     }
 
-    /// The handle is gone: nobody is to be woken.
-    pub(super) fn forget_waker(&self) {
-        let waker = self.lock().waker.take();
+    fn is_unwanted(&self) -> bool {
+        self.lock().unwanted
+    }
+
+    /// The handle is gone: nobody is to be woken, and the outcome is dropped by whoever has it. Whether that is this thread
+    /// or the worker is a matter of chance, so its destructor is contained here, too.
+    pub(super) fn handle_is_gone(&self) {
+        let left = {
+            let mut book = self.lock();
+            book.unwanted = true;
+            (book.waker.take(), book.outcome.take())
+        };
+        let (waker, outcome) = left;
         drop_contained(waker);
+        drop_contained(outcome);
     }
 }
 
@@ -183,7 +201,7 @@ pub(super) struct Handled<F, T> {
 impl<F, T> Handled<F, T> {
     pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<Desk<T>>) {
         let times = JobTimes { submitted: clock.now(), began: None, ended: None };
-        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None };
+        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false };
         let desk = Arc::new(Desk { book: Mutex::new(book), decided: Condvar::new(), clock: clock.clone() });
         (Handled { job: Some(job), outcome: None, desk: Some(desk.clone()) }, desk)
     }
@@ -198,13 +216,11 @@ impl<F, T> Handled<F, T> {
         let Some(job) = self.job.take() else { return };
         drop_contained(job);
         let Some(desk) = self.desk.take() else { return };
-        let waker = desk.decide(Err(why));
-        if let Some(waker) = waker
+        if let (Some(waker), _) = desk.decide(Err(why))
             && let Err(panic) = contain(|| waker.wake())
         {
             tell_log(|| tracing::error!(%panic, "a waker panicked"));
         }
-        drop_contained(desk);
     }
 }
 
@@ -216,8 +232,8 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T
         desk.begins();
         let outcome = contain(job);
         let panic = outcome.as_ref().err().cloned();
-        if Arc::strong_count(desk) == 1 {
-            // Nobody wants it. Its destructor is part of the job.
+        if desk.is_unwanted() {
+            // Its destructor is part of the job.
             drop_contained(outcome);
             return Ran { panic, after: None };
         }
@@ -233,9 +249,7 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T
 impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, T> {
     fn tell(mut self: Box<Self>) -> Option<Job> {
         let (Some(outcome), Some(desk)) = (self.outcome.take(), self.desk.take()) else { return None };
-        let waker = desk.decide(outcome);
-        // If the handle has gone meanwhile, and left the value here, that is ours to drop.
-        let unwanted = Arc::into_inner(desk).and_then(|desk| desk.take());
+        let (waker, unwanted) = desk.decide(outcome);
         if waker.is_none() && unwanted.is_none() {
             return None;
         }

@@ -12,7 +12,7 @@ use super::thread::PoolError;
 use super::words::Refusal;
 use super::work::Work;
 use crate::clock::Deadline;
-use crate::outcome::{Rejected, contain, drop_contained};
+use crate::outcome::{Rejected, contain};
 use crate::sync::Arc;
 
 /// A job that was submitted with [`Pool::spawn`]: to wait for its value, as a thread or as a future, or to cancel it before
@@ -263,10 +263,7 @@ impl<T> Future for JobHandle<T> {
 
 impl<T> Drop for JobHandle<T> {
     fn drop(&mut self) {
-        self.desk.forget_waker();
-        // Nobody wants it any more. Whether it is there already is a matter of chance, so its destructor is contained here as
-        // it is where the worker drops it.
-        drop_contained(self.desk.take());
+        self.desk.handle_is_gone();
     }
 }
 

@@ -133,7 +133,7 @@ fn a_job_may_submit_others_also_when_all_workers_are_busy() {
 fn submitting_from_many_threads_at_once_loses_nothing() {
     let pool = pool(4);
     let ran = Arc::new(AtomicUsize::new(0));
-    std::thread::scope(|scope| {
+    together(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..1_000 {

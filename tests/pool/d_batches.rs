@@ -75,7 +75,7 @@ fn batches_that_take_from_the_same_queue_at_the_same_time_do_not_block_and_share
         let queue = Arc::new(crossbeam_queue::SegQueue::new());
         (0..100).for_each(|n: usize| queue.push(n));
         let (ran, sum) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        std::thread::scope(|scope| {
+        together(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     // As many as are there now, and fewer if somebody else is quicker.

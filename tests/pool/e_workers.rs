@@ -162,7 +162,7 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
         manual.advance(SECOND);
         manual.advance(SECOND);
     }
-    std::thread::scope(|scope| {
+    together(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 pool.stop(None).unwrap();

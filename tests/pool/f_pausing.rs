@@ -128,7 +128,7 @@ fn a_second_pause_that_is_given_up_first_changes_nothing() {
 fn pauses_that_are_asked_for_together_hold_one_after_the_other() {
     let pool = pool(2);
     let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
+    together(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
@@ -215,7 +215,7 @@ fn a_token_that_is_cancelled_already_pauses_nothing_and_one_that_is_cancelled_me
     drop(held);
     for _ in 0..1_000 {
         let token = Cancel::new();
-        std::thread::scope(|scope| {
+        together(|scope| {
             scope.spawn(|| token.cancel("at the same time"));
             pool.pause_until(&token).unwrap();
         });

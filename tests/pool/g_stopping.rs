@@ -59,7 +59,7 @@ fn of_several_who_stop_none_returns_while_jobs_run_and_all_do_afterwards() {
     let pool = pool(2);
     let held = hold_all(&pool, 2);
     let (over, returned) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
+    together(|scope| {
         for drains in [false, true, false, true] {
             let (pool, over, returned) = (&pool, &over, &returned);
             scope.spawn(move || {

@@ -16,7 +16,7 @@ fn the_status_is_right_at_all_times_and_goes_only_forward() {
         let _waits = submit_held(&pool);
         assert_eq!(pool.status(), PoolStatus::Running);
         let watching = AtomicBool::new(true);
-        std::thread::scope(|scope| {
+        together(|scope| {
             scope.spawn(|| {
                 let mut last = PoolStatus::Running;
                 while watching.load(Ordering::SeqCst) {
@@ -47,7 +47,7 @@ fn the_number_of_waiting_jobs_can_be_read_at_any_time() {
     let pool = pool(5);
     let held = hold_all(&pool, 5);
     let (ran, seen) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
+    together(|scope| {
         for _ in 0..10 {
             scope.spawn(|| {
                 for _ in 0..20 {
@@ -79,7 +79,7 @@ fn the_counts_are_of_one_moment_and_add_up() {
     assert_eq!((stats.workers, stats.idle, stats.running, stats.waiting), (3, 0, 3, 7));
     assert_eq!((stats.unfinished(), stats.withdrawn, stats.submitted), (10, 2, 12));
     let watching = AtomicBool::new(true);
-    std::thread::scope(|scope| {
+    together(|scope| {
         scope.spawn(|| {
             while watching.load(Ordering::SeqCst) {
                 let stats = pool.stats();
@@ -122,7 +122,7 @@ fn there_are_never_more_threads_than_the_maximum_not_even_for_an_instant() {
         })
         .build()
         .unwrap();
-    std::thread::scope(|scope| {
+    together(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for n in 0..300 {

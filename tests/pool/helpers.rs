@@ -10,13 +10,13 @@ use procession::pool::{Pool, PoolBuilder};
 
 // What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
 #[cfg(not(procession_sanitize_thread))]
-pub use std::sync::Mutex;
+pub(crate) use std::sync::Mutex;
 #[cfg(procession_sanitize_thread)]
 #[path = "../../src/sync/watched.rs"]
 #[allow(dead_code)]
 mod watched;
 #[cfg(procession_sanitize_thread)]
-pub use watched::Mutex;
+pub(crate) use watched::Mutex;
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -149,4 +149,28 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             std::task::Poll::Pending => std::thread::park(),
         }
     }
+}
+
+/// Threads that are joined one by one before the scope ends. (The end of a scope alone is an order that the thread sanitizer
+/// does not see, as the standard library was not compiled with it.)
+pub struct Together<'scope, 'env: 'scope> {
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    threads: std::cell::RefCell<Vec<std::thread::ScopedJoinHandle<'scope, ()>>>,
+}
+
+impl<'scope> Together<'scope, '_> {
+    pub fn spawn<R>(&self, run: impl FnOnce() -> R + Send + 'scope) {
+        self.threads.borrow_mut().push(self.scope.spawn(move || drop(std::hint::black_box(run()))));
+    }
+}
+
+pub fn together<'env, R>(run: impl for<'scope> FnOnce(&Together<'scope, 'env>) -> R) -> R {
+    std::thread::scope(|scope| {
+        let together = Together { scope, threads: std::cell::RefCell::default() };
+        let result = run(&together);
+        for thread in together.threads.take() {
+            thread.join().unwrap();
+        }
+        result
+    })
 }

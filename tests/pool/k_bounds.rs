@@ -60,7 +60,7 @@ fn a_submitter_waits_for_room_where_the_queue_blocks() {
     for bound in [0, 1, 5] {
         let pool = bounded(2, Queue::Block(bound));
         let ran = Arc::new(AtomicUsize::new(0));
-        std::thread::scope(|scope| {
+        together(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
@@ -82,7 +82,7 @@ fn whoever_has_waited_longer_has_the_room_first() {
     let pool = bounded(1, Queue::Block(0));
     let order = Arc::new(Mutex::new(Vec::new()));
     let held = hold(&pool);
-    std::thread::scope(|scope| {
+    together(|scope| {
         for n in 0..4 {
             let (pool, queue) = (pool.clone(), order.clone());
             let (tell, told) = std::sync::mpsc::channel();
