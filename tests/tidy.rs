@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "pool/pauses",
     "pool/words",
     "pool/ledger",
+    "pool/news",
     "pool/work",
     "pool/crew",
     "pool/thread",

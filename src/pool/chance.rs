@@ -70,7 +70,8 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(ledger.running, model.busy.len());
     let open = ledger.pauses.open(ledger.waiting());
     let nobody_more = ledger.resting().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
-    prop_assert!(open <= awake || nobody_more, "{open} may begin, {awake} are awake");
+    let somebody_comes = model.free.iter().any(Seat::comes);
+    prop_assert!(open <= awake || nobody_more || somebody_comes, "{open} may begin, {awake} are awake");
     let sum = ledger.finished
         + (ledger.running + ledger.nested + ledger.waiting()) as u64
         + ledger.abandoned
@@ -110,7 +111,10 @@ proptest! {
                     let seat = model.free.swap_remove(which % model.free.len());
                     let before = if which % 2 == 0 && !seat.rests() { Before::Job } else { Before::Rest };
                     match ledger.next(&seat, before, || now) {
-                        Next::Run(_) => model.busy.push((seat, None)),
+                        Next::Run(_, hands) => {
+                            follow(&mut model, &hands);
+                            model.busy.push((seat, None));
+                        }
                         Next::Linger => {
                             // It comes back from that before anything else here.
                             match ledger.next(&seat, Before::Lingering, || now) {
@@ -149,7 +153,7 @@ proptest! {
                         let Some(place) = model.busy.iter().position(|(_, number)| number.is_some()) else { continue };
                         model.busy.swap_remove(place).1
                     } else {
-                        let Some(place) = model.free.iter().position(|seat| !seat.rests()) else { continue };
+                        let Some(place) = model.free.iter().position(|seat| !seat.rests() && !seat.comes()) else { continue };
                         model.free.swap_remove(place);
                         None
                     };

@@ -38,6 +38,7 @@ mod seat;
 mod pauses;
 mod words;
 mod ledger;
+mod news;
 mod work;
 mod crew;
 mod thread;

@@ -4,6 +4,7 @@ use super::desk::JobError;
 use super::owner::Pool;
 use super::words::PoolStatus;
 use crate::clock::ManualClock;
+use crate::latch::Latch;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -124,6 +125,32 @@ fn a_job_is_submitted_while_a_pause_ends() {
         submitter.join().unwrap();
         assert!(pool.wait_idle(None));
         assert_eq!(ran.load(Ordering::SeqCst), 1);
+        pool.stop(None).unwrap();
+    });
+}
+
+/// Breaks when a worker that was woken does not wake the next, though there is something for it to do.
+#[test]
+fn two_jobs_that_need_each_other_find_two_who_rest() {
+    model(1, || {
+        let pool = Pool::builder().max(2).idle_period(None).build().unwrap();
+        let pair = || {
+            let (one, two) = (Latch::new(), Latch::new());
+            let (first, second) = (one.clone(), two.clone());
+            pool.execute(move || {
+                first.set(()).unwrap();
+                two.wait();
+            })
+            .unwrap();
+            pool.execute(move || {
+                second.set(()).unwrap();
+                one.wait();
+            })
+            .unwrap();
+            assert!(pool.wait_idle(None));
+        };
+        pair();
+        pair();
         pool.stop(None).unwrap();
     });
 }

@@ -49,7 +49,7 @@ impl Bench {
 
     fn runs(&mut self, worker: usize) -> u32 {
         match self.next(worker) {
-            Next::Run(job) => job,
+            Next::Run(job, _) => job,
             _ => panic!("it does not run"),
         }
     }
@@ -119,6 +119,25 @@ fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
 }
 
 #[test]
+fn workers_are_woken_one_after_the_other_as_long_as_there_is_something_to_do() {
+    let mut bench = Bench::at_rest(2, limits(0, 3));
+    let placed = bench.submit(1);
+    assert!(wakes(&placed, &mut bench, 1));
+    for job in 2..=4 {
+        assert!(matches!(bench.submit(job), Placed::Queued { .. }), "who comes will see to it");
+    }
+    let (seat, now) = (bench.seat(1), bench.now);
+    let Next::Run(1, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
+    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[0]) && hands.start == 0);
+    let seat = bench.seat(0);
+    let Next::Run(2, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
+    assert_eq!((hands.wake.len(), hands.start), (0, 1), "there is nobody else to be woken");
+    let Next::Run(3, hands) = bench.ledger.next(&Seat::new(), Before::Rest, || now) else { panic!("it runs") };
+    assert_eq!((hands.wake.len(), hands.start), (0, 0), "and then nobody to be started");
+    assert_eq!((bench.ledger.workers, bench.ledger.waiting()), (3, 1));
+}
+
+#[test]
 fn one_worker_lingers_and_the_others_rest() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
@@ -128,7 +147,7 @@ fn one_worker_lingers_and_the_others_rest() {
     assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
     assert!(matches!(bench.ledger.next(&two, Before::Job, || now), Next::Rest(..)));
     assert!(matches!(bench.submit(3), Placed::Queued { linger: true }));
-    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Run(3)));
+    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Run(3, _)));
     bench.ledger.job_ended(false, false);
     assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
     assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Rest(..)), "once");

@@ -18,6 +18,8 @@ struct Shared {
     // Whether it lies on the stack of resting workers. Belongs to the ledger: written and read under the pool's lock only,
     // so nothing need be ordered by it.
     rests: AtomicBool,
+    // Whether it was called from there and has not come yet. The ledger's as well.
+    comes: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +31,9 @@ enum Call {
 
 impl Seat {
     pub(super) fn new() -> Seat {
-        let shared = Shared { call: Mutex::new(Call::None), called: Condvar::new(), rests: AtomicBool::new(false) };
-        Seat { shared: Arc::new(shared) }
+        let (call, called) = (Mutex::new(Call::None), Condvar::new());
+        let (rests, comes) = (AtomicBool::new(false), AtomicBool::new(false));
+        Seat { shared: Arc::new(Shared { call, called, rests, comes }) }
     }
 
     /// Calls whoever waits here, or will wait here next.
@@ -64,6 +67,14 @@ impl Seat {
 
     pub(super) fn rests(&self) -> bool {
         self.shared.rests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn comes(&self) -> bool {
+        self.shared.comes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_comes(&self, comes: bool) {
+        self.shared.comes.store(comes, Ordering::Relaxed);
     }
 
     pub(super) fn set_rests(&self, rests: bool) {

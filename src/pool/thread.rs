@@ -198,8 +198,9 @@ impl Shared {
         let mut before = fresh;
         loop {
             match ledger.next(&seat, before, || self.clock.now()) {
-                Next::Run(job) => {
+                Next::Run(job, hands) => {
                     drop(ledger);
+                    self.give(hands);
                     ledger = self.run(job);
                     before = fresh;
                 }

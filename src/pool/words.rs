@@ -74,7 +74,8 @@ pub(super) enum Before {
 
 /// What a worker does next.
 pub(super) enum Next<J> {
-    Run(J),
+    /// Run it, and first have somebody come for the next.
+    Run(J, Hands),
     /// Look about for a moment without the lock, then ask again.
     Linger,
     /// Rest until called or until the deadline, then ask again. If somebody else is to watch the time, it must be called.

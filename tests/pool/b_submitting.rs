@@ -61,6 +61,28 @@ fn as_many_as_the_maximum_run_at_once_and_never_more() {
 }
 
 #[test]
+fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_rest() {
+    // Workers are woken one after the other, and each job holds its worker until the last has begun.
+    let pool = pool(8);
+    for round in 0..300 {
+        let together = Arc::new(std::sync::Barrier::new(8));
+        let jobs: Vec<_> = (0..8)
+            .map(|_| {
+                let together = together.clone();
+                pool.spawn(move || together.wait().is_leader()).unwrap()
+            })
+            .collect();
+        for job in jobs {
+            assert!(job.wait_within(LIMIT).is_ok(), "in round {round}");
+        }
+        if round % 3 == 0 {
+            assert!(pool.wait_idle(Some(LIMIT)));
+        }
+    }
+    assert_eq!(pool.stats().workers, 8);
+}
+
+#[test]
 fn with_one_worker_jobs_run_in_the_order_of_submission_and_new_ones_go_behind() {
     let pool = pool(1);
     let order = Arc::new(Mutex::new(Vec::new()));
