@@ -158,7 +158,7 @@ impl Ticket {
     }
 
     /// If the calling thread is one of the pool's, runs the job here and now, unless it has begun already.
-    pub(super) fn run_if_inside(&self) {
+    pub(crate) fn run_if_inside(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         if !shared.crew.is_current() {
             return;

@@ -65,8 +65,10 @@ impl<T, E> Task<T, E> {
 
     /// Blocks the calling thread until it is over, and has its result.
     ///
-    /// A task that waits for another one on the same pool holds a thread meanwhile: with a bounded pool, leave enough.
+    /// Called on a thread of the pool on which the task waits for one, it runs the task itself: so tasks can wait for those
+    /// that they submit, however few threads there are. (The other ways to wait do not; they hold their thread.)
     pub fn wait(mut self) -> Exit<T, E> {
+        self.record.run_if_inside();
         self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
         self.take()
     }

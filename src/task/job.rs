@@ -109,6 +109,7 @@ where
         drop(record);
         left.body
     }
+
     /// Calls the closure, on this thread, unless it has been decided otherwise.
     pub(super) fn run(self: &Arc<Self>, shared: &Arc<Shared>) {
         let now = shared.clock.now();
@@ -160,6 +161,7 @@ where
             drop(gone);
         }
     }
+
     /// Has it cancelled when this request is made.
     pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &Cancel) {
         let node = cancel.child();

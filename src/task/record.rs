@@ -197,6 +197,11 @@ impl<T, E, F> Life<T, E, F> {
         self.exit = Some(exit);
     }
 
+    /// The job in the pool's line, if it waits there.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        self.loose.ticket.clone()
+    }
+
     /// Notes something that has to be cleared away later. It comes back if that is now.
     pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
         match (&self.phase, end) {

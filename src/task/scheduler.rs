@@ -325,9 +325,14 @@ impl TasksBuilder {
     }
 }
 
+/// How long nothing may happen before a pool of its own begins to give up its threads, one after each such period. Short,
+/// for a burst may have brought it very many.
+const IDLE_PERIOD: Duration = Duration::from_millis(100);
+
 /// A pool without a bound on its threads.
 fn own_pool(clock: &Clock) -> Pool {
-    let pool = Pool::builder().max(usize::MAX).name("procession-task").clock(clock.clone()).build();
+    let builder = Pool::builder().max(usize::MAX).idle_period(Some(IDLE_PERIOD)).name("procession-task");
+    let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
 }
 

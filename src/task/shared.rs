@@ -46,6 +46,9 @@ pub(super) trait AnyRecord: Send + Sync {
     fn over(&self) -> &Latch<()>;
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
+    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
+    /// might wait for the very thread that waits for it.
+    fn run_if_inside(&self);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
 }
@@ -198,6 +201,13 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
 
     fn status(&self) -> Status {
         lock(&self.life).status()
+    }
+
+    fn run_if_inside(&self) {
+        let ticket = lock(&self.life).ticket();
+        if let Some(ticket) = ticket {
+            ticket.run_if_inside();
+        }
     }
 
     fn info(&self) -> TaskInfo {

@@ -220,6 +220,37 @@ fn a_task_may_use_its_own_scheduler() {
 }
 
 #[test]
+fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
+    fn sum(tasks: &Tasks, from: u64, to: u64) -> Result<u64, String> {
+        if to - from == 1 {
+            return Ok(from);
+        }
+        let (inner, middle) = (tasks.clone(), from.midpoint(to));
+        let half = tasks.submit(move |_| sum(&inner, from, middle)).map_err(|refused| refused.to_string())?;
+        let other = sum(tasks, middle, to)?;
+        let half = half.wait().into_result().map_err(|error| error.to_string())?;
+        Ok(half + other)
+    }
+    for threads in [1, 2] {
+        let (_, _pool, tasks) = bounded(threads);
+        let inner = tasks.clone();
+        let all = tasks.submit(move |_| sum(&inner, 0, 64)).unwrap();
+        assert_eq!(end(all).output(), Some(&(63 * 64 / 2)));
+        assert_eq!((tasks.stats().completed, tasks.stats().records), (64, 0));
+    }
+    // One that was cancelled meanwhile is not run.
+    let (_, _pool, tasks) = bounded(1);
+    let (inner, counted) = (tasks.clone(), Counted::default());
+    let closure = counted.closure();
+    let waits = tasks.submit(move |_| {
+        let child = inner.submit(closure).map_err(|refused| refused.to_string())?;
+        child.cancel();
+        Ok::<_, String>(was_ended(&child.wait(), Reason::Cancelled))
+    });
+    assert_eq!((end(waits.unwrap()).output(), counted.calls()), (Some(&true), 0));
+}
+
+#[test]
 fn every_call_may_come_from_many_threads_at_once() {
     let (_, _pool, tasks) = bounded(2);
     std::thread::scope(|scope| {

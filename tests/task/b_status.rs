@@ -206,21 +206,22 @@ fn an_output_comes_exactly_as_it_was_returned() {
 #[test]
 fn an_output_may_refer_to_itself() {
     struct Knot {
-        itself: std::sync::OnceLock<Arc<Knot>>,
+        itself: Mutex<Option<Arc<Knot>>>,
         value: u8,
     }
     let tasks = tasks();
     let task = tasks
         .submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| {
-            let knot = Arc::new(Knot { itself: std::sync::OnceLock::new(), value: 5 });
-            let _ = knot.itself.set(knot.clone());
+            let knot = Arc::new(Knot { itself: Mutex::default(), value: 5 });
+            *knot.itself.lock().unwrap() = Some(knot.clone());
             Ok::<_, String>(knot)
         })
         .unwrap();
     let id = task.id();
     let Exit::Done(knot) = end(task) else { panic!("it is done") };
-    assert_eq!(knot.itself.get().unwrap().itself.get().unwrap().value, 5);
     assert_eq!(Arc::strong_count(&knot), 2, "itself and this one");
+    let itself = knot.itself.lock().unwrap().take();
+    assert!(itself.is_some_and(|itself| Arc::ptr_eq(&itself, &knot) && itself.value == 5));
     assert!(tasks.info(id).unwrap().to_string().contains("Knot"));
 }
 

@@ -200,10 +200,10 @@ impl World {
                         Ok(Status::Running) => 1,
                         _ => 2,
                     };
-                    if now < *stage {
-                        return Err(format!("{:?} has gone back from {stage} to {now}", subject.id));
+                    let before = std::mem::replace(&mut *stage, now);
+                    if now < before {
+                        return Err(format!("{:?} has gone back from {before} to {now}", subject.id));
                     }
-                    *stage = now;
                 }
                 self.tasks.list();
             }
