@@ -3,7 +3,7 @@
 #![cfg(all(test, not(loom)))]
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -63,6 +63,34 @@ fn follow(model: &mut Model, hands: &Hands) {
     (0..hands.start).for_each(|_| model.free.push(Seat::new()));
 }
 
+/// A worker with nothing in hand asks what to do, and does that.
+fn look(
+    ledger: &mut Ledger<u32>,
+    model: &mut Model,
+    seat: Seat,
+    before: Before,
+    now: Instant,
+) -> Result<(), TestCaseError> {
+    match ledger.next(&seat, before, || now) {
+        Next::Run(_, hands) => {
+            follow(model, &hands);
+            model.busy.push((seat, None));
+        }
+        Next::Linger => {
+            prop_assert!(before == Before::Job, "once");
+            // It comes back from that before anything else here.
+            look(ledger, model, seat, Before::Lingering, now)?;
+        }
+        Next::Rest(..) => model.free.push(seat),
+        Next::Leave(hands) => {
+            follow(model, &hands);
+            let hands = ledger.left();
+            follow(model, &hands);
+        }
+    }
+    Ok(())
+}
+
 /// The invariant on top of the ledger, and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|seat| !seat.rests()).count();
@@ -70,8 +98,7 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(ledger.running, model.busy.len());
     let open = ledger.pauses.open(ledger.waiting());
     let nobody_more = ledger.resting().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
-    let somebody_comes = model.free.iter().any(Seat::comes);
-    prop_assert!(open <= awake || nobody_more || somebody_comes, "{open} may begin, {awake} are awake");
+    prop_assert!(open == 0 || awake > 0 || nobody_more, "{open} may begin, and nobody is awake");
     let sum = ledger.finished
         + (ledger.running + ledger.nested + ledger.waiting()) as u64
         + ledger.abandoned
@@ -110,25 +137,7 @@ proptest! {
                 Act::Next(which) if !model.free.is_empty() => {
                     let seat = model.free.swap_remove(which % model.free.len());
                     let before = if which % 2 == 0 && !seat.rests() { Before::Job } else { Before::Rest };
-                    match ledger.next(&seat, before, || now) {
-                        Next::Run(_, hands) => {
-                            follow(&mut model, &hands);
-                            model.busy.push((seat, None));
-                        }
-                        Next::Linger => {
-                            // It comes back from that before anything else here.
-                            match ledger.next(&seat, Before::Lingering, || now) {
-                                Next::Rest(..) => model.free.push(seat),
-                                _ => prop_assert!(false, "nothing has changed"),
-                            }
-                        }
-                        Next::Rest(..) => model.free.push(seat),
-                        Next::Leave(hands) => {
-                            follow(&mut model, &hands);
-                            let hands = ledger.left();
-                            follow(&mut model, &hands);
-                        }
-                    }
+                    look(&mut ledger, &mut model, seat, before, now)?;
                 }
                 Act::JobEnded(which) if !model.busy.is_empty() => {
                     ledger.job_ended(which % 7 == 0, false);
@@ -176,6 +185,12 @@ proptest! {
             }
             check(&ledger, &model)?;
             prop_assert!(ledger.workers <= highest);
+        }
+        // Who is awake looks, and so does who comes for that, until nobody is awake: all that may begin has begun, then.
+        while let Some(place) = model.free.iter().position(|seat| !seat.rests()) {
+            let seat = model.free.swap_remove(place);
+            look(&mut ledger, &mut model, seat, Before::Rest, now)?;
+            check(&ledger, &model)?;
         }
     }
 }

@@ -5,10 +5,9 @@
 //! that is no job, or leave), or none of these: *awake*. Who is awake will look at the line before it rests; it *comes* if
 //! it was called from its rest and has not looked yet. So:
 //!
-//! > For each waiting job that may begin there is a worker who is awake; or one comes; or nobody rests, and there are as many
-//! > workers as there may be.
+//! > While there is a job that may begin, somebody is awake; or nobody rests, and there are as many workers as there may be.
 //!
-//! Every arrow keeps that. `submit` calls a resting worker, or has one started, only when more jobs may begin than workers
+//! And who is awake takes a job, and then sees to it that somebody is awake for the next. Every arrow keeps that. `submit` calls a resting worker, or has one started, only when more jobs may begin than workers
 //! are awake and nobody comes. A worker that takes a job sees to it that somebody comes for the next, if that needs one: so
 //! workers wake one after the other, as long as there is something to do, and not all at once for jobs that the first of
 //! them would have done meanwhile (which costs ten times as much, with 64 workers for empty jobs on two processors). It
