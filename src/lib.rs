@@ -76,6 +76,9 @@
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
+//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
+//! together says with [`State::depends_on`] in which order they end: [`state`].
+//!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
 //! tests), [`Rejected`] (why not, and the thing back).
@@ -97,6 +100,7 @@ mod threads;
 mod gate;
 mod cancel;
 pub mod timer;
+pub mod state;
 pub mod pool;
 mod process;
 mod names;
@@ -118,8 +122,14 @@ pub use self::runtime::{
     NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
     WorkerStats,
 };
+pub use self::state::State;
 
 /// The examples of the README are compiled and run with the documentation's.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/shutdown.md")]
+struct GuideToShutdown;
