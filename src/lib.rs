@@ -118,9 +118,9 @@ pub use self::process::{
     Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
-    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
-    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
-    WorkerStats,
+    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
+    Ended, Handle, Messages, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
+    ShutdownReport, Stats, UncleanShutdown, WorkerStats,
 };
 pub use self::state::State;
 

@@ -69,6 +69,7 @@ const ORDER: &[&str] = &[
     "runtime/dispatch",
     "runtime/inspect",
     "runtime/report",
+    "runtime/tree",
     "runtime/owner",
     "runtime/handle",
     "runtime/system",

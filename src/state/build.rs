@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::drive;
-use super::face::{Face, Kind, Signals};
+use super::face::{Detail, Face, Kind, Signals};
 use super::handle::State;
 use super::key::Stored;
 use super::node::Node;
@@ -30,6 +30,7 @@ pub(super) struct Plan {
     pub(super) after: Option<State>,
     pub(super) clock: Option<Clock>,
     pub(super) limits: (Option<Duration>, Option<Duration>),
+    pub(super) detail: Option<Detail>,
 }
 
 impl Plan {
@@ -44,6 +45,7 @@ impl Plan {
             after: None,
             clock: None,
             limits: (None, None),
+            detail: None,
         }
     }
 
@@ -60,7 +62,8 @@ impl Plan {
         let (cancel_after, give_up_after) = self.limits;
         let signals = (self.own == Own::Works).then(|| Arc::new(Signals::new(&clock, cancel_after, give_up_after)));
         let name = self.name.filter(|name| !name.is_empty()).map(Arc::from);
-        let face = Face { kind: self.kind, name, clock, value: self.value, job: signals.clone(), inert };
+        let job = signals.clone();
+        let face = Face { kind: self.kind, name, clock, value: self.value, job, detail: self.detail, inert };
         let children = self.children.iter().map(|state| state.node().clone()).collect();
         let after = self.after.map(|state| state.node().clone());
         (drive::after(|moves| Node::new(face, self.own, self.ready, children, after, moves)), signals)
@@ -140,6 +143,13 @@ impl StateBuilder {
     /// A job that is not ready until it [says so](Job::ready).
     pub fn unready(mut self) -> StateBuilder {
         self.plan.ready = Ready::NotYet;
+        self
+    }
+
+    /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long as it
+    /// has been told to end and has not. Called by whoever looks.
+    pub fn detail(mut self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) -> StateBuilder {
+        self.plan.detail = Some(Arc::new(detail));
         self
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::key::Stored;
 use crate::cancel::Cancel;
 use crate::clock::Clock;
-use crate::outcome::drop_contained;
+use crate::outcome::{contain, drop_contained};
 use crate::sync::{Arc, OnceLock};
 
 /// What sort of state a node of the tree is.
@@ -55,12 +55,16 @@ impl fmt::Display for Kind {
     }
 }
 
+pub(super) type Detail = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 pub(super) struct Face {
     pub(super) kind: Kind,
     pub(super) name: Option<Arc<str>>,
     pub(super) clock: Clock,
     pub(super) value: Option<Stored>,
     pub(super) job: Option<Arc<Signals>>,
+    /// What it waits for, in the user's words.
+    pub(super) detail: Option<Detail>,
     /// It never had anything to end, nor has anything below it.
     pub(super) inert: bool,
 }
@@ -86,6 +90,12 @@ impl Signals {
 }
 
 impl Face {
+    /// Runs code of the user's.
+    pub(super) fn detail(&self) -> Option<String> {
+        let detail = self.detail.as_ref()?;
+        contain(|| detail()).unwrap_or_else(|panic| Some(panic.to_string()))
+    }
+
     pub(super) fn has_limits(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.cancel_after.is_some() || job.give_up_after.is_some())
     }
@@ -95,5 +105,6 @@ impl Drop for Face {
     fn drop(&mut self) {
         // Callbacks that were never called are the user's.
         drop_contained(self.job.take());
+        drop_contained(self.detail.take());
     }
 }

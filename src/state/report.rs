@@ -75,6 +75,8 @@ pub struct NodeReport {
     pub is_ready: bool,
     /// Its own count.
     pub count: usize,
+    /// What it waits for, if it says so.
+    pub detail: Option<String>,
 }
 
 impl Report {
@@ -82,7 +84,10 @@ impl Report {
         let mut nodes: Vec<NodeReport> = Vec::new();
         walk(root, |place| {
             let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
-            let (node, below) = node_report(place.node, place.above, depth);
+            let (mut node, below) = node_report(place.node, place.above, depth);
+            if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
+                node.detail = place.node.face.detail();
+            }
             nodes.push(node);
             Go::<()>::On(below)
         });
@@ -128,6 +133,7 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         error: inner.error.clone(),
         is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
         count: inner.count,
+        detail: None,
     };
     (report, inner.below())
 }
@@ -162,6 +168,9 @@ impl fmt::Display for NodeReport {
         if !self.is_ready {
             f.write_str(", not ready")?;
         }
+        if let Some(detail) = &self.detail {
+            write!(f, ", {detail}")?;
+        }
         match &self.error {
             Some(error) => write!(f, ", error: {error}"),
             None => Ok(()),
@@ -188,6 +197,7 @@ pub struct OpenNode {
     names: Names,
     kind: Kind,
     gave_up: bool,
+    detail: Option<String>,
 }
 
 impl OpenNode {
@@ -201,6 +211,11 @@ impl OpenNode {
         self.kind
     }
 
+    /// What it waits for, if it [says so](super::StateBuilder::detail).
+    pub fn detail(&self) -> Option<&str> {
+        self.detail.as_deref()
+    }
+
     /// Whether it is not waited for any longer.
     pub fn was_given_up(&self) -> bool {
         self.gave_up
@@ -210,7 +225,11 @@ impl OpenNode {
 impl fmt::Display for OpenNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_names(f, &self.names)?;
-        f.write_str("timeout expired")
+        f.write_str("timeout expired")?;
+        match &self.detail {
+            Some(detail) => write!(f, " ({detail})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -219,7 +238,8 @@ impl StillOpen {
         let mut open = Vec::new();
         walk::open(root, |place| {
             let gave_up = place.node.lock().own == Own::GivenUp;
-            open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up });
+            let detail = place.node.face.detail();
+            open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up, detail });
         });
         StillOpen { found: Box::new(Found { open, report: Report::of(root) }) }
     }

@@ -1,12 +1,14 @@
 //! Beyond the original: the whole tree at a glance.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::State;
 use procession::clock::ManualClock;
 use procession::state::{Kind, Phase};
 
-use crate::helpers::timed;
+use crate::helpers::{ZERO, timed};
 
 #[test]
 fn a_report_has_every_node_with_its_phase_and_for_how_long() {
@@ -50,6 +52,31 @@ fn a_report_has_every_node_with_its_phase_and_for_how_long() {
     assert!(text.contains("(readiness): done for 3s, ended in 0ns, not ready"), "{text}");
     drop((guard, server_tail));
     assert_eq!(all.report().count(Phase::Done), 5);
+}
+
+#[test]
+fn a_node_says_what_it_waits_for_as_long_as_it_hangs() {
+    let waiting = Arc::new(AtomicUsize::new(3));
+    let left = waiting.clone();
+    let detail = move || match left.load(Ordering::SeqCst) {
+        0 => None,
+        1 => std::panic::resume_unwind(Box::new("while it counted")),
+        left => Some(format!("{left} requests")),
+    };
+    let (server, tail) = State::builder().name("server").detail(detail).job();
+    assert_eq!(server.report().nodes()[0].detail, None, "nobody waits for it yet");
+    let error = server.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "server: timeout expired (3 requests)");
+    assert_eq!(error.open()[0].detail(), Some("3 requests"));
+    assert!(server.report().to_string().ends_with(", 3 requests"), "{}", server.report());
+    waiting.store(1, Ordering::SeqCst);
+    let error = server.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "server: timeout expired (panicked: while it counted)");
+    waiting.store(0, Ordering::SeqCst);
+    assert_eq!(server.shutdown(ZERO).unwrap_err().to_string(), "server: timeout expired");
+    waiting.store(2, Ordering::SeqCst);
+    tail.done();
+    assert_eq!(server.report().nodes()[0].detail, None);
 }
 
 #[test]

@@ -22,3 +22,4 @@ mod j_looking;
 mod k_hostile;
 mod k_large;
 mod k_random;
+mod l_runtime;
