@@ -7,6 +7,7 @@ use super::drive;
 use super::error::AddError;
 use super::node::{Moves, Node};
 use super::parts::{Life, Own};
+use super::wait::{Look, Looks};
 use crate::sync::Arc;
 use crate::threads;
 
@@ -98,6 +99,21 @@ fn each_arrow_leads_from_each_phase_where_the_table_says() {
         };
         assert_eq!(look(state.node()).0, then, "{own:?}, child {has_child}, the child is done");
     }
+}
+
+#[test]
+fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
+    let look = |raised, waited| Look { nodes: 3, counters: 2, raised, waited };
+    let after = |looks: &[Look]| {
+        let mut before = Looks::default();
+        looks.iter().map(|look| before.are_enough(*look)).collect::<Vec<_>>()
+    };
+    assert_eq!(after(&[look(5, false), look(5, false)]), [false, true]);
+    // The work went from the one that was looked at last to the one that was looked at first.
+    assert_eq!(after(&[look(5, false), look(6, false), look(6, false)]), [false, false, true]);
+    assert_eq!(after(&[look(5, true), look(5, false), look(5, false)]), [false, false, true]);
+    assert_eq!(after(&[look(5, false), Look { nodes: 4, ..look(5, false) }]), [false, false]);
+    assert_eq!(after(&[Look { counters: 1, ..look(5, true) }]), [true], "there is nobody to hand it to");
 }
 
 #[test]

@@ -93,25 +93,24 @@ fn any(bells: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
 
 /// Until all counters from here down are zero at the same time. Whether that was before the limit was over.
 ///
-/// Each counter is waited for in turn. When a whole look has found zeros only, a second look must find that none was raised
-/// since: then they were all zero between the two. Where there is only one counter, its own zero is enough.
+/// Each counter is waited for in turn, and then they are looked at again, until [`Looks`] says that it is enough.
 pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
     drive::flush();
     let clock = &root.face.clock;
     let deadline = deadline(clock, limit);
-    let mut before = None;
+    let mut looks = Looks::default();
     loop {
-        let (mut counters, mut raised, mut nodes, mut waited) = (0, 0, 0, false);
+        let mut look = Look::default();
         let late = walk(root, |place| {
             let (count, raises, below) = {
                 let inner = place.node.lock();
                 (inner.count, inner.raised, inner.below())
             };
-            nodes += 1;
-            counters += usize::from(place.node.kind() == Kind::Counted);
-            raised += raises;
+            look.nodes += 1;
+            look.counters += usize::from(place.node.kind() == Kind::Counted);
+            look.raised += raises;
             if count > 0 {
-                waited = true;
+                look.waited = true;
                 if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
                     return Go::Stop(());
                 }
@@ -121,11 +120,35 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
         if late.is_some() {
             return false;
         }
-        let look = (raised, nodes);
-        if counters <= 1 || (!waited && before == Some(look)) {
+        if looks.are_enough(look) {
             return true;
         }
-        before = (!waited).then_some(look);
+    }
+}
+
+/// One look at all counters, after which each of them has been seen at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) nodes: usize,
+    pub(super) counters: usize,
+    /// How often any of them was ever raised.
+    pub(super) raised: u64,
+    /// One of them had to be waited for, so others may have been raised meanwhile.
+    pub(super) waited: bool,
+}
+
+/// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find that none was
+/// raised since: then they were all zero between the two. Where there is only one counter, its own zero is enough.
+#[derive(Default)]
+pub(super) struct Looks {
+    before: Option<Look>,
+}
+
+impl Looks {
+    pub(super) fn are_enough(&mut self, look: Look) -> bool {
+        let enough = look.counters <= 1 || (!look.waited && self.before == Some(look));
+        self.before = Some(look);
+        enough
     }
 }
 
