@@ -25,7 +25,7 @@
 //!     })?)
 //! }
 //!
-//! // The store closes after the server: it depends on nobody's asking any more.
+//! // The server ends first. Then nobody uses the store any more, and it ends.
 //! let all = store()?.depends_on([server()?]);
 //!
 //! all.shutdown(Some(Duration::from_secs(5)))?;
@@ -211,7 +211,8 @@ impl State {
 /// Shutting down.
 impl State {
     /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time, and
-    /// once it is closed every call succeeds at once.
+    /// once it is closed every call succeeds at once. A job must not wait for the end of what it is itself a part of: it
+    /// asks with [`request_shutdown`](Self::request_shutdown).
     ///
     /// # Errors
     /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself.
@@ -269,7 +270,7 @@ impl State {
         Waiting::new(self.node().bell(Bell::Done))
     }
 
-    /// Has `callback` called when it is asked to close, by the thread that asks, before any job below it is told to end;
+    /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it to end;
     /// at once if it was asked already.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         Subscription::new(self.node().bell(Bell::Asked), callback)

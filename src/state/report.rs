@@ -67,7 +67,7 @@ pub struct NodeReport {
     pub phase: Phase,
     /// For how long.
     pub for_time: Duration,
-    /// How long it took from the end signal until it was done, if it is.
+    /// How long a job took from its end signal until it was done, if it is.
     pub ending_took: Option<Duration>,
     /// Its own error.
     pub error: Option<Failure>,
@@ -129,7 +129,11 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         depth,
         phase,
         for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
-        ending_took: times.told.zip(times.done).map(|(told, done)| done.saturating_duration_since(told)),
+        ending_took: times
+            .told
+            .filter(|_| node.face.job.is_some())
+            .zip(times.done)
+            .map(|(told, done)| done.saturating_duration_since(told)),
         error: inner.error.clone(),
         is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
         count: inner.count,

@@ -1,8 +1,10 @@
 //! B: shutting down one node.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::state::Job;
 use procession::{Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named, shutdown, timed};
@@ -122,6 +124,17 @@ fn after_a_timeout_the_shutdown_goes_on_by_itself() {
 
 #[test]
 fn what_closes_while_the_error_is_made_is_a_success() {
+    // The error asks the job what it waits for, and the job ends just then.
+    let slot = Arc::new(OnceLock::<Job>::new());
+    let ends = slot.clone();
+    let detail = move || {
+        ends.get().unwrap().done();
+        None
+    };
+    let (state, tail) = State::builder().detail(detail).job();
+    assert!(slot.set(tail.job()).is_ok());
+    state.shutdown(ZERO).unwrap();
+
     // The job is done between the end of the limit and the look at who hangs, or before, or after: success or a named job.
     for _ in 0..300 {
         let (state, tail) = named("racing");

@@ -48,8 +48,8 @@ fn a_report_has_every_node_with_its_phase_and_for_how_long() {
     assert_eq!(report.find("server").unwrap().phase, Phase::Told);
     let text = report.to_string();
     assert!(text.contains("        store (job): done for 3s, ended in 2s, error: no disk"), "{text}");
-    assert!(text.contains("(counted): done for 3s, ended in 0ns, count 1"), "{text}");
-    assert!(text.contains("(readiness): done for 3s, ended in 0ns, not ready"), "{text}");
+    assert!(text.contains("(counted): done for 3s, count 1"), "{text}");
+    assert!(text.contains("(readiness): done for 3s, not ready"), "{text}");
     drop((guard, server_tail));
     assert_eq!(all.report().count(Phase::Done), 5);
 }
