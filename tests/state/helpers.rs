@@ -9,12 +9,12 @@ use procession::state::{JobTail, StillOpen};
 
 // What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
 #[cfg(not(procession_sanitize_thread))]
-pub use std::sync::Mutex;
+pub(crate) use std::sync::Mutex;
 #[cfg(procession_sanitize_thread)]
 #[path = "../../src/sync/watched.rs"]
 mod watched;
 #[cfg(procession_sanitize_thread)]
-pub use watched::Mutex;
+pub(crate) use watched::Mutex;
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
 pub const LIMIT: Option<Duration> = Some(Duration::from_secs(120));

@@ -138,9 +138,10 @@ fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
         let (state, group) = State::group([]);
         let together = std::sync::Barrier::new(3);
         std::thread::scope(|scope| {
+            let mut threads = Vec::new();
             for _ in 0..2 {
                 let (group, together) = (group.clone(), &together);
-                scope.spawn(move || {
+                threads.push(scope.spawn(move || {
                     together.wait();
                     for _ in 0..50 {
                         let (child, tail) = job();
@@ -149,10 +150,11 @@ fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
                         }
                         drop(tail);
                     }
-                });
+                }));
             }
             together.wait();
             state.shutdown(LIMIT).unwrap();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert!(group.is_closed() && group.is_empty());
         assert_eq!(state.report().nodes().len(), 1);
