@@ -34,6 +34,17 @@ struct State<T> {
 
 type Callback<T> = Box<dyn FnOnce(&T) + Send>;
 
+/// What was never called goes one by one: a destructor that panics must not meet another one that does.
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
+        drop(state);
+        wakers.into_iter().for_each(drop_contained);
+        callbacks.into_iter().for_each(drop_contained);
+    }
+}
+
 /// What was set. It is cloned by code of the user's, which must not run under the lock: so whoever wants a clone shares it
 /// first, and whoever takes it spares that.
 enum Value<T> {
@@ -325,6 +336,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    /// Counts how often it is woken.
     struct Flag(AtomicUsize);
 
     impl std::task::Wake for Flag {
@@ -375,10 +387,8 @@ mod tests {
         assert!(Pin::new(&mut given_up).poll(&mut cx).is_pending());
         drop(given_up);
 
-        let waiter = thread::spawn({
-            let latch = latch.clone();
-            move || latch.wait()
-        });
+        let waits = latch.clone();
+        let waiter = thread::spawn(move || waits.wait());
         latch.set(5).unwrap();
         assert_eq!(waiter.join().unwrap(), 5);
         assert_eq!(heard.load(Ordering::Relaxed), 5);
@@ -417,10 +427,8 @@ mod tests {
         let clock = manual.clock();
         let latch: Latch<()> = Latch::new();
         let deadline = clock.deadline(Duration::from_secs(10));
-        let waiter = thread::spawn({
-            let (latch, clock) = (latch.clone(), clock.clone());
-            move || latch.wait_until(&clock, deadline)
-        });
+        let (waits, by) = (latch.clone(), clock.clone());
+        let waiter = thread::spawn(move || waits.wait_until(&by, deadline));
         manual.advance(Duration::from_secs(10));
         assert!(!waiter.join().unwrap());
         latch.set(()).unwrap();

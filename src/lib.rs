@@ -79,6 +79,9 @@
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
+//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
+//! together says with [`State::depends_on`] in which order they end: [`state`].
+//!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
 //! tests), [`Rejected`] (why not, and the thing back).
@@ -100,6 +103,7 @@ mod threads;
 mod gate;
 mod cancel;
 pub mod timer;
+pub mod state;
 pub mod pool;
 pub mod task;
 mod process;
@@ -118,10 +122,11 @@ pub use self::process::{
     Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
-    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
-    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
-    WorkerStats,
+    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
+    Ended, Handle, Messages, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
+    ShutdownReport, Stats, UncleanShutdown, WorkerStats,
 };
+pub use self::state::State;
 
 /// The examples of the README are compiled and run with the documentation's.
 #[cfg(doctest)]
@@ -137,3 +142,8 @@ struct GuideToThePool;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/tasks.md")]
 struct GuideToTasks;
+
+/// And those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/shutdown.md")]
+struct GuideToShutdown;

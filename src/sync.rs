@@ -26,6 +26,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread;
     pub(crate) use std::thread::ThreadId;
+    pub(crate) use std::thread_local;
 
     /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. Who finds it taken
     /// looks again for a moment, and then gives its processor away, for the holder may be waiting for one.
@@ -44,6 +45,7 @@ mod model {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread;
     pub(crate) use loom::thread::ThreadId;
+    pub(crate) use loom::thread_local;
     pub(crate) use std::sync::OnceLock;
 
     pub(crate) type Brief<T> = Mutex<T>;

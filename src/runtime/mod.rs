@@ -3,6 +3,7 @@
 mod dispatch;
 mod inspect;
 mod report;
+mod tree;
 mod owner;
 mod handle;
 mod system;
@@ -11,9 +12,11 @@ mod builder;
 
 pub use self::ask::Asking;
 pub use self::builder::{
-    BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, RuntimeBuilder,
+    BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
+    RuntimeBuilder,
 };
 pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
+pub use self::tree::UncleanShutdown;
