@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "clock",
     "outcome",
     "latch",
+    "latch/models",
     "threads",
     "gate",
     "cancel",
