@@ -73,6 +73,7 @@
 //! # The rungs
 //!
 //! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **tasklet** is work in several turns, at home with a state or in the pool: [`tasklet`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
@@ -98,6 +99,7 @@ mod gate;
 mod cancel;
 pub mod timer;
 pub mod pool;
+pub mod tasklet;
 mod process;
 mod names;
 mod sched;
