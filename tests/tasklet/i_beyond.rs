@@ -204,12 +204,11 @@ fn a_token_tells_a_waiting_tasklets_friends_before_it_is_dropped() {
             self.0.lock().unwrap().push("dropped");
         }
     }
-    let (mut kept, last) = (None, Tells(drops));
+    let (mut kept, last) = (Vec::new(), Tells(drops));
     let waits = ready::from_fn(move |(): &mut (), cx| {
         let _ = &last;
         let tells = tells.clone();
-        kept = Some(cx.cancelled().on_cancel(move |_| tells.lock().unwrap().push("told")));
-        let _ = &kept;
+        kept.push(cx.cancelled().on_cancel(move |_| tells.lock().unwrap().push("told")));
         Directive::Wait
     });
     let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
@@ -379,7 +378,8 @@ fn a_tasklet_is_called_by_its_type_unless_it_says_otherwise() {
     let plain = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     let named = handle.schedule(ready::named(ready::wait(), String::from("mine")), Directive::Wait).unwrap();
     assert_eq!((plain.name(), named.name()), ("procession::tasklet::ready::Wait", "mine"));
-    assert_eq!(handle.holding()[1].to_string(), format!("mine (#2): Wait for {:?}", handle.holding()[1].since));
+    let second = &handle.holding()[1];
+    assert_eq!(second.to_string(), format!("mine (#2): Wait for {:?}", second.since));
 }
 
 #[test]
