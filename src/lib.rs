@@ -125,3 +125,8 @@ pub use self::runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Those of the guide to tasklets, too.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasklets.md")]
+struct GuideToTasklets;

@@ -207,6 +207,11 @@ impl<S: 'static> Loop<S> {
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
         drop(visit);
+        if matches!(halt, Halt::Finished) && steps > 0 {
+            // This turn says that it took steps; whoever comes only when told to is to learn that they were the last ones.
+            let wake = lock(&self.core.shared.slots).wake_home();
+            self.core.shared.wake(wake);
+        }
         match halt {
             Halt::Cut(Interruption::Panicked(panic)) => Turn::Stopped(panic),
             Halt::Idle if steps == 0 => Turn::Idle,
@@ -216,7 +221,7 @@ impl<S: 'static> Loop<S> {
     }
 
     /// Has `hook` called, from then on, when there is something to do and nobody in the loop: something is ready at home, or
-    /// the last tasklet has ended. Once, until somebody has been in the loop. It may be called by any thread, also by the
+    /// the last tasklet has ended (also in a turn that has just returned [`Turn::Ran`]). Once, until somebody has been in the loop. It may be called by any thread, also by the
     /// one that leaves a turn, and holds up whoever calls it: it should only tell the main loop to make a
     /// [`turn`](Self::turn). A panic in it is contained.
     ///

@@ -141,7 +141,7 @@ impl<B: Elsewhere> Shared<B> {
         if let Err((why, Some(body))) = self.hand_over(id) {
             let reason = match why {
                 PoolError::NoThread(_) => Reason::NoThread,
-                _ => Reason::Shutdown,
+                PoolError::Stopped(_) => Reason::Shutdown,
             };
             let effects = lock(&self.slots).refused(id, body, reason);
             self.carry_out(effects);

@@ -250,8 +250,10 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
     assert_eq!(home.turn(4), Turn::Ran(4));
     assert_eq!(count(&calls), before + 2, "six are left");
     assert_eq!(home.turn(100), Turn::Ran(6));
+    assert_eq!(count(&calls), before + 3, "those were the last");
     assert_eq!(home.turn(100), Turn::Finished);
-    assert_eq!(count(&calls), before + 2);
+    assert_eq!(home.turn(100), Turn::Finished);
+    assert_eq!(count(&calls), before + 3);
     // A main loop that turns only when it is told comes to everything, whatever thread it came from.
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -298,11 +300,12 @@ fn a_hook_may_use_the_loop_and_may_panic() {
     let counts = calls.clone();
     home.on_wake(move || {
         counts.fetch_add(1, Ordering::SeqCst);
-        assert!(!uses.holding().is_empty());
+        assert!(uses.holding().len() < 2);
         std::panic::panic_any(ON_PURPOSE);
     });
     handle.schedule(ready::done(), Directive::Sync).unwrap();
-    assert_eq!((home.turn(5), count(&calls)), (Turn::Ran(1), 1));
+    assert_eq!(count(&calls), 1);
+    assert_eq!(home.turn(5), Turn::Ran(1));
 }
 
 #[test]

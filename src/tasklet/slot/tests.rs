@@ -1,11 +1,11 @@
 //! The arrows of the slots: the two tables of the protocol are read, and each of their cells is tried.
 
-use super::{KEPT, Place, Presence, Slots, Wake};
 use crate::clock::Clock;
 use crate::outcome::Reason;
 use crate::sync::Arc;
 use crate::tasklet::directive::{Directive, ScheduleError, TaskletId};
 use crate::tasklet::report::PanicPolicy;
+use crate::tasklet::slot::{KEPT, Place, Presence, Slots, Wake};
 
 type Small = Slots<&'static str>;
 
