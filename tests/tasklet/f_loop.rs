@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, Turn, ready};
+use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, Tasklet, Turn, ready};
 use procession::{Cancel, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -86,32 +86,21 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
 
 #[test]
 fn a_loop_can_be_run_again_and_its_calls_be_chained() {
-    let mut home = Loop::new(Vec::new());
-    let push = |n| {
+    fn push(n: u32) -> impl Tasklet<Vec<u32>> {
         ready::from_fn(move |seen: &mut Vec<u32>, _| {
             seen.push(n);
             Directive::Done
         })
-    };
-    fn chained(
-        home: &mut Loop<Vec<u32>>,
-        push: &impl Fn(u32) -> ready::FromFn<Box<dyn FnMut(&mut Vec<u32>, &mut Cx<'_, Vec<u32>>) -> Directive + Send>>,
-    ) -> Result<u64, Box<dyn std::error::Error>> {
+    }
+    fn chained(home: &mut Loop<Vec<u32>>) -> Result<u64, Box<dyn std::error::Error>> {
         let report =
             home.schedule(push(3), Directive::Sync)?.schedule(push(4), Directive::Sync)?.with(push(5))?.run()?;
         Ok(report.finished)
     }
+    let mut home = Loop::new(Vec::new());
     home.schedule(push(1), Directive::Sync).unwrap().schedule(push(2), Directive::Sync).unwrap();
     assert_eq!(home.run().unwrap().finished, 2);
-    let boxed = |n: u32| {
-        let step: Box<dyn FnMut(&mut Vec<u32>, &mut Cx<'_, Vec<u32>>) -> Directive + Send> =
-            Box::new(move |seen: &mut Vec<u32>, _: &mut Cx<'_, Vec<u32>>| {
-                seen.push(n);
-                Directive::Done
-            });
-        ready::from_fn(step)
-    };
-    assert_eq!(chained(&mut home, &boxed).unwrap(), 3);
+    assert_eq!(chained(&mut home).unwrap(), 3);
     assert_eq!(home.get(), &[1, 2, 5, 3, 4], "`with` takes its step at once");
 }
 
