@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{Holding, PanicPolicy, TaskletPanic};
 use super::slot::{
-    Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Slot, Slots, Ticket, Wake, taken,
+    Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };
 use crate::cancel::Cancel;
 use crate::clock::Clock;
@@ -308,20 +308,26 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Frees the slot of one that is over.
-    pub(super) fn retire(&mut self, id: TaskletId) -> Option<Wake> {
-        self.find(id)?;
+    /// Frees the slot of one that is over, or that was taken back.
+    pub(super) fn retire(&mut self, id: TaskletId) -> Retired {
+        if self.find(id).is_none() {
+            return Retired { wake: None, slot_left: None };
+        }
         let gone = std::mem::replace(&mut self.table[id.slot as usize], Entry::Vacant(self.vacant));
         self.vacant = id.slot;
         self.live -= 1;
-        drop(gone);
+        // One that was taken back may have asked for its token, or have a limit for a wait that will not be.
+        let slot_left = match gone {
+            Entry::Taken(Slot { cancel, deadlines, .. }) => Some((cancel, deadlines)),
+            Entry::Vacant(_) => None,
+        };
         if self.live > 0 {
-            return None;
+            return Retired { wake: None, slot_left };
         }
         if self.table.capacity() > KEPT {
             (self.table, self.vacant) = (Vec::new(), NOBODY);
         }
-        self.wake_home()
+        Retired { wake: self.wake_home(), slot_left }
     }
 
     /// The token of a tasklet in a step, made when it is first asked for; and whether it has been cancelled before.

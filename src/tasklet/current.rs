@@ -41,7 +41,7 @@ impl LoopBuilder {
     }
 
     /// Has the calling thread make its loops with this from now on, those of [`Loop::new`](super::Loop::new) and the
-    /// [automatic](super::Automatic) ones, and the Async steps of loops that run here as well. Gives what it was before, if
+    /// [automatic](super::on_automatic) ones, and the Async steps of loops that run here as well. Gives what it was before, if
     /// something had been set.
     pub fn set_for_thread(self) -> Option<LoopBuilder> {
         replace(Some(Arc::new(self)))

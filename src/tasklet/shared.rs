@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{Holding, Interrupted, Interruption, Report};
-use super::slot::{Begun, Effects, Over, Slots, Ticket, Wake};
+use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::latch::Latch;
@@ -126,10 +126,16 @@ impl<B: Elsewhere> Shared<B> {
 
     /// Frees the slot of a tasklet that has been dropped.
     pub(super) fn retire(&self, id: TaskletId) {
-        let (wake, is_empty) = {
+        let (Retired { wake, slot_left }, is_empty) = {
             let mut slots = lock(&self.slots);
             (slots.retire(id), slots.live() == 0)
         };
+        if let Some((cancel, deadlines)) = slot_left {
+            drop_contained(cancel);
+            for kept in deadlines {
+                drop_contained(self.timers.take_back(kept));
+            }
+        }
         if is_empty {
             self.quiet.notify_all();
         }
@@ -247,8 +253,15 @@ impl<B: Elsewhere> Shared<B> {
         Err(Interrupted::new(Interruption::LimitOver, report, holding))
     }
 
-    /// What will not be waited for any more: the timers and their thread.
+    /// What nobody comes to any more: the timers and their thread, and what the user has left here to be called. That may
+    /// hold the loop, which would hold itself then.
     pub(super) fn end(&self) {
+        let (hook, policy) = {
+            let mut slots = lock(&self.slots);
+            (slots.set_hook(None), std::mem::take(&mut slots.policy))
+        };
+        drop_contained(hook);
+        drop_contained(policy);
         let (pending, _thread) = self.timers.halt();
         pending.into_iter().for_each(drop_contained);
     }

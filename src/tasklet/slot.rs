@@ -168,6 +168,13 @@ pub(super) struct Over<B> {
     pub(super) cancel: Option<Cancel>,
 }
 
+/// What is left of a slot that was freed, to be seen to with no lock held.
+#[must_use]
+pub(super) struct Retired {
+    pub(super) wake: Option<Wake>,
+    pub(super) slot_left: Option<(Option<Cancel>, Vec<Kept>)>,
+}
+
 pub(super) enum End {
     Done,
     Cancelled(Reason),

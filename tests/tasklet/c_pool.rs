@@ -146,6 +146,22 @@ fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_ba
 }
 
 #[test]
+fn a_tasklet_that_is_handed_back_leaves_no_timer_behind() {
+    let manual = procession::clock::ManualClock::new();
+    let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
+    let mut resumes = Vec::new();
+    let asks = ready::from_fn(move |(): &mut (), cx| {
+        resumes.push(cx.suspend_for(std::time::Duration::from_secs(60), Directive::Sync));
+        Directive::Async
+    });
+    let (back, why) = home.with(asks).unwrap_err().into_parts();
+    assert!(matches!(why, ScheduleError::NotRunning));
+    assert_eq!(manual.next_due(), None);
+    drop(back);
+    assert_eq!(home.run().unwrap().ended(), 0);
+}
+
+#[test]
 fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebody_runs_the_loop() {
     // An automatic loop, and the one that asks is not the one that was scheduled: nobody is there to have it back.
     let mut home = Loop::automatic(0);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, Tasklet, Turn, ready};
+use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, Turn, ready};
 use procession::{Cancel, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -351,4 +351,25 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     assert_eq!(count(&drops), 3);
     assert!(handle.is_closed());
     assert!(handle.schedule(ready::done(), Directive::Sync).is_err());
+}
+
+#[test]
+fn a_dropped_loop_lets_go_of_what_it_was_to_call_although_that_holds_the_loop() {
+    let drops = counter();
+    let mut home = Loop::new(());
+    let (hook, handler) = ((home.handle(), Dropped(drops.clone())), (home.handle(), Dropped(drops.clone())));
+    home.on_wake(move || {
+        let _ = &hook;
+    });
+    home.on_panic(PanicPolicy::call(move |_| {
+        let _ = &handler;
+    }));
+    let token = (home.handle(), Dropped(drops.clone()));
+    let waits = ready::from_fn(move |(): &mut (), _| {
+        let _ = &token;
+        Directive::Done
+    });
+    home.schedule(waits, Directive::Wait).unwrap();
+    drop(home);
+    assert_eq!(count(&drops), 3);
 }

@@ -160,7 +160,7 @@ fn an_id_never_means_another_tasklet_in_the_same_slot_or_loop() {
     assert_eq!((first.slot, first.number), (other.slot, other.number));
     assert!(two.cancel(first, Reason::Cancelled).is_none(), "it is of another loop");
     assert!(one.cancel(first, Reason::Cancelled).is_some());
-    one.retire(first);
+    let _ = one.retire(first);
     let second = at_rest(&mut one, "waiting");
     assert_eq!(first.slot, second.slot);
     assert!(one.cancel(first, Reason::Cancelled).is_none(), "it is over");
@@ -197,10 +197,10 @@ fn the_home_thread_is_woken_once_for_what_has_come_and_for_the_end() {
     assert!(matches!(effects.wake, Some(Wake::Home)));
     let (_, effects) = slots.insert(("b".into(), None), "body", Directive::Done, &clock()).ok().unwrap();
     assert!(effects.wake.is_none(), "it is awake");
-    slots.retire(effects.over.unwrap().id);
+    assert!(slots.retire(effects.over.unwrap().id).wake.is_none());
     slots.fall_asleep();
     assert!(slots.cancel(id, Reason::Cancelled).unwrap().wake.is_none(), "the destructor comes first");
-    assert!(matches!(slots.retire(id), Some(Wake::Home)));
+    assert!(matches!(slots.retire(id).wake, Some(Wake::Home)));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn the_table_does_not_keep_the_room_of_a_crowd() {
         .collect();
     for id in ids {
         assert!(slots.cancel(id, Reason::Cancelled).is_some());
-        slots.retire(id);
+        let _ = slots.retire(id);
     }
     assert!(slots.table.capacity() <= KEPT);
     let again = at_rest(&mut slots, "ready");
