@@ -145,9 +145,12 @@ impl<B: Elsewhere> Shared<B> {
     /// Hands a tasklet to the pool, or ends it if the pool takes it not.
     fn start(self: &Arc<Shared<B>>, id: TaskletId) {
         if let Err((why, Some(body))) = self.hand_over(id) {
-            let reason = match why {
-                PoolError::NoThread(_) => Reason::NoThread,
-                PoolError::Stopped(_) => Reason::Shutdown,
+            let reason = if let PoolError::NoThread(_) = why {
+                Reason::NoThread
+            } else if let PoolError::Stopped(_) = why {
+                Reason::Shutdown
+            } else {
+                Reason::from(why.to_string())
             };
             let effects = lock(&self.slots).refused(id, body, reason);
             self.carry_out(effects);
