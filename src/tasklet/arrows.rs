@@ -98,6 +98,9 @@ impl<B> Slots<B> {
         let body = self.take_body(id)?;
         let slot = self.find(id)?;
         slot.place = place;
+        if let Some(given) = &mut slot.given {
+            given.is_old = true;
+        }
         Some(Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) })
     }
 
@@ -143,8 +146,8 @@ impl<B> Slots<B> {
     pub(super) fn suspend(&mut self, id: TaskletId, first: bool) -> Ticket {
         // The tasklet is in a step, so it is there; should it not be, the ticket is one that does nothing.
         let Some(slot) = self.find(id) else { return Ticket { id, epoch: 0 } };
-        if first && slot.given.is_some_and(|given| given.directive != Directive::Done) {
-            // What resumed an earlier suspension, which nobody has waited for, must not end this one.
+        if first && slot.given.is_some_and(|given| given.is_old && given.directive != Directive::Done) {
+            // What resumed an earlier suspension, in an earlier step that has not waited for it, must not end this one.
             slot.given = None;
         }
         slot.suspended = true;
@@ -180,7 +183,7 @@ impl<B> Slots<B> {
             return Effects { deadlines, ..Effects::NONE };
         }
         if !matches!(slot.place, Place::Waiting(_)) {
-            slot.given = Some(Given { directive, timed_out });
+            slot.given = Some(Given { directive, timed_out, is_old: false });
             return Effects { deadlines, ..Effects::NONE };
         }
         (slot.timed_out, slot.suspended) = (timed_out, false);
@@ -217,7 +220,7 @@ impl<B> Slots<B> {
             | (Place::Waiting(_), Directive::Wait) => return Ok(Some(Effects::NONE)),
             (Place::Home | Place::Elsewhere, _) => {
                 slot.turn_epoch();
-                slot.given = Some(Given { directive, timed_out: false });
+                slot.given = Some(Given { directive, timed_out: false, is_old: false });
                 return Ok(Some(Effects { deadlines: std::mem::take(&mut slot.deadlines), ..Effects::NONE }));
             }
             (Place::Handed(_), Directive::Async) if attended => return Ok(Some(Effects::NONE)),

@@ -125,6 +125,8 @@ pub(super) enum Place<B> {
 pub(super) struct Given {
     pub(super) directive: Directive,
     pub(super) timed_out: bool,
+    // Noted before the step began that is running now.
+    pub(super) is_old: bool,
 }
 
 /// Which suspension somebody may resume.

@@ -236,3 +236,14 @@ fn a_new_suspension_is_not_ended_by_what_resumed_an_older_one() {
     let _ = slots.resume(newer, Directive::Sync, false, &clock());
     assert_eq!(place_of(&mut slots, id), "ready");
 }
+
+#[test]
+fn what_comes_in_the_step_before_it_suspends_is_not_taken_for_old() {
+    let mut slots = slots();
+    let id = at_rest(&mut slots, "ready");
+    let begun = slots.begin_home().unwrap();
+    assert!(!slots.redirect(id, Directive::Sync, &clock()).unwrap().unwrap().are_some());
+    let _waits_for = slots.suspend(id, true);
+    let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+    assert_eq!(place_of(&mut slots, id), "ready");
+}
