@@ -278,7 +278,7 @@ fn a_pool_can_be_given_and_shared_between_loops() {
     two.schedule(tells(), Directive::Sync).unwrap().run().unwrap();
     let threads = threads.lock().unwrap();
     assert_eq!(threads.len(), 2);
-    assert!(threads.iter().all(|name| name.starts_with("procession-shared")), "{threads:?}");
+    assert!(threads.iter().all(|name| name.starts_with("procession-shared")), "{:?}", *threads);
     drop((one, two));
     pool.execute(|| ()).unwrap();
     pool.drain(Some(LIMIT)).unwrap();

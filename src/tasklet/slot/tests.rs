@@ -247,3 +247,21 @@ fn what_comes_in_the_step_before_it_suspends_is_not_taken_for_old() {
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     assert_eq!(place_of(&mut slots, id), "ready");
 }
+
+#[test]
+fn a_panic_that_stops_the_loop_wakes_a_home_thread_that_sleeps() {
+    for (policy, stops) in [(PanicPolicy::Stop, true), (PanicPolicy::Finish, false)] {
+        let mut slots = Slots::new(7, policy);
+        let _holds = at_rest(&mut slots, "waiting");
+        let id = at_rest(&mut slots, "handed");
+        let begun = slots.begin_elsewhere(id).unwrap();
+        slots.fall_asleep();
+        let panic = crate::outcome::contain(|| std::panic::resume_unwind(Box::new("on purpose")))
+            .map(|never: ()| never)
+            .unwrap_err();
+        let effects = slots.panicked(id, begun.body, panic, false);
+        assert_eq!(matches!(effects.wake, Some(Wake::Home)), stops);
+        assert_eq!(slots.take_stop().map(|panic| panic.id), stops.then_some(id));
+        assert!(effects.over.is_some() && effects.panicked.is_some());
+    }
+}
