@@ -76,6 +76,7 @@
 //!   batches, pauses, pacing and bounds.
 //! - A **task** is a job that can be asked about: it has a handle and a status, is cancelled, times out, is stopped with all
 //!   others, and has one outcome, decided once: [`task`].
+//! - A **tasklet** is work in several turns, at home with a state or in the pool: [`tasklet`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //!
@@ -106,6 +107,7 @@ pub mod timer;
 pub mod state;
 pub mod pool;
 pub mod task;
+pub mod tasklet;
 mod process;
 mod names;
 mod sched;
@@ -147,3 +149,8 @@ struct GuideToTasks;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/shutdown.md")]
 struct GuideToShutdown;
+
+/// Those of the guide to tasklets, too.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasklets.md")]
+struct GuideToTasklets;
