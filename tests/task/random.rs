@@ -168,13 +168,15 @@ impl World {
             }
             Deed::Remove(which) => {
                 if let Some(subject) = self.choose(*which) {
+                    // Asked before, for it may end in between.
+                    let was_over = *subject.stage.lock().unwrap() == 2;
                     match self.tasks.remove(subject.id) {
                         Ok(()) => {
                             if subject.removed.fetch_add(1, Ordering::SeqCst) > 0 {
                                 return Err(format!("{:?} was removed twice", subject.id));
                             }
                         }
-                        Err(RemoveError::NotOver(_)) if *subject.stage.lock().unwrap() == 2 => {
+                        Err(RemoveError::NotOver(_)) if was_over => {
                             return Err(format!("{:?} is over, and was not removed", subject.id));
                         }
                         Err(_) => {}
