@@ -26,8 +26,6 @@ struct State {
     ids: HashSet<ThreadId>,
     // Those that have done all of ours, and may still run destructors of thread-locals: to be joined when the pool ends.
     left: Vec<thread::JoinHandle<()>>,
-    // Those that left before their handle could be stored.
-    early: HashSet<u64>,
     // Set when some of those who have left have been joined.
     joining: Vec<Latch<()>>,
 }
@@ -43,18 +41,13 @@ impl Crew {
     }
 
     pub(super) fn spawn(&self, main: impl FnOnce(u64) + Send + 'static) -> io::Result<()> {
-        let id = {
-            let mut state = lock(&self.state);
-            state.next += 1;
-            state.next
-        };
-        let handle = threads::start_sized(format!("{}-{id}", self.name), self.stack_size, move || main(id))?;
+        // Held until the handle is here, which the thread waits for before it does anything: else one that is quick could
+        // leave a pool that ends, and nobody would have what it is joined by.
         let mut state = lock(&self.state);
-        if state.early.remove(&id) {
-            state.keep_to_join(handle);
-        } else {
-            state.living.insert(id, handle);
-        }
+        state.next += 1;
+        let id = state.next;
+        let handle = threads::start_sized(format!("{}-{id}", self.name), self.stack_size, move || main(id))?;
+        state.living.insert(id, handle);
         Ok(())
     }
 
@@ -65,11 +58,8 @@ impl Crew {
     pub(super) fn is_leaving(&self, id: u64) {
         let mut state = lock(&self.state);
         state.ids.remove(&thread::current().id());
-        match state.living.remove(&id) {
-            Some(handle) => state.keep_to_join(handle),
-            None => {
-                state.early.insert(id);
-            }
+        if let Some(handle) = state.living.remove(&id) {
+            state.keep_to_join(handle);
         }
     }
 

@@ -151,7 +151,9 @@ impl<J> Ledger<J> {
             return self.line.len() < bound;
         }
         let free = self.workers - self.running - self.away;
-        self.line.len() < bound.saturating_add(free) || self.workers < self.limits.max
+        // Those who may still come have to be got: it is not certain that they can.
+        let to_come = self.limits.max.saturating_sub(self.workers);
+        self.line.len() < bound.saturating_add(free).saturating_add(to_come)
     }
 
     /// Workers who will look at the line before they rest.
@@ -256,7 +258,12 @@ impl<J> Ledger<J> {
             self.pauses.job_left(number);
             self.get_up(seat);
             self.running += 1;
-            return Next::Run(job, self.one_more());
+            let mut hands = self.one_more();
+            if !self.standing.is_empty() {
+                // In a pause room is counted by the line alone, and there is some now.
+                hands.wake.extend(self.news());
+            }
+            return Next::Run(job, hands);
         }
         if self.status != PoolStatus::Running || self.workers - self.away > self.limits.max {
             return self.leave(seat);
@@ -343,6 +350,11 @@ impl<J> Ledger<J> {
     pub(super) fn goes_away(&mut self) -> Hands {
         self.away += 1;
         self.hands()
+    }
+
+    /// A new worker is at its start, and cannot be counted on; but it will come to what it was started for.
+    pub(super) fn is_held_up(&mut self) {
+        self.away += 1;
     }
 
     pub(super) fn is_back(&mut self) {

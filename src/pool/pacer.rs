@@ -198,6 +198,9 @@ impl Pacer {
 
     /// Blocks the calling thread until its turn comes, behind all who wait here.
     ///
+    /// Not for a job of a pool whose paced jobs stand before it, unless the pool has another thread for them: it would wait for
+    /// a turn that they cannot take. Such a job submits what is to come later with [`execute`](Self::execute).
+    ///
     /// # Errors
     /// The token was cancelled or the pacer stopped before that; or there is no thread for the pacer's timer.
     pub fn wait(&self, cancel: &Cancel) -> Result<(), PacerError> {

@@ -188,7 +188,19 @@ impl Shared {
         self.crew.has_started();
         let seat = Seat::new();
         let _watch = seat.watch(&self.clock);
-        Hooks::call(&self.hooks.start);
+        if self.hooks.start.is_some() && first.is_none() {
+            // It was started for the line, and the hook may take long: whoever hands in a job meanwhile calls others.
+            self.lock().is_held_up();
+            Hooks::call(&self.hooks.start);
+            let news = {
+                let mut ledger = self.lock();
+                ledger.is_back();
+                ledger.news()
+            };
+            call_all(news);
+        } else {
+            Hooks::call(&self.hooks.start);
+        }
         if let Some(job) = first {
             drop(self.run(job));
         }
@@ -265,7 +277,13 @@ impl Shared {
         }
         let mut ledger = self.lock();
         ledger.is_back();
-        ledger
+        let news = ledger.news();
+        if news.is_empty() {
+            return ledger;
+        }
+        drop(ledger);
+        call_all(news);
+        self.lock()
     }
 
     /// Runs a job on the thread of the job that waits for it.
@@ -349,6 +367,19 @@ mod tests {
         done.wait();
         pool.drain(None).unwrap();
         assert_eq!((pool.stats().submitted, pool.stats().finished), (3, 3));
+    }
+
+    #[test]
+    fn while_no_further_thread_can_be_had_a_bound_still_bounds() {
+        let pool = Pool::builder().max(4).queue(super::super::Queue::Reject(2)).build().unwrap();
+        let (begun, go) = hold(&pool);
+        begun.wait();
+        crate::threads::refuse(true);
+        let accepted = (0..100).filter(|_| pool.execute(|| ()).is_ok()).count();
+        crate::threads::refuse(false);
+        assert_eq!(accepted, 2 + 3, "the bound, and as many as might have come");
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl<T, E> Task<T, E> {
     /// Blocks the calling thread until it is over, and has its result.
     ///
     /// Called on a thread of the pool on which the task waits for one, it runs the task itself: so tasks can wait for those
-    /// that they submit, however few threads there are. (The other ways to wait do not; they hold their thread.)
+    /// that they submit, however few threads there are. The other ways to wait do not; they hold their thread, and so does
+    /// this one while the task's delay is not over: a task that waits for a delayed one needs another thread for that.
     pub fn wait(mut self) -> Exit<T, E> {
         self.record.run_if_inside();
         self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);

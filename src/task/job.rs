@@ -199,7 +199,7 @@ where
     /// Gives it to the pool when the delay is over.
     pub(super) fn give_to_pool_after(self: &Arc<Self>, shared: &Arc<Shared>, delay: Duration) {
         match shared.timers.after(delay, shared.when_due(self, |task, shared| task.give_late_to_pool(shared))) {
-            Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
+            Ok(Some(timer)) => self.attach(shared, LooseEnd::Delay(timer)),
             Ok(None) => {}
             Err(give) => give(),
         }

@@ -57,7 +57,9 @@ pub(super) struct End<T, E> {
 pub(super) struct Loose {
     ticket: Option<Ticket>,
     start_by: Option<TimerKey>,
-    /// For the delay, and after that for the timeout.
+    // Apart from the timeout, which may be noted by the thread that begins while the delay is still being noted by the one that
+    // submits.
+    delay: Option<TimerKey>,
     timer: Option<TimerKey>,
     link: Option<Box<Link>>,
 }
@@ -68,8 +70,10 @@ pub(super) enum LooseEnd {
     Waits(Ticket),
     /// The timer by which it has to begin.
     StartBy(TimerKey),
-    /// The timer that gives it to the pool, or by which it has to end.
+    /// The timer by which it has to end.
     Timer(TimerKey),
+    /// The timer that gives it to the pool.
+    Delay(TimerKey),
     /// The request under which it stands.
     Link(Box<Link>),
 }
@@ -222,13 +226,14 @@ impl Loose {
             LooseEnd::Waits(ticket) => self.ticket = Some(ticket),
             LooseEnd::StartBy(key) => self.start_by = Some(key),
             LooseEnd::Timer(key) => self.timer = Some(key),
+            LooseEnd::Delay(key) => self.delay = Some(key),
             LooseEnd::Link(link) => self.link = Some(link),
         }
     }
 
     /// With no lock held: what is dropped here may be the user's.
     pub(super) fn clear(self, timers: &Timers) {
-        for key in [self.start_by, self.timer].into_iter().flatten() {
+        for key in [self.start_by, self.delay, self.timer].into_iter().flatten() {
             drop(timers.cancel(key));
         }
         if let Some(job) = self.ticket.and_then(|ticket| ticket.withdraw()) {

@@ -16,6 +16,7 @@ use super::status::TaskId;
 use crate::cancel::Cancel;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
+use crate::pool::PoolStatus;
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// The shortest period. A scheduler that is asked for no pause at all would have its timers do nothing else.
@@ -181,7 +182,9 @@ where
         let is_cancelled = lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(Cancel::is_cancelled);
         // A round without any time is over before it begins, and so would be all that follow.
         let has_no_time = options.timeout == Some(Duration::ZERO);
-        if is_past || is_cancelled || has_no_time { None } else { Some((tasks, options)) }
+        // A pool that is shared may have ended by itself, and would refuse all that follow.
+        let pool_ended = tasks.owner.shared.pool.status() != PoolStatus::Running;
+        if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
     }
 
     /// There is no other round. The closure, for whoever comes first.

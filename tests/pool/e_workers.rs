@@ -173,3 +173,53 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     });
     assert!(started.load(Ordering::SeqCst) >= 4);
 }
+
+/// Says when it is dropped, after a while.
+struct Slow(Arc<AtomicUsize>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        (0..500).for_each(|_| std::thread::yield_now());
+        add(&self.0);
+    }
+}
+
+thread_local!(static SLOW: std::cell::RefCell<Option<Slow>> = const { std::cell::RefCell::new(None) });
+
+#[test]
+fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
+    for _ in 0..100 {
+        let (pool, gone, begun) = (pool(1), Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+        let (submits, slow, set) = (pool.clone(), Slow(gone.clone()), begun.clone());
+        let spawner = std::thread::spawn(move || {
+            let job = move || {
+                SLOW.with(|place| *place.borrow_mut() = Some(slow));
+                let _ = set.set(());
+            };
+            submits.execute(job).unwrap();
+        });
+        begun.wait();
+        pool.drain(None).unwrap();
+        assert_eq!(gone.load(Ordering::SeqCst), 1);
+        spawner.join().unwrap();
+    }
+}
+
+#[test]
+fn a_start_hook_that_takes_long_holds_up_no_job() {
+    let (starts, go) = (Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+    let (count, gate) = (starts.clone(), go.clone());
+    let pool = builder(2).on_start(move || {
+        if count.fetch_add(1, Ordering::SeqCst) == 1 {
+            gate.wait();
+        }
+    });
+    let pool = pool.build().unwrap();
+    let pause = pool.pause().unwrap();
+    let jobs = [pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap()];
+    drop(pause);
+    until("the second thread is in its hook", || starts.load(Ordering::SeqCst) == 2);
+    jobs.into_iter().for_each(|job| job.wait().unwrap());
+    pool.spawn(|| ()).unwrap().wait().unwrap();
+    go.set(()).unwrap();
+}

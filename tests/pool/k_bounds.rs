@@ -190,3 +190,32 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
     });
     pool.drain(Some(LIMIT)).unwrap();
 }
+
+/// A waker that takes its time.
+struct Slow;
+
+impl std::task::Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        (0..2_000).for_each(|_| std::thread::yield_now());
+    }
+}
+
+#[test]
+fn room_that_appears_while_a_waker_runs_is_told_to_who_stands_for_it() {
+    for _ in 0..50 {
+        let pool = builder(1).queue(Queue::Block(0)).idle_period(None).build().unwrap();
+        let go = procession::Latch::new();
+        let gate = go.clone();
+        let mut job = pool.spawn(move || gate.wait()).unwrap();
+        let waker = std::task::Waker::from(Arc::new(Slow));
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(std::pin::Pin::new(&mut job).poll(&mut context).is_pending());
+        let (done, stander) = (Arc::new(AtomicUsize::new(0)), pool.clone());
+        let count = done.clone();
+        let stands = std::thread::spawn(move || stander.execute(move || add(&count)).unwrap());
+        (0..200).for_each(|_| std::thread::yield_now());
+        go.set(()).unwrap();
+        until("who stands has had the room", || done.load(Ordering::SeqCst) == 1);
+        stands.join().unwrap();
+    }
+}

@@ -53,14 +53,21 @@ fn assert_alive(runtime: &Runtime) {
 #[test]
 fn outputs_and_errors_whose_destructors_panic_disturb_nobody() {
     let runtime = runtime(1);
-    let done = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(Bomb))));
+    let (go, other) = (Latch::new(), Latch::new());
+    let (gate, next) = (go.clone(), other.clone());
+    let done = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        gate.wait();
+        Ok(Step::Done(Bomb))
+    }));
+    // Before it ends, or its output would end with the handle, here.
     drop(done);
-    let failed = runtime.spawn(script(
-        |events: &mut Events<'_, ()>, _: &mut StepOutput| {
-            if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
-        },
-    ));
+    go.set(()).unwrap();
+    let failed = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        next.wait();
+        if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
+    }));
     drop(failed);
+    other.set(()).unwrap();
     until("both have ended", || runtime.stats().processes == 0);
     assert_alive(&runtime);
 }

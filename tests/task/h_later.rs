@@ -193,3 +193,32 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
         assert_eq!((counted.calls(), counted.alive()), (6, 0));
     }
 }
+
+#[test]
+fn a_delay_and_a_timeout_that_are_noted_at_once_leave_no_timer() {
+    let tasks = Tasks::new();
+    let options = TaskOptions::new().after(Duration::from_nanos(1)).timeout(Duration::from_secs(3_600));
+    let submit = || tasks.submit_with(options.clone(), |_| Ok::<_, String>(())).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let all: Vec<_> = (0..500).map(|_| submit()).collect();
+                all.into_iter().for_each(|task| drop(task.wait()));
+            });
+        }
+    });
+    until("no timer is left", || tasks.stats().timers == 0);
+}
+
+#[test]
+fn a_repetition_on_a_shared_pool_ends_with_the_pool() {
+    let manual = ManualClock::new();
+    let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
+    let tasks = Tasks::on(&pool);
+    let repeat = tasks.repeat(SECOND, TaskOptions::new(), |_| Ok::<_, String>(())).unwrap();
+    until("the first round is over", || repeat.rounds() == 1 && tasks.stats().scheduled == 1);
+    pool.stop(None).unwrap();
+    manual.advance(SECOND);
+    assert!(repeat.over().is_set());
+    assert_eq!((tasks.stats().scheduled, tasks.stats().timers), (0, 0));
+}
