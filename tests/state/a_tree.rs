@@ -144,13 +144,12 @@ fn in_a_diamond_each_closes_once_and_in_order() {
     let (right, right_tail) = State::job([leaf]);
     let (top, top_tail) = State::job([left, right]);
     let count = Arc::new(AtomicUsize::new(0));
-    for tail in [&leaf_tail, &left_tail, &right_tail, &top_tail] {
+    let _counts = [&leaf_tail, &left_tail, &right_tail, &top_tail].map(|tail| {
         let count = count.clone();
-        let counts = tail.end().on_cancel(move |_| {
+        tail.end().on_cancel(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
-        });
-        std::mem::forget(counts);
-    }
+        })
+    });
     top.request_shutdown();
     assert_eq!(told([&leaf_tail, &left_tail, &right_tail, &top_tail]), [true, false, false, false]);
     leaf_tail.done();

@@ -1,6 +1,6 @@
 //! B: shutting down one node.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -125,14 +125,15 @@ fn after_a_timeout_the_shutdown_goes_on_by_itself() {
 #[test]
 fn what_closes_while_the_error_is_made_is_a_success() {
     // The error asks the job what it waits for, and the job ends just then.
-    let slot = Arc::new(OnceLock::<Job>::new());
+    let slot = Arc::new(Mutex::new(None::<Job>));
     let ends = slot.clone();
     let detail = move || {
-        ends.get().unwrap().done();
+        // Taken out, or the job would keep itself for ever.
+        ends.lock().unwrap().take().into_iter().for_each(|job| job.done());
         None
     };
     let (state, tail) = State::builder().detail(detail).job();
-    assert!(slot.set(tail.job()).is_ok());
+    *slot.lock().unwrap() = Some(tail.job());
     state.shutdown(ZERO).unwrap();
 
     // The job is done between the end of the limit and the look at who hangs, or before, or after: success or a named job.
