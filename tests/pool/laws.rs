@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use procession::pool::{JobError, JobHandle, Pool, PoolStatus, Queue, RunError};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::Config;
 
 use crate::helpers::*;
+use crate::seeded::random_programs;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -306,17 +307,5 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn random_programs_run_nothing_twice_and_lose_nothing_unreported() {
-    let seed: u64 = match std::env::var("PROCESSION_SEED") {
-        Ok(text) => text.parse().expect("PROCESSION_SEED is a number"),
-        Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
-    };
-    let cases = std::env::var("PROCESSION_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
-    println!("PROCESSION_SEED={seed} PROCESSION_CASES={cases}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    if let Err(failure) = runner.run(&program(), |program| run(&program).map_err(TestCaseError::fail)) {
-        panic!("PROCESSION_SEED={seed}: {failure}");
-    }
+    random_programs(400, Config::default(), program(), run);
 }

@@ -7,6 +7,8 @@
 #[path = "../process/helpers.rs"]
 mod helpers;
 
+#[path = "../common/seeded.rs"]
+mod seeded;
 mod tools;
 
 mod a_submitting;

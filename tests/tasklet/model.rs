@@ -14,9 +14,10 @@ use std::sync::mpsc::{self, Sender};
 use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Report, Resume, Tasklet, TaskletHandle, Turn, ready};
 use procession::{Exit, Reason};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::Config;
 
 use crate::helpers::*;
+use crate::seeded::random_programs;
 
 /// What a tasklet does in a step.
 #[derive(Clone, Debug)]
@@ -368,19 +369,7 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn random_directive_sequences_from_several_threads_do_what_the_model_says() {
-    let seed: u64 = match std::env::var("PROCESSION_SEED") {
-        Ok(text) => text.parse().expect("a seed is a number"),
-        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64),
-    };
-    println!("PROCESSION_SEED={seed}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases: 150, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let outcome = runner.run(&program(), |program| run(&program).map_err(TestCaseError::fail));
-    if let Err(error) = outcome {
-        panic!("PROCESSION_SEED={seed}: {error}");
-    }
+    random_programs(150, Config { max_shrink_iters: 200, ..Config::default() }, program(), run);
 }
 
 #[test]
