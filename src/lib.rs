@@ -101,21 +101,23 @@ pub mod pool;
 mod process;
 mod names;
 mod sched;
+mod relations;
 mod runtime;
 pub mod testing;
 
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};
 pub use self::latch::{Latch, Waiting};
-pub use self::outcome::{BoxError, Exit, ExitError, Failure, Panic, Reason, Rejected};
+pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed,
-    Entry, EntryError, Event, Events, Hook, InitResult, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef,
-    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Down, Elapsed,
+    Entry, EntryError, Event, Events, ExitSignal, Hook, InitResult, Monitor, Offered, Overflow, ParsePidError, Pid,
+    Process, ProcessRef, Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
+    WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
-    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
+    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats, Watch,
     WorkerStats,
 };
 

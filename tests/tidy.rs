@@ -10,6 +10,7 @@ const ORDER: &[&str] = &[
     "sync/watched",
     "sync",
     "clock",
+    "process/pid",
     "outcome",
     "latch",
     "threads",
@@ -19,47 +20,59 @@ const ORDER: &[&str] = &[
     "pool/ledger",
     "pool/thread",
     "pool/mod",
-    "process/pid",
     "process/entry",
     "process/refusal",
     "process/command",
     "process/handler",
     "process/reply",
+    "process/relation",
+    "process/signals",
     "process/mailbox",
     "process/bounded",
     "process/event",
     "process/outbox",
+    "process/link",
     "process/body",
     "process/contract",
     "process/machine",
     "process/output",
     "process/spawn",
+    "process/relating",
     "process/hook",
     "process/mod",
     "names",
     "sched/answers",
     "sched/cell",
+    "sched/cell/related",
     "sched/table",
     "sched/counters",
     "sched/queue",
     "sched/sleep",
     "sched/road",
     "sched/router",
+    "sched/engine",
+    "sched/ending",
     "sched/turn",
     "sched/worker",
     "sched/models",
     "sched/mod",
+    "relations",
+    "relations/models",
     "runtime/dispatch",
+    "runtime/related",
     "runtime/inspect",
     "runtime/report",
     "runtime/owner",
     "runtime/handle",
     "runtime/system",
     "runtime/ask",
+    "runtime/watch",
     "runtime/builder",
     "runtime/mod",
     "testing/bench",
+    "testing/related",
     "testing/driver",
+    "testing/telling",
     "testing/mod",
     "lib",
 ];
@@ -247,6 +260,16 @@ fn the_guarantees_of_the_process_runtime_are_complete() {
         expected += 1;
     }
     assert_eq!(expected - 1, 65);
+}
+
+#[test]
+fn the_guarantees_of_relations_are_in_order_and_each_names_a_test() {
+    let text = read(&root().join("docs/guarantees/relations.md"));
+    for (place, entry) in text.split("\n### ").skip(1).enumerate() {
+        let number: usize = entry.split('.').next().unwrap_or_default().parse().unwrap_or_default();
+        assert_eq!(number, place + 1, "in {:?}", entry.lines().next());
+        assert!(!tests_named(entry).is_empty(), "statement {number} names no test");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::command::{CancelRequest, Completed};
 use super::mailbox::{Control, Envelope, Mailbox};
 use super::pid::Pid;
+use super::relation::{Down, ExitSignal};
 
 /// Something that a process is told.
 #[derive(Debug)]
@@ -17,12 +18,26 @@ pub enum Event<M> {
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
     Cancel(Box<CancelRequest>),
+    /// A process that this one monitors has ended.
+    Down(Box<Down>),
+    /// A process to which this one is linked has ended, and this one traps exits.
+    Exit(Box<ExitSignal>),
+}
+
+impl<M> From<Control> for Event<M> {
+    fn from(control: Control) -> Event<M> {
+        match control {
+            Control::Cancel(request) => Event::Cancel(Box::new(request)),
+            Control::Down(down) => Event::Down(down),
+            Control::Exit(exit) => Event::Exit(exit),
+        }
+    }
 }
 
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
 ///
-/// Control signals come first. Then messages and completions in the order of their arrival; messages of one sender in
-/// the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
+/// Control signals come first (but that a process has ended comes behind what it had sent). Then messages and completions in
+/// the order of their arrival; messages of one sender in the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
 /// waits for.
 ///
 /// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
@@ -81,8 +96,8 @@ impl<'a, M> Events<'a, M> {
     /// in front of later messages, and is offered again when the process is next stepped with something new; by itself
     /// it wakes nobody.
     pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
-        if let Some(request) = self.control() {
-            return Some(Event::Cancel(request));
+        if let Some(control) = self.control() {
+            return Some(control.into());
         }
         if self.messages {
             // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
@@ -127,10 +142,9 @@ impl<'a, M> Events<'a, M> {
         Event::Message(envelope.message)
     }
 
-    fn control(&mut self) -> Option<Box<CancelRequest>> {
-        match self.mailbox.signals.as_mut()?.control.pop_front()? {
-            Control::Cancel(request) => Some(Box::new(request)),
-        }
+    fn control(&mut self) -> Option<Control> {
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        signals.as_mut()?.next_control(self.messages.then_some(|sender| messages.last_from(sender)))
     }
 
     fn completion(&mut self) -> Option<Completed> {
@@ -146,8 +160,8 @@ impl<'a, M> Events<'a, M> {
     /// What is next, where it is not plainly a message.
     #[inline(never)]
     fn look(&mut self) -> Next {
-        if let Some(request) = self.control() {
-            return Next::Cancel(request);
+        if let Some(control) = self.control() {
+            return Next::Told(Box::new(control));
         }
         if self.messages
             && let Some(kept) = &self.kept
@@ -181,7 +195,7 @@ enum Next {
     /// The oldest of those that were passed over.
     Kept,
     Completed(Completed),
-    Cancel(Box<CancelRequest>),
+    Told(Box<Control>),
     Nothing,
 }
 
@@ -205,7 +219,7 @@ impl<M> Iterator for Events<'_, M> {
                 Some(self.take(envelope))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Cancel(request) => Some(Event::Cancel(request)),
+            Next::Told(control) => Some((*control).into()),
             Next::Nothing => None,
         }
     }
@@ -246,6 +260,8 @@ mod tests {
                 Event::Message(n) => n.to_string(),
                 Event::Completed(done) => format!("c{}", done.tag()),
                 Event::Cancel(_) => String::from("cancel"),
+                Event::Down(down) => format!("down {}", down.pid),
+                Event::Exit(exit) => format!("exit {}", exit.pid),
             })
             .collect()
     }

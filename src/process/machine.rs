@@ -216,7 +216,7 @@ impl<P: Process> Machine for Typed<P> {
         if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
             // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
             if let Some(signals) = &mut self.mailbox.signals {
-                signals.completions.iter_mut().for_each(|(arrived, _)| *arrived += kept.len() as u64);
+                signals.shift(kept.len() as u64);
             }
             let mut all = Queue::Many(*kept);
             all.append(&mut self.mailbox.messages);

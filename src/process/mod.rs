@@ -4,21 +4,25 @@
 //! to a [`StepOutput`]; it is reached by its [`Pid`], or by the typed [`Address`]. Commands are answered by
 //! [`Completed`] events, questions of other processes by a [`Reply`].
 
-mod pid;
+pub(crate) mod pid;
 mod entry;
 mod refusal;
 mod command;
 mod handler;
 mod reply;
+mod relation;
+mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod bounded;
 mod event;
 pub(crate) mod outbox;
+mod link;
 pub(crate) mod body;
 mod contract;
 pub(crate) mod machine;
 mod output;
 mod spawn;
+mod relating;
 mod hook;
 
 pub use self::body::StepOutput;
@@ -31,10 +35,12 @@ pub use self::hook::{Hook, ProcessRef};
 pub use self::mailbox::Overflow;
 pub use self::pid::{Address, ParsePidError, Pid};
 pub use self::refusal::{DeadLetter, DeadReason, SendError};
+pub use self::relation::{Down, ExitSignal, Monitor};
 pub use self::reply::Reply;
 pub use self::spawn::{SpawnError, SpawnOptions};
 
 pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
+pub(crate) use self::relation::{Bond, Relate};
 pub(crate) use self::reply::{AskLink, OutsideAsk, ProcessAsk};
 pub(crate) use self::spawn::described_body;

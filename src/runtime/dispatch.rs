@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
@@ -13,14 +14,19 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
 use crate::process::{
-    Answer, AnswerTo, AskLink, CancelRequest, CommandError, DeadReason, Elapsed, Handler, Pid, ProcessAsk, SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadReason, Elapsed, Handler, Pid, ProcessAsk,
+    Relate, SpawnError,
 };
+use crate::relations::Relations;
 use crate::sched::cell::Missing;
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::Router;
 use crate::sched::turn::{After, Engine, body_lost, turn};
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::timer::{TimerKey, Timers};
+
+/// Numbers for monitors that an output takes at once.
+const MONITORS_AT_ONCE: u64 = 64;
 
 /// A runtime without its threads: what processes, timers, jobs and handles share.
 pub(crate) struct Core {
@@ -28,6 +34,9 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
     pub(crate) names: Names,
+    pub(crate) relations: Relations,
+    /// The number of the next monitor.
+    pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
     /// Blocking steps, by packed PID, with when they began.
     pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
@@ -69,7 +78,7 @@ impl Core {
     }
 
     /// A process that waits for a thread of the pool need not, to be ended.
-    fn leave_pool(&self, pid: Pid) {
+    pub(super) fn leave_pool(&self, pid: Pid) {
         if let Some(ready) = self.take_from_pool(pid) {
             self.road.inject(ready);
         }
@@ -208,8 +217,20 @@ impl Engine for Core {
                 self.road.answer(hands, pid, tag, as_answer(told, to));
             }
             // The road does these itself.
-            Yield::Spawn(_) | Yield::Performed => {}
+            Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
+    }
+
+    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) {
+        self.relate_process(relate, body, hands);
+    }
+
+    fn bond(&self, child: Pid, bond: Bond) {
+        self.relations.bond(&*self.road, child, bond);
+    }
+
+    fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H) {
+        self.relations.ended(&*self.road, pid, exit, |told| self.told(told, hands));
     }
 
     fn begins(&self, head: &Head) -> Result<(), Exit> {
@@ -321,6 +342,12 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        // Ordering: Relaxed: only that nobody else has them matters.
+        let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
+        first..first + MONITORS_AT_ONCE
     }
 }
 

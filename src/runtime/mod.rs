@@ -1,12 +1,14 @@
 //! The runtime: the road with its workers, the pool and the timers, and the handle that a program has of it.
 
 mod dispatch;
+mod related;
 mod inspect;
 mod report;
 mod owner;
 mod handle;
 mod system;
 mod ask;
+mod watch;
 mod builder;
 
 pub use self::ask::Asking;
@@ -17,3 +19,4 @@ pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
+pub use self::watch::Watch;

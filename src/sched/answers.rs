@@ -1,8 +1,9 @@
 //! What a process's cell is asked for, and what comes back.
 
 use crate::outcome::Reason;
+use crate::process::ExitSignal;
 use crate::process::body::{Kind, Ready};
-use crate::process::mailbox::AnyMailbox;
+use crate::process::mailbox::{AnyMailbox, Bound};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +51,36 @@ pub(crate) enum Doomed {
     Already,
 }
 
+/// What a process has from its birth.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Birth {
+    /// The bound of its mailbox.
+    pub(crate) bound: Option<Bound>,
+    /// Messages that are in its mailbox already.
+    pub(crate) queued: u32,
+    /// It traps the exits of those that it is linked to.
+    pub(crate) traps: bool,
+    /// Somebody is to be told of its end.
+    pub(crate) related: bool,
+}
+
+/// What came of telling a process that one to which it is linked has ended.
+#[must_use]
+pub(crate) enum LinkTold {
+    /// It traps exits, and this was put into its mailbox. With its body, if that woke it.
+    Trapped(Option<Ready>),
+    /// It is to be ended. With its body, if it was at rest.
+    Doomed(Option<Ready>),
+    /// It has ended, or is being ended, or does not mind.
+    Refused(Box<ExitSignal>),
+}
+
 /// What is left in the cell of a process that has ended.
 pub(crate) struct Vacated {
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
     pub(crate) watched: bool,
+    /// Somebody may have to be told.
+    pub(crate) related: bool,
     /// Why it was to be ended, if it was.
     pub(crate) doom: Option<Reason>,
     /// Messages that no step had taken.

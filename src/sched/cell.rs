@@ -11,7 +11,9 @@
 //!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
-pub(crate) use super::answers::{Doomed, Look, Missing, Rest, Settled, Vacated, Want};
+mod related;
+
+pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Missing, Rest, Settled, Vacated, Want};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
@@ -57,6 +59,10 @@ const BY_SHUTDOWN: u64 = 1 << 3;
 const WATCHED: u64 = 1 << 4;
 /// It is to be ended because there is no thread for its blocking step.
 const NO_THREAD: u64 = 1 << 5;
+/// The process traps the exits of those that it is linked to.
+const TRAPS: u64 = 1 << 6;
+/// Somebody may have to be told of its end.
+const RELATED: u64 = 1 << 7;
 const FLAGS: u64 = 0xffff;
 
 /// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
@@ -76,24 +82,25 @@ impl Cell {
         &self,
         generation: u32,
         kind: &'static Kind,
-        (bound, queued): (Option<Bound>, u32),
+        birth: Birth,
         born: u64,
         closed: impl FnOnce() -> bool,
     ) -> bool {
-        let inbox = bound.map(kind.new_bounded);
+        let inbox = birth.bound.map(kind.new_bounded);
         let mut inner = enter(&self.inner);
         if closed() {
             drop(inner);
             return false;
         }
-        let flags = if inbox.is_some() { BOUNDED } else { 0 };
+        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        let flags = flag(inbox.is_some(), BOUNDED) | flag(birth.traps, TRAPS) | flag(birth.related, RELATED);
         *inner = Inner {
             place: Place::Out(inbox),
             kind: Some(kind),
             steps: 0,
             stamp: born << STAMP_SHIFT | flags,
             generation,
-            queued,
+            queued: birth.queued,
         };
         true
     }
@@ -287,7 +294,13 @@ impl Cell {
             Place::Resting(_) | Place::Vacant => None,
         };
         let queued = std::mem::take(&mut inner.queued);
-        Vacated { inbox, watched: inner.stamp & WATCHED != 0, doom: inner.doom(), queued }
+        Vacated {
+            inbox,
+            watched: inner.stamp & WATCHED != 0,
+            related: inner.stamp & RELATED != 0,
+            doom: inner.doom(),
+            queued,
+        }
     }
 
     /// The type of the process that lives here, or was the last.
@@ -449,7 +462,8 @@ mod tests {
         let options = SpawnOptions::new().mailbox(BURST as usize, Overflow::Refuse);
         let (cell, bound) = (Cell::new(), options.bound);
         let mut body: Ready = described_body(Anybody, Pid::FIRST, options, None);
-        assert!(cell.install(1, body.machine.kind(), (bound, 0), 0, || false));
+        let birth = Birth { bound, ..Birth::default() };
+        assert!(cell.install(1, body.machine.kind(), birth, 0, || false));
         for message in 0..u64::from(BURST) {
             let posted = cell.post(Pid::FIRST, |opened| {
                 let Opened::Bounded(mailbox) = opened else { panic!("it has a bound") };

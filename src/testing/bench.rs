@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 
 use crate::clock::{Clock, ManualClock};
 use crate::process::body::{Link, NoVacancy};
@@ -64,6 +65,11 @@ impl Link for Bench {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
         stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
         Ok(())
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        // One driver has one output, which asks once.
+        1..u64::MAX
     }
 }
 

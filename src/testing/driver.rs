@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::related::Related;
 use crate::cancel::Cancel;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
@@ -47,6 +48,7 @@ pub struct Driver<P: Process> {
     asks: HashMap<u64, Arc<ProcessAsk>>,
     cancelled: Vec<(Pid, CancelRequest)>,
     terminated: Vec<Pid>,
+    pub(super) related: Related,
 }
 
 /// Where a process is after a step.
@@ -129,6 +131,7 @@ impl<P: Process> Driver<P> {
             asks: HashMap::new(),
             cancelled: Vec::new(),
             terminated: Vec::new(),
+            related: Related::default(),
         }
     }
 
@@ -189,7 +192,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    fn signal(&mut self, signal: Signal) {
+    pub(super) fn signal(&mut self, signal: Signal) {
         if let Some(body) = &mut self.body {
             body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
             body.machine.mailbox().signal(signal);
@@ -330,7 +333,10 @@ impl<P: Process> Driver<P> {
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, &mut |to, tag, answer| self.bench.answer(to, tag, answer));
             }
-            Yield::Spawn(child) => self.spawned.push_back(child),
+            Yield::Spawn(child) => {
+                self.related.bond(&child);
+                self.spawned.push_back(child);
+            }
             Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),
             Yield::Timer { tag, delay } => {
                 let (bench, pid) = (self.bench.clone(), self.pid);
@@ -354,6 +360,7 @@ impl<P: Process> Driver<P> {
                 self.terminated.push(to);
                 self.bench.answer(self.pid, tag, Ok(Box::new(true)));
             }
+            Yield::Relate(relate) => self.related.write_down(relate),
             Yield::Performed => {}
         }
     }
