@@ -102,6 +102,7 @@ mod process;
 mod names;
 mod sched;
 mod relations;
+mod groups;
 mod runtime;
 pub mod testing;
 
@@ -111,14 +112,14 @@ pub use self::latch::{Latch, Waiting};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
 pub use self::process::{
     Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Down, Elapsed,
-    Entry, EntryError, Event, Events, ExitSignal, Hook, InitResult, Monitor, Offered, Overflow, ParsePidError, Pid,
-    Process, ProcessRef, Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
-    WaitedForNothing,
+    Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor, NameError,
+    NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply, SendError, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, Told, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
-    NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats, Watch,
-    WorkerStats,
+    Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
+    Watch, WorkerStats,
 };
 
 /// The examples of the README are compiled and run with the documentation's.

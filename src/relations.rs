@@ -313,7 +313,7 @@ fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
 }
 
 fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
-    let down = Signal::Control(Control::Down(Box::new(down)));
+    let down = Signal::Control(Control::Down(down));
     let told = match cells.cell(watcher) {
         Some(cell) => cell.signal(watcher, down).map_err(|(_, signal)| signal),
         None => Err(down),
@@ -327,7 +327,7 @@ fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
 
 /// Tells `partner` of the end of one to which it is linked.
 fn tell_exit(cells: &impl Cells, partner: Pid, ended: Pid, exit: &Exit) -> Told {
-    let signal = Box::new(ExitSignal { pid: ended, exit: exit.clone() });
+    let signal = ExitSignal { pid: ended, exit: exit.clone() };
     let killer = match exit {
         Exit::Done(()) => None,
         // Handed on as it is, so that it names the first one, and no chain of causes grows with the chain of links.

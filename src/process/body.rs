@@ -13,6 +13,7 @@ use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
 use super::mailbox::{AnyMailbox, Bound};
+use super::naming::Naming;
 use super::outbox::Outbox;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
@@ -313,6 +314,10 @@ pub(crate) enum Yield {
         to: Pid,
     },
     Relate(Relate),
+    Naming {
+        tag: u64,
+        naming: Box<Naming>,
+    },
     /// It is done.
     Performed,
 }

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use super::command::{CancelRequest, Completed};
 use super::mailbox::{Control, Envelope, Mailbox};
+use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal};
+use super::told::Told;
 
 /// Something that a process is told.
 #[derive(Debug)]
@@ -17,19 +19,22 @@ pub enum Event<M> {
     Completed(Completed),
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
-    Cancel(Box<CancelRequest>),
+    Cancel(Told<CancelRequest>),
     /// A process that this one monitors has ended.
-    Down(Box<Down>),
+    Down(Told<Down>),
     /// A process to which this one is linked has ended, and this one traps exits.
-    Exit(Box<ExitSignal>),
+    Exit(Told<ExitSignal>),
+    /// Something has happened to a group to which this one subscribes.
+    Group(Told<GroupEvent>),
 }
 
-impl<M> From<Control> for Event<M> {
-    fn from(control: Control) -> Event<M> {
-        match control {
-            Control::Cancel(request) => Event::Cancel(Box::new(request)),
-            Control::Down(down) => Event::Down(down),
-            Control::Exit(exit) => Event::Exit(exit),
+impl<M> From<Box<Control>> for Event<M> {
+    fn from(control: Box<Control>) -> Event<M> {
+        match *control {
+            Control::Cancel(_) => Event::Cancel(Told::new(control)),
+            Control::Down(_) => Event::Down(Told::new(control)),
+            Control::Exit(_) => Event::Exit(Told::new(control)),
+            Control::Group(_) => Event::Group(Told::new(control)),
         }
     }
 }
@@ -97,7 +102,7 @@ impl<'a, M> Events<'a, M> {
     /// it wakes nobody.
     pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
         if let Some(control) = self.control() {
-            return Some(control.into());
+            return Some(Box::new(control).into());
         }
         if self.messages {
             // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
@@ -219,7 +224,7 @@ impl<M> Iterator for Events<'_, M> {
                 Some(self.take(envelope))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Told(control) => Some((*control).into()),
+            Next::Told(control) => Some(control.into()),
             Next::Nothing => None,
         }
     }
@@ -262,6 +267,7 @@ mod tests {
                 Event::Cancel(_) => String::from("cancel"),
                 Event::Down(down) => format!("down {}", down.pid),
                 Event::Exit(exit) => format!("exit {}", exit.pid),
+                Event::Group(event) => format!("group {}", event.subscription.group()),
             })
             .collect()
     }

@@ -19,6 +19,12 @@ pub(crate) trait Link: AskLink {
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
 
+    /// The process that has this name.
+    fn whereis(&self, name: &str) -> Option<Pid>;
+
+    /// Who is in this group, in order, each as often as it has joined.
+    fn group(&self, name: &str) -> Vec<Pid>;
+
     /// Numbers for monitors that nobody else has.
     fn monitor_numbers(&self) -> Range<u64>;
 }

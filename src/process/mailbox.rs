@@ -188,8 +188,8 @@ impl<M> Mailbox<M> {
         if !matches!(self.messages, Queue::Empty) {
             drop_contained(std::mem::replace(&mut self.messages, Queue::Empty));
         }
-        if self.signals.is_some() {
-            drop_contained(self.signals.take());
+        if let Some(signals) = self.signals.take() {
+            signals.drop_each();
         }
     }
 

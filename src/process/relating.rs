@@ -98,10 +98,14 @@ impl StepOutput {
     }
 
     fn new_monitor(&mut self, pid: Pid) -> Monitor {
-        let id = self.monitors.next().unwrap_or_else(|| {
+        Monitor::new(self.new_number(), pid)
+    }
+
+    /// A number that no other monitor or subscription has.
+    pub(super) fn new_number(&mut self) -> u64 {
+        self.monitors.next().unwrap_or_else(|| {
             self.monitors = self.link.monitor_numbers();
             self.monitors.next().unwrap_or_default()
-        });
-        Monitor::new(id, pid)
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::naming::Subscription;
 use super::pid::Pid;
 use crate::outcome::{Exit, Reason};
 
@@ -67,13 +68,14 @@ pub struct ExitSignal {
 }
 
 /// A relation that a step wants begun or ended.
-#[derive(Clone, Copy)]
 pub(crate) enum Relate {
     Monitor(Monitor),
     Demonitor(Monitor),
     Link(Pid),
     Unlink(Pid),
     TrapExits(bool),
+    Subscribe(Subscription),
+    Unsubscribe(Subscription),
 }
 
 /// How a process is related from its birth to the one that spawned it.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::command::{CancelRequest, Completed};
+use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal, Monitor};
 use crate::outcome::{Linked, drop_contained};
@@ -20,15 +21,16 @@ pub(crate) enum Signal {
 /// The control lane: never refused by a bound, never behind a message of somebody else's.
 pub(crate) enum Control {
     Cancel(CancelRequest),
-    Down(Box<Down>),
-    Exit(Box<ExitSignal>),
+    Down(Down),
+    Exit(ExitSignal),
+    Group(GroupEvent),
 }
 
 impl Control {
     /// The process whose messages it must not overtake.
     pub(crate) fn follows(&self) -> Option<Pid> {
         match self {
-            Control::Cancel(_) => None,
+            Control::Cancel(_) | Control::Group(_) => None,
             Control::Down(down) => Some(down.pid),
             Control::Exit(exit) => Some(exit.pid),
         }
@@ -41,6 +43,8 @@ pub(crate) enum Unwanted {
     Down(Monitor),
     /// The exit signals of this process.
     Exit(Pid),
+    /// What happens to a group, by the number of the subscription.
+    Group(u64),
 }
 
 impl Unwanted {
@@ -48,6 +52,7 @@ impl Unwanted {
         match (self, control) {
             (Unwanted::Down(monitor), Control::Down(down)) => down.monitor == monitor,
             (Unwanted::Exit(pid), Control::Exit(exit)) => exit.pid == pid,
+            (Unwanted::Group(id), Control::Group(event)) => event.subscription.id() == id,
             _ => false,
         }
     }
@@ -158,6 +163,7 @@ impl Signals {
         out
     }
 
+    #[cold]
     pub(super) fn drop_each(self) {
         self.completions.into_iter().for_each(drop_contained);
         self.control.into_iter().for_each(drop_contained);

@@ -7,7 +7,7 @@ use crate::outcome::{Exit, Reason};
 use crate::process::body::Ready;
 use crate::process::mailbox::{AnyMailbox, Control, Unwanted};
 use crate::process::{Events, Monitor, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
-use crate::sched::cell::{Birth, Cell, Vacated};
+use crate::sched::cell::{Birth, Cell, Marks, Vacated};
 use crate::sync::{Arc, AtomicUsize};
 
 struct Anybody;
@@ -48,7 +48,7 @@ fn body(slot: u32) -> Ready {
 
 fn two(traps: bool) -> Arc<Two> {
     let two = Two { relations: Relations::new(), cells: [Cell::new(), Cell::new()], dooms: AtomicUsize::new(0) };
-    let birth = Birth { traps, ..Birth::default() };
+    let birth = Birth { marks: Marks::default().with(Marks::TRAPS, traps), ..Birth::default() };
     for cell in &two.cells {
         assert!(cell.install(1, body(0).machine.kind(), birth, 0, || false));
     }
@@ -58,7 +58,7 @@ fn two(traps: bool) -> Arc<Two> {
 /// Ends the process, as whoever has its body does. How many are to be woken or ended.
 fn end(two: &Two, slot: u32) -> Vacated {
     let vacated = two.cells[slot as usize].vacate();
-    if vacated.related {
+    if vacated.marks.has(Marks::RELATED) {
         two.relations.ended(two, pid(slot), &Exit::Terminated(Reason::Cancelled), |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
@@ -77,7 +77,7 @@ fn told(two: &Two, slot: u32) -> Vec<bool> {
         .map(|control| match control {
             Control::Down(down) => is_nobody(&down.exit),
             Control::Exit(exit) => is_nobody(&exit.exit),
-            Control::Cancel(_) => panic!("nobody cancels"),
+            _ => panic!("there are only relations"),
         })
         .collect()
 }
@@ -155,7 +155,7 @@ fn a_link_kills_while_the_other_ends_by_itself() {
         let mut vacated = end(&two, 0);
         ends.join().unwrap();
         let killer = vacated.inbox.as_mut().and_then(|inbox| inbox.take_killer());
-        assert_eq!(vacated.doom.is_some(), killer.is_some(), "doomed by the link, and by nothing else");
+        assert_eq!(vacated.marks.has(Marks::DOOMED), killer.is_some(), "doomed by the link, and by nothing else");
         assert_eq!(two.relations.len(), 0);
     });
 }

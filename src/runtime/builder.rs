@@ -16,6 +16,7 @@ use super::system::Runtime;
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::gate::Gate;
+use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
@@ -261,6 +262,7 @@ impl RuntimeBuilder {
             pool,
             names: Names::default(),
             relations: Relations::new(),
+            groups: Groups::default(),
             monitors: AtomicU64::new(0),
             handlers: self.handlers,
             pool_steps: Mutex::default(),

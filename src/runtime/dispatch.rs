@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
 use crate::clock::Clock;
+use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
@@ -14,8 +15,8 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadReason, Elapsed, Handler, Pid, ProcessAsk,
-    Relate, SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadReason, Elapsed, Handler, NameError, Pid,
+    ProcessAsk, Relate, SpawnError,
 };
 use crate::relations::Relations;
 use crate::sched::cell::Missing;
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) names: Names,
     pub(crate) relations: Relations,
+    pub(crate) groups: Groups,
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
@@ -216,6 +218,7 @@ impl Engine for Core {
                 let told = self.terminate(hands, to, false);
                 self.road.answer(hands, pid, tag, as_answer(told, to));
             }
+            Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, hands),
             // The road does these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
@@ -230,20 +233,27 @@ impl Engine for Core {
     }
 
     fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H) {
+        // Who is told of the end finds the names free.
+        self.names.ended(pid);
+        self.groups.ended(&*self.road, pid, |told| self.told(told, hands));
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, hands));
     }
 
     fn begins(&self, head: &Head) -> Result<(), Exit> {
         let Some(name) = head.name() else { return Ok(()) };
-        self.names
-            .register(name, head.pid)
-            .map_err(|holder| Exit::Failed(Failure::new(SpawnError::NameTaken { name: name.clone(), holder })))
+        // It is not in the table of processes yet; its end finds the name with its head.
+        self.names.register(name, head.pid, || true).map_err(|why| {
+            Exit::Failed(match why {
+                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
+                other => Failure::new(other),
+            })
+        })
     }
 
     fn ended(&self, head: &mut Head) {
         let Some(rare) = head.rare.as_mut() else { return };
-        if let Some(name) = &rare.name {
-            self.names.unregister(name, head.pid);
+        if rare.name.is_some() {
+            self.names.ended(head.pid);
         }
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
@@ -257,9 +267,7 @@ impl Engine for Core {
     }
 
     fn forget(&self, pid: Pid) {
-        if let Some(name) = self.names.of(pid) {
-            self.names.unregister(&name, pid);
-        }
+        self.names.ended(pid);
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -342,6 +350,14 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        self.names.holder(name)
+    }
+
+    fn group(&self, name: &str) -> Vec<Pid> {
+        self.groups.members(name)
     }
 
     fn monitor_numbers(&self) -> Range<u64> {

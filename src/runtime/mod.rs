@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod related;
+mod naming;
 mod inspect;
 mod report;
 mod owner;
@@ -9,6 +10,7 @@ mod handle;
 mod system;
 mod ask;
 mod watch;
+mod named;
 mod builder;
 
 pub use self::ask::Asking;
@@ -17,6 +19,7 @@ pub use self::builder::{
 };
 pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
+pub use self::named::Named;
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
 pub use self::watch::Watch;

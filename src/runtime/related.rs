@@ -38,6 +38,13 @@ impl Core {
                     self.forget_told(body, Unwanted::Exit(other));
                 }
             }
+            Relate::Subscribe(subscription) => {
+                self.told(self.groups.subscribe(road, &subscription, pid), hands);
+            }
+            Relate::Unsubscribe(subscription) => {
+                self.groups.unsubscribe(&subscription, pid);
+                self.forget_told(body, Unwanted::Group(subscription.id()));
+            }
             Relate::TrapExits(trap) => {
                 if let Some(cell) = road.table.cell(pid) {
                     cell.trap_exits(pid, trap);
@@ -175,5 +182,32 @@ mod tests {
             drop(outside);
             assert_eq!(runtime.core().relations.len(), 0, "watched first: {watched_first}");
         }
+    }
+
+    /// Names itself, joins groups and subscribes, and ends.
+    struct Sociable;
+
+    impl Process for Sociable {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            let me = out.pid();
+            out.register("sociable", me);
+            for group in ["one", "two", "two"] {
+                out.join_group(group, me);
+                out.subscribe(group);
+            }
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[test]
+    fn when_a_process_has_ended_nothing_of_its_names_and_groups_is_left() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        for _ in 0..100 {
+            assert!(runtime.spawn(Sociable).unwrap().join().is_done());
+        }
+        assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
     }
 }

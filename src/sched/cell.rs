@@ -13,7 +13,7 @@
 
 mod related;
 
-pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Missing, Rest, Settled, Vacated, Want};
+pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
@@ -51,18 +51,12 @@ enum Place {
 const WAITS: u64 = 1;
 /// The mailbox has a bound.
 const BOUNDED: u64 = 1 << 1;
-/// The process is to be ended instead of stepped.
-const DOOMED: u64 = 1 << 2;
-/// It is to be ended because the runtime shuts down.
-const BY_SHUTDOWN: u64 = 1 << 3;
-/// The shutdown waits for its end.
-const WATCHED: u64 = 1 << 4;
-/// It is to be ended because there is no thread for its blocking step.
-const NO_THREAD: u64 = 1 << 5;
-/// The process traps the exits of those that it is linked to.
-const TRAPS: u64 = 1 << 6;
-/// Somebody may have to be told of its end.
-const RELATED: u64 = 1 << 7;
+const DOOMED: u64 = Marks::DOOMED.bits();
+const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
+const WATCHED: u64 = Marks::WATCHED.bits();
+const NO_THREAD: u64 = Marks::NO_THREAD.bits();
+const TRAPS: u64 = Marks::TRAPS.bits();
+const RELATED: u64 = Marks::RELATED.bits();
 const FLAGS: u64 = 0xffff;
 
 /// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
@@ -92,8 +86,7 @@ impl Cell {
             drop(inner);
             return false;
         }
-        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
-        let flags = flag(inbox.is_some(), BOUNDED) | flag(birth.traps, TRAPS) | flag(birth.related, RELATED);
+        let flags = birth.marks.bits() | if inbox.is_some() { BOUNDED } else { 0 };
         *inner = Inner {
             place: Place::Out(inbox),
             kind: Some(kind),
@@ -294,13 +287,7 @@ impl Cell {
             Place::Resting(_) | Place::Vacant => None,
         };
         let queued = std::mem::take(&mut inner.queued);
-        Vacated {
-            inbox,
-            watched: inner.stamp & WATCHED != 0,
-            related: inner.stamp & RELATED != 0,
-            doom: inner.doom(),
-            queued,
-        }
+        Vacated { inbox, marks: Marks::of(inner.stamp & FLAGS), queued }
     }
 
     /// The type of the process that lives here, or was the last.
@@ -390,13 +377,7 @@ impl Inner {
     }
 
     fn doom(&self) -> Option<Reason> {
-        (self.stamp & DOOMED != 0).then_some(if self.stamp & NO_THREAD != 0 {
-            Reason::NoThread
-        } else if self.stamp & BY_SHUTDOWN != 0 {
-            Reason::Shutdown
-        } else {
-            Reason::Terminated
-        })
+        Marks::of(self.stamp).doom()
     }
 
     fn set_flag(&mut self, flag: u64, on: bool) {

@@ -1,6 +1,6 @@
 //! The begin and the end of a process, as others are told of it: what it had goes, and who waits for its end hears of it.
 
-use super::cell::Vacated;
+use super::cell::{Marks, Vacated};
 use super::engine::Engine;
 use super::road::{Hands, Road};
 use crate::latch::Latch;
@@ -28,6 +28,7 @@ fn reference(body: &Ready) -> ProcessRef {
 }
 
 /// Calls `close`, if `init` was called and `close` was not.
+#[inline]
 pub(super) fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
     if body.head.stage == Stage::Open {
         body.head.stage = Stage::Closed;
@@ -44,6 +45,7 @@ pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
 }
 
 /// Reports every message in a mailbox that no step will see, and drops it.
+#[inline]
 pub(super) fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
     if mailbox.messages() == 0 {
         return;
@@ -68,8 +70,8 @@ pub(crate) fn end<E: Engine, H: Hands>(
     let pid = body.head.pid;
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { mut inbox, watched, related, doom, .. } = cell.vacate();
-    if let Some(reason) = doom {
+    let Vacated { mut inbox, marks, .. } = cell.vacate();
+    if let Some(reason) = marks.doom() {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
@@ -108,14 +110,14 @@ pub(crate) fn end<E: Engine, H: Hands>(
         _ => road.table.give_back_after(pid),
     }
     // Its state is dropped and its place is free: whoever is told may put another there.
-    if related {
+    if marks.has(Marks::RELATED) {
         engine.tell_related(pid, &exit, hands);
     }
     drop_contained(exit);
     if let Some(last_word) = last_word {
         last_word();
     }
-    if watched {
+    if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }
 }
@@ -137,12 +139,12 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, watched, related, doom, queued })) =
+    let Some((cell, Vacated { inbox, marks, queued })) =
         road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
     else {
         return;
     };
-    if doom.is_some() {
+    if marks.has(Marks::DOOMED) {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
     engine.forget(pid);
@@ -160,14 +162,15 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     counters.ended(&exit);
     road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name: cell.last_type(), name: None }, &exit));
     road.table.give_back_after(pid);
-    if related {
+    if marks.has(Marks::RELATED) {
         engine.tell_related(pid, &exit, hands);
     }
-    if watched {
+    if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }
 }
 
+#[inline]
 fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
     let level = match exit {
         Exit::Done(()) => tracing::Level::DEBUG,

@@ -3,7 +3,7 @@
 //! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
-use super::cell::{Birth, Cell, Settled, Want};
+use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
 use super::ending::{bury, close, end, tell_of_room};
 pub(crate) use super::engine::Engine;
@@ -232,7 +232,8 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
     if let Some(rare) = &mut child.head.rare {
-        (birth.bound, birth.traps, birth.related) = (rare.bound, rare.traps, rare.bond.is_some());
+        birth.bound = rare.bound;
+        birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
         // Before anybody can end it: so its end is never unnoticed.
         rare.bond.take().into_iter().for_each(|bond| engine.bond(pid, bond));
     }
@@ -246,7 +247,7 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         bury(road, hands, pid, child.machine.mailbox(), DeadReason::NoSuchProcess);
         road.table.give_back_after(pid);
         drop_contained(child);
-        if birth.related {
+        if birth.marks.has(Marks::RELATED) {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);
         }
         return;

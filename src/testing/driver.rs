@@ -33,7 +33,7 @@ pub struct Driver<P: Process> {
     body: Option<Ready>,
     pid: Pid,
     clock: ManualClock,
-    bench: Arc<Bench>,
+    pub(super) bench: Arc<Bench>,
     out: StepOutput,
     exit: ExitLatch<P::Output>,
     status: Status,
@@ -360,6 +360,7 @@ impl<P: Process> Driver<P> {
                 self.terminated.push(to);
                 self.bench.answer(self.pid, tag, Ok(Box::new(true)));
             }
+            Yield::Naming { tag, naming } => self.bench.answer(self.pid, tag, self.bench.name(*naming)),
             Yield::Relate(relate) => self.related.write_down(relate),
             Yield::Performed => {}
         }

@@ -1,7 +1,7 @@
 //! The relations that a driven process has yielded, written down.
 
 use crate::process::body::Ready;
-use crate::process::{Monitor, Pid, Relate};
+use crate::process::{Monitor, Pid, Relate, Subscription};
 
 /// What a driven process has monitored and linked, and not taken back.
 #[derive(Default)]
@@ -9,6 +9,7 @@ pub(super) struct Related {
     pub(super) monitors: Vec<Monitor>,
     pub(super) links: Vec<Pid>,
     pub(super) traps: bool,
+    pub(super) subscriptions: Vec<Subscription>,
 }
 
 impl Related {
@@ -20,6 +21,8 @@ impl Related {
             Relate::Link(_) => {}
             Relate::Unlink(pid) => self.links.retain(|one| *one != pid),
             Relate::TrapExits(trap) => self.traps = trap,
+            Relate::Subscribe(subscription) => self.subscriptions.push(subscription),
+            Relate::Unsubscribe(subscription) => self.subscriptions.retain(|one| *one != subscription),
         }
     }
 

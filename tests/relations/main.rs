@@ -13,3 +13,5 @@ mod a_monitors;
 mod a_order;
 mod b_links;
 mod b_storms;
+mod c_groups;
+mod c_names;

@@ -34,7 +34,7 @@ impl Cell {
 
     /// A process to which this one is linked has ended: an event, if it traps exits; else its own end, if there is a
     /// `killer`.
-    pub(crate) fn linked_exit(&self, pid: Pid, exit: Box<ExitSignal>, killer: Option<Linked>) -> LinkTold {
+    pub(crate) fn linked_exit(&self, pid: Pid, exit: ExitSignal, killer: Option<Linked>) -> LinkTold {
         let mut inner = enter(&self.inner);
         if inner.missing(pid).is_some() {
             return LinkTold::Refused(exit);
