@@ -75,6 +75,7 @@
 //! - A **job** is a closure that runs once on a thread that may block: [`pool`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
+//! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
 //!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
@@ -104,6 +105,7 @@ mod sched;
 mod relations;
 mod groups;
 mod runtime;
+pub mod supervisor;
 pub mod testing;
 
 pub use self::cancel::{Cancel, Registration};

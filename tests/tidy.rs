@@ -75,6 +75,19 @@ const ORDER: &[&str] = &[
     "runtime/named",
     "runtime/builder",
     "runtime/mod",
+    "supervisor/window",
+    "supervisor/spec",
+    "supervisor/message",
+    "supervisor/in_place",
+    "supervisor/child",
+    "supervisor/config",
+    "supervisor/process",
+    "supervisor/carrying",
+    "supervisor/hearing",
+    "supervisor/orders",
+    "supervisor/builder",
+    "supervisor/tree",
+    "supervisor/mod",
     "testing/bench",
     "testing/related",
     "testing/driver",
@@ -214,6 +227,18 @@ fn a_file_imports_only_from_files_above_it() {
         }
     }
     assert!(arrows > 100, "only {arrows} imports were seen");
+}
+
+#[test]
+fn supervisors_are_written_against_the_public_contract_only() {
+    for path in files("src/supervisor", "rs") {
+        for line in read(&path).lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for rest in line.split("crate::").skip(1) {
+                let public = rest.starts_with(char::is_uppercase);
+                assert!(public, "{}: {line}: only what everybody can use", path.display());
+            }
+        }
+    }
 }
 
 /// The names of all test functions, as `path/of/file.rs::name`.

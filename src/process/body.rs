@@ -78,6 +78,8 @@ pub(crate) struct Rare {
     /// Exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
     pub(crate) bond: Option<Bond>,
+    /// Whose command is answered when `init` has returned, and which.
+    pub(crate) begun: Option<(Pid, u64)>,
 }
 
 impl Head {
@@ -151,6 +153,9 @@ pub(crate) trait Machine: Any + Send {
 
     /// Takes out the oldest of these messages, so that no more than `most` are left.
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
+
+    /// Calls `recover`: what replaces it, if anything.
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
 
     /// Calls `close`.
     fn close(&mut self);
@@ -320,6 +325,17 @@ pub(crate) enum Yield {
     },
     /// It is done.
     Performed,
+}
+
+impl Yield {
+    /// Whether it has a tag, and will be answered.
+    pub(crate) fn is_command(&self) -> bool {
+        match self {
+            Yield::Reply(_) | Yield::CancelTimer { .. } | Yield::Relate(_) | Yield::Performed => false,
+            Yield::Spawn(child) => child.head.rare.as_ref().is_some_and(|rare| rare.begun.is_some()),
+            _ => true,
+        }
+    }
 }
 
 /// A blocking closure and its result.

@@ -188,6 +188,17 @@ impl<P: Process> Machine for Typed<P> {
         Some(Box::new(out))
     }
 
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>> {
+        let process = self.process.as_mut()?;
+        match contain(|| process.recover(exit)) {
+            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
+            Err(panic) => {
+                tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`recover` panicked"));
+                None
+            }
+        }
+    }
+
     fn close(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Err(panic) = contain(|| process.close()) {

@@ -1,11 +1,15 @@
 //! The yields with which a process relates itself to others: monitors, links, and children that have them from birth.
 
 use super::body::{Ready, StepOutput, Yield};
+use super::command::Tag;
 use super::contract::Process;
 use super::pid::{Address, Pid};
 use super::relation::{Bond, Monitor, Relate};
 use super::spawn::{SpawnError, SpawnOptions, described_body};
 use crate::outcome::Rejected;
+
+/// A child's address, and the command that is answered when it has begun.
+type Begun<M> = (Address<M>, Tag<()>);
 
 /// The process back, and why.
 type NotSpawned<P> = Rejected<P, SpawnError>;
@@ -69,7 +73,7 @@ impl StepOutput {
             Err(why) => return Err(Rejected::new(process, why)),
         };
         let monitor = self.new_monitor(pid);
-        let bond = Bond { parent: self.pid, monitor: Some(monitor), link: false };
+        let bond = Bond { parent: self.pid, monitor: Some(monitor), link: false, begun: None };
         self.push_bonded(described_body(process, pid, options, None), bond);
         Ok((pid.typed(), monitor))
     }
@@ -87,13 +91,35 @@ impl StepOutput {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
-        let bond = Bond { parent: self.pid, monitor: None, link: true };
+        let bond = Bond { parent: self.pid, monitor: None, link: true, begun: None };
         self.push_bonded(described_body(process, pid, options, None), bond);
         Ok(pid.typed())
     }
 
+    /// The same, with a command that is answered when the child's `init` has returned: with an error if it failed, or if the
+    /// child has ended before. So one child can be begun when another has.
+    ///
+    /// # Errors
+    /// As [`spawn_with`](Self::spawn_with).
+    pub fn spawn_linked_begun<P: Process>(
+        &mut self,
+        process: P,
+        options: SpawnOptions,
+    ) -> Result<Begun<P::Message>, NotSpawned<P>> {
+        let pid = match self.vacancy_for(&options) {
+            Ok(pid) => pid,
+            Err(why) => return Err(Rejected::new(process, why)),
+        };
+        let tag = self.tag();
+        let bond = Bond { parent: self.pid, monitor: None, link: true, begun: Some(tag.id()) };
+        self.push_bonded(described_body(process, pid, options, None), bond);
+        Ok((pid.typed(), tag))
+    }
+
     fn push_bonded(&mut self, mut body: Ready, bond: Bond) {
-        body.head.rare().bond = Some(bond);
+        let rare = body.head.rare();
+        rare.begun = bond.begun.map(|tag| (bond.parent, tag));
+        rare.bond = Some(bond);
         self.push(Yield::Spawn(body));
     }
 

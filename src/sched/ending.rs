@@ -7,7 +7,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
 use crate::process::mailbox::AnyMailbox;
-use crate::process::{DeadLetter, DeadReason, Pid, ProcessRef};
+use crate::process::{CommandError, DeadLetter, DeadReason, Pid, ProcessRef};
 use crate::sync::Ordering;
 
 /// Tells the log and the hook that a process was spawned.
@@ -84,13 +84,12 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     if !out.orders.is_empty() {
-        out.clear();
-        // The PIDs of children that were never born: no more than this output may keep.
-        while out.stock.len() > road.stock {
-            out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
-        }
+        drop_failed(road, out);
     }
-    if body.head.rare.is_some() {
+    if let Some(rare) = &mut body.head.rare {
+        if let Some((parent, tag)) = rare.begun.take() {
+            road.answer(hands, parent, tag, Err(not_begun(pid, &exit)));
+        }
         engine.ended(&mut body.head);
     }
     bury(road, hands, pid, body.machine.left(), DeadReason::Ended);
@@ -119,6 +118,25 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
+    }
+}
+
+/// Drops what a failed step has yielded.
+#[cold]
+pub(super) fn drop_failed(road: &Road, out: &mut StepOutput) {
+    out.clear();
+    // The PIDs of children that were never born: no more than this output may keep.
+    while out.stock.len() > road.stock {
+        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
+    }
+}
+
+/// What is answered to a parent whose child's `init` did not return, or not well.
+fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
+    match exit {
+        Exit::Failed(failure) => CommandError::Failed(failure.clone()),
+        Exit::Panicked(panic) => CommandError::Panicked(panic.clone()),
+        Exit::Done(()) | Exit::Terminated(_) => CommandError::Ended(pid),
     }
 }
 

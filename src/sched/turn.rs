@@ -5,13 +5,13 @@
 
 use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, close, end, tell_of_room};
+use super::ending::{bury, close, drop_failed, end, tell_of_room};
 pub(crate) use super::engine::Engine;
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
-use crate::process::{DeadLetter, DeadReason, WaitedForNothing};
+use crate::process::{CommandError, DeadLetter, DeadReason, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -49,6 +49,11 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
+            if let Some(rare) = &mut body.head.rare
+                && let Some((parent, tag)) = rare.begun.take()
+            {
+                road.answer(hands, parent, tag, Ok(Box::new(())));
+            }
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));
@@ -70,7 +75,13 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             Verdict::Broken => {
                 lost(road, hands, &body, stepped.taken);
                 let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-                end(engine, hands, out, body, exit);
+                match body.machine.recover(&exit) {
+                    Some(successor) => {
+                        body = replace_failed(road, hands, out, (body, exit), successor, stepped.taken);
+                        return After::Ready(body);
+                    }
+                    None => end(engine, hands, out, body, exit),
+                }
                 return After::Nothing;
             }
             Verdict::Upgrade => {
@@ -246,7 +257,11 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
         bury(road, hands, pid, child.machine.mailbox(), DeadReason::NoSuchProcess);
         road.table.give_back_after(pid);
+        let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
+        if let Some((parent, tag)) = begun {
+            road.answer(hands, parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+        }
         if birth.marks.has(Marks::RELATED) {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);
         }
@@ -280,6 +295,26 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     cell.forget_messages(dead);
     hold(road, hands, cell, &mut body);
     body
+}
+
+/// Replaces a state machine that has failed, and says that it did not want to end with that.
+#[cold]
+fn replace_failed<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    out: &mut StepOutput,
+    (mut body, exit): (Ready, Exit),
+    successor: Box<dyn Successor>,
+    taken: u32,
+) -> Ready {
+    let (pid, process) = (body.head.pid, body.machine.kind().process);
+    tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
+    // What the failed step had yielded will not be answered.
+    body.head.answered(out.yields.iter().filter(|one| one.is_command()).count() as u32);
+    drop_failed(road, out);
+    close(hands, &mut body);
+    drop_contained(exit);
+    upgrade(road, hands, body, successor, taken)
 }
 
 /// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.

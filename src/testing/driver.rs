@@ -223,9 +223,12 @@ impl<P: Process> Driver<P> {
         let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
         self.steps += 1;
         if stepped.verdict == Verdict::Broken {
+            body.head.answered(self.out.yields.iter().filter(|one| one.is_command()).count() as u32);
             self.out.clear();
             let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-            return self.end(body, exit);
+            let Some(successor) = body.machine.recover(&exit) else { return self.end(body, exit) };
+            body.machine.close();
+            return self.settle(successor.succeed(body).0, Stepped { verdict: Verdict::Upgrade, ..stepped });
         }
         // Closed first, as a runtime does it.
         if matches!(stepped.verdict, Verdict::Done | Verdict::Upgrade) {
@@ -334,7 +337,9 @@ impl<P: Process> Driver<P> {
                 reply.send(&*self.bench, &mut |to, tag, answer| self.bench.answer(to, tag, answer));
             }
             Yield::Spawn(child) => {
-                self.related.bond(&child);
+                if let Some(tag) = self.related.bond(&child) {
+                    self.bench.answer(self.pid, tag, Ok(Box::new(())));
+                }
                 self.spawned.push_back(child);
             }
             Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),

@@ -26,9 +26,11 @@ impl Related {
         }
     }
 
-    pub(super) fn bond(&mut self, child: &Ready) {
-        let Some(bond) = child.head.rare.as_ref().and_then(|rare| rare.bond) else { return };
+    /// What waits for it to have begun.
+    pub(super) fn bond(&mut self, child: &Ready) -> Option<u64> {
+        let bond = child.head.rare.as_ref().and_then(|rare| rare.bond)?;
         self.monitors.extend(bond.monitor);
         self.links.extend(bond.link.then_some(child.head.pid));
+        bond.begun
     }
 }

@@ -15,3 +15,8 @@ mod b_links;
 mod b_storms;
 mod c_groups;
 mod c_names;
+mod d_in_place;
+mod d_stopping;
+mod d_supervisors;
+mod d_trees;
+mod worker;
