@@ -1,7 +1,7 @@
 //! The workloads: what each is called, what it counts, and how much of it is done.
 
 use super::measure::{Measured, Outcome, Setting};
-use super::{births, messages};
+use super::{births, messages, relations};
 
 /// One of the workloads.
 pub(crate) struct Workload {
@@ -16,7 +16,7 @@ pub(crate) struct Workload {
     pub(crate) run: fn(&Setting) -> Outcome<Measured>,
 }
 
-pub(crate) const WORKLOADS: [Workload; 9] = [
+pub(crate) const WORKLOADS: [Workload; 14] = [
     Workload {
         name: "pingpong",
         counts: "messages between 2 processes",
@@ -88,5 +88,45 @@ pub(crate) const WORKLOADS: [Workload; 9] = [
         n: 200_000,
         smoke: 2_000,
         run: messages::ask,
+    },
+    Workload {
+        name: "monitor",
+        counts: "processes that are monitored from birth, and end",
+        op: "process",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: relations::monitor,
+    },
+    Workload {
+        name: "link_chain",
+        counts: "linked processes of which the first fails",
+        op: "process",
+        n: 10_000,
+        smoke: 1_000,
+        run: relations::link_chain,
+    },
+    Workload {
+        name: "names",
+        counts: "look-ups by 2 threads, of as many names, up to 1,000,000",
+        op: "look-up",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: relations::names,
+    },
+    Workload {
+        name: "group_cast",
+        counts: "messages to a group of 1,000",
+        op: "message",
+        n: 5_000_000,
+        smoke: 50_000,
+        run: relations::group_cast,
+    },
+    Workload {
+        name: "restart",
+        counts: "failures of a supervised process",
+        op: "restart",
+        n: 200_000,
+        smoke: 2_000,
+        run: relations::restart,
     },
 ];

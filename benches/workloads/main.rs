@@ -10,6 +10,7 @@
 mod list;
 mod messages;
 mod births;
+mod relations;
 mod shape;
 mod runtime;
 mod measure;
