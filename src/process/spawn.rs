@@ -150,10 +150,14 @@ impl StepOutput {
     ///
     /// # Errors
     /// The process comes back if the runtime has as many as it may, or shuts down.
+    #[inline]
     pub fn spawn<P: Process>(&mut self, process: P) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy() {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(process, why)),
+        let pid = match self.stock.pop() {
+            Some(pid) => pid,
+            None => match self.vacancy() {
+                Ok(pid) => pid,
+                Err(why) => return Err(Rejected::new(process, why)),
+            },
         };
         let body = body_in(&mut self.spares, process, pid);
         self.push(Yield::Spawn(body));
@@ -183,6 +187,7 @@ impl StepOutput {
         self.vacancy()
     }
 
+    #[inline(never)]
     fn vacancy(&mut self) -> Result<Pid, SpawnError> {
         if self.stock.is_empty() {
             self.link.vacancies(&mut self.stock)?;

@@ -63,7 +63,7 @@ pub(crate) struct Birth {
 
 /// What few processes have: a bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Marks(u64);
+pub(crate) struct Marks(u16);
 
 impl Marks {
     /// The process is to be ended instead of stepped.
@@ -79,13 +79,13 @@ impl Marks {
     /// Somebody may have to be told of its end, or it may have names.
     pub(crate) const RELATED: Marks = Marks(1 << 7);
 
-    /// Any of those that matter at an end.
+    /// Those in the lowest bits of a word.
     pub(super) fn of(bits: u64) -> Marks {
-        Marks(bits)
+        Marks(bits as u16)
     }
 
     pub(super) const fn bits(self) -> u64 {
-        self.0
+        self.0 as u64
     }
 
     /// Why the process is to be ended, if it is.

@@ -56,7 +56,8 @@ fn a_watcher_outside_is_told_by_thread_and_as_a_future_and_may_give_up() {
 #[test]
 fn a_watcher_outside_hears_of_the_end_of_the_runtime() {
     let runtime = runtime(1);
-    let target = node(&runtime);
+    // It does not care that it is asked to stop.
+    let target = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::<()>::Idle))).unwrap();
     let watch = runtime.watch(target.pid());
     drop((target, runtime));
     assert_eq!(watch.wait_within(LIMIT).unwrap().exit.to_string(), "terminated (shutdown)");

@@ -48,6 +48,7 @@ fn a_child_is_replaced_under_its_pid_with_its_mailbox_names_and_monitors() {
     assert_eq!(watcher.heard.len(), 0, "nobody is told of an end");
     runtime.terminate(pid).unwrap();
     assert_eq!(watcher.hears(1), [Heard::Down(0, pid, "terminated (terminated)".into())]);
+    until("it waits for its delay", || boss.child("a").unwrap().state == ChildState::Delayed);
     clock.advance(SECOND);
     until("it is up under another PID", || boss.child("a").is_some_and(|info| info.pid.is_some_and(|new| new != pid)));
     boss.stop();
