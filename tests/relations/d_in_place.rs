@@ -52,6 +52,7 @@ fn a_child_is_replaced_under_its_pid_with_its_mailbox_names_and_monitors() {
     clock.advance(SECOND);
     until("it is up under another PID", || boss.child("a").is_some_and(|info| info.pid.is_some_and(|new| new != pid)));
     boss.stop();
+    until("a quiet moment", || runtime.is_at_rest());
     assert_accounted(&runtime);
 }
 
@@ -115,6 +116,7 @@ fn no_message_that_was_sent_during_restarts_in_place_is_lost() {
         let restarts = boss.child("fragile").unwrap().restarts;
         assert!(restarts > 10, "it has failed again and again: {restarts}");
         assert_eq!(boss.pid("fragile"), to.pid());
+        until("a quiet moment", || runtime.is_at_rest());
         assert_accounted(&runtime);
         boss.stop();
     }
@@ -235,6 +237,7 @@ fn any_process_can_recover_in_place_and_a_failed_step_has_no_effects_then_either
     [0, 7].into_iter().for_each(|message| runtime.send(spawned.address(), message).unwrap());
     let exit = join(&spawned).without_output().to_string();
     assert!(exit.contains("no command of the process is outstanding"), "{exit}");
+    until("a quiet moment", || runtime.is_at_rest());
     assert_accounted(&runtime);
 }
 

@@ -142,6 +142,7 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
             }
         }
         whole(&runtime, &boss, &alive, BRANCHES, LEAVES);
+        until("a quiet moment", || runtime.is_at_rest());
         assert_accounted(&runtime);
         boss.stop();
         assert_eq!((alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0));
