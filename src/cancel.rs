@@ -112,6 +112,12 @@ impl Cancel {
         self.check()
     }
 
+    /// How many nodes there are below this one.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn children(&self) -> usize {
+        lock(&self.node.children).living.len()
+    }
+
     /// Blocks the calling thread until the request is made.
     pub fn wait(&self) -> Reason {
         self.node.reason.wait()

@@ -3,7 +3,6 @@
 //! The race that lives here: several want to decide (returned, cancelled, timed out, stopped) at the same moment. The
 //! first [`set`](Latch::set) wins, the others get their value back.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -29,9 +28,22 @@ struct State<T> {
     wakers: Vec<(u64, Waker)>,
     callbacks: Vec<(u64, Callback<T>)>,
     next: u64,
+    // Threads that sleep: to wake nobody would be a system call for nothing.
+    sleepers: usize,
 }
 
 type Callback<T> = Box<dyn FnOnce(&T) + Send>;
+
+/// What was never called goes one by one: a destructor that panics must not meet another one that does.
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
+        drop(state);
+        wakers.into_iter().for_each(drop_contained);
+        callbacks.into_iter().for_each(drop_contained);
+    }
+}
 
 /// What was set. It is cloned by code of the user's, which must not run under the lock: so whoever wants a clone shares it
 /// first, and whoever takes it spares that.
@@ -78,6 +90,7 @@ impl<T> Latch<T> {
                     wakers: Vec::new(),
                     callbacks: Vec::new(),
                     next: 0,
+                    sleepers: 0,
                 }),
                 set: Condvar::new(),
             }),
@@ -94,11 +107,13 @@ impl<T> Latch<T> {
         }
         state.decided = true;
         state.value = Value::Whole(value);
-        let wakers = std::mem::take(&mut state.wakers);
-        let callbacks = std::mem::take(&mut state.callbacks);
+        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
         let for_callbacks = if callbacks.is_empty() { None } else { state.value.shared() };
+        let has_sleepers = state.sleepers > 0;
         drop(state);
-        self.shared.set.notify_all();
+        if has_sleepers {
+            self.shared.set.notify_all();
+        }
         for (_, waker) in wakers {
             // A waker is code of whoever waits.
             if let Err(panic) = contain(|| waker.wake()) {
@@ -151,7 +166,9 @@ impl<T> Latch<T> {
                 drop(state);
                 return clone_of(shared);
             }
+            state.sleepers += 1;
             state = crate::sync::wait(&self.shared.set, state);
+            state.sleepers -= 1;
         }
     }
 
@@ -235,7 +252,9 @@ impl<T: Send + Sync + 'static> Latch<T> {
             if deadline.has_passed(clock) {
                 return false;
             }
+            state.sleepers += 1;
             state = clock.wait(&self.shared.set, state, deadline);
+            state.sleepers -= 1;
         }
         true
     }
@@ -317,6 +336,15 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    /// Counts how often it is woken.
+    struct Flag(AtomicUsize);
+
+    impl std::task::Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn the_first_to_decide_wins_and_the_others_get_their_value_back() {
         let latch = Latch::new();
@@ -338,12 +366,6 @@ mod tests {
 
     #[test]
     fn threads_callbacks_and_futures_all_hear_of_it() {
-        struct Flag(AtomicUsize);
-        impl std::task::Wake for Flag {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
         let latch = Latch::new();
         let heard = Arc::new(AtomicUsize::new(0));
         let count = heard.clone();
@@ -365,10 +387,8 @@ mod tests {
         assert!(Pin::new(&mut given_up).poll(&mut cx).is_pending());
         drop(given_up);
 
-        let waiter = thread::spawn({
-            let latch = latch.clone();
-            move || latch.wait()
-        });
+        let waits = latch.clone();
+        let waiter = thread::spawn(move || waits.wait());
         latch.set(5).unwrap();
         assert_eq!(waiter.join().unwrap(), 5);
         assert_eq!(heard.load(Ordering::Relaxed), 5);
@@ -385,12 +405,6 @@ mod tests {
         impl std::task::Wake for Bomb {
             fn wake(self: Arc<Self>) {
                 panic!("in a waker");
-            }
-        }
-        struct Flag(AtomicUsize);
-        impl std::task::Wake for Flag {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let (latch, flag, bomb) = (Latch::new(), Arc::new(Flag(AtomicUsize::new(0))), Waker::from(Arc::new(Bomb)));
@@ -413,10 +427,8 @@ mod tests {
         let clock = manual.clock();
         let latch: Latch<()> = Latch::new();
         let deadline = clock.deadline(Duration::from_secs(10));
-        let waiter = thread::spawn({
-            let (latch, clock) = (latch.clone(), clock.clone());
-            move || latch.wait_until(&clock, deadline)
-        });
+        let (waits, by) = (latch.clone(), clock.clone());
+        let waiter = thread::spawn(move || waits.wait_until(&by, deadline));
         manual.advance(Duration::from_secs(10));
         assert!(!waiter.join().unwrap());
         latch.set(()).unwrap();
@@ -473,24 +485,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod models {
-    use super::*;
-
-    /// Breaks when `decided` is looked at in one critical section and written in another.
-    #[test]
-    fn several_want_to_decide_and_one_does() {
-        loom::model(|| {
-            let latch: Latch<usize> = Latch::new();
-            let deciders: Vec<_> = (1..=2)
-                .map(|n| {
-                    let latch = latch.clone();
-                    loom::thread::spawn(move || latch.set(n).is_ok())
-                })
-                .collect();
-            let seen = latch.wait();
-            let decided: Vec<bool> = deciders.into_iter().map(|decider| decider.join().unwrap()).collect();
-            assert_eq!(decided, [seen == 1, seen == 2], "one decided, and the waiter saw its value");
-            assert_eq!(latch.get(), Some(seen));
-        });
-    }
-}
+mod models;

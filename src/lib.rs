@@ -72,10 +72,17 @@
 //!
 //! # The rungs
 //!
-//! - A **job** is a closure that runs once on a thread that may block: [`pool`].
+//! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with handles,
+//!   batches, pauses, pacing and bounds.
+//! - A **task** is a job that can be asked about: it has a handle and a status, is cancelled, times out, is stopped with all
+//!   others, and has one outcome, decided once: [`task`].
+//! - A **tasklet** is work in several turns, at home with a state or in the pool: [`tasklet`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
 //! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
+//!
+//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
+//! together says with [`State::depends_on`] in which order they end: [`state`].
 //!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
@@ -98,7 +105,10 @@ mod threads;
 mod gate;
 mod cancel;
 pub mod timer;
+pub mod state;
 pub mod pool;
+pub mod task;
+pub mod tasklet;
 mod process;
 mod names;
 mod sched;
@@ -119,12 +129,33 @@ pub use self::process::{
     SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, Told, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
-    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, Ended, Handle, Messages,
-    Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats,
-    Watch, WorkerStats,
+    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
+    Ended, Handle, Messages, Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
+    ShutdownReport, Stats, UncleanShutdown, Watch, WorkerStats,
 };
+pub use self::state::State;
 
 /// The examples of the README are compiled and run with the documentation's.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The same for the guide to the pool.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/worker-pool.md")]
+struct GuideToThePool;
+
+/// And for that to tasks.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasks.md")]
+struct GuideToTasks;
+
+/// And those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/shutdown.md")]
+struct GuideToShutdown;
+
+/// Those of the guide to tasklets, too.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tasklets.md")]
+struct GuideToTasklets;

@@ -22,9 +22,9 @@ pub enum Reason {
     TimedOut,
     /// Somebody ended it by force.
     Terminated,
-    /// The runtime or pool that it belonged to shuts down.
+    /// The runtime, pool or task scheduler that it belonged to shuts down.
     Shutdown,
-    /// The process for which it was done has ended.
+    /// That for which it was done has ended: a process, or a task.
     Ended,
     /// The operating system gave no thread on which it could be done.
     NoThread,
@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
             Reason::TimedOut => "timed out",
             Reason::Terminated => "terminated",
             Reason::Shutdown => "shutdown",
-            Reason::Ended => "the process it worked for has ended",
+            Reason::Ended => "what it worked for has ended",
             Reason::NoThread => "there is no thread for it",
             Reason::NoSuchProcess => "no such process",
             Reason::Linked(linked) => return linked.fmt(f),
@@ -133,9 +133,10 @@ impl Failure {
     }
 }
 
+/// A failure that was boxed is itself again, so that the error in it can still be downcast.
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Failure {
-        Failure { error: Arc::from(error) }
+        error.downcast::<Failure>().map_or_else(|error| Failure { error: Arc::from(error) }, |failure| *failure)
     }
 }
 
@@ -253,22 +254,23 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic whose payload is not text")
 }
 
-/// How a process ended.
+/// How something ended: a process, or a task.
 ///
-/// Handles give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is `Exit<()>`.
+/// Handles of processes give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is `Exit<()>`.
+/// Handles of tasks give an `Exit<T, E>` with the closure's own types.
 #[derive(Clone, Debug)]
-pub enum Exit<T = ()> {
+pub enum Exit<T = (), E = Failure> {
     /// It said that it was done, with this output.
     Done(T),
-    /// A step (or `init`) returned an error, or the process broke a rule of the runtime, which the error names.
-    Failed(Failure),
-    /// A step (or `init`) panicked.
+    /// It returned an error; a process may also have broken a rule of the runtime, which the error names.
+    Failed(E),
+    /// It panicked.
     Panicked(Panic),
     /// It was ended from outside.
     Terminated(Reason),
 }
 
-impl<T> Exit<T> {
+impl<T, E> Exit<T, E> {
     /// The output, if it was done.
     pub fn output(&self) -> Option<&T> {
         match self {
@@ -277,11 +279,14 @@ impl<T> Exit<T> {
         }
     }
 
-    /// The output, or whatever else it was as an error.
-    pub fn into_result(self) -> Result<T, ExitError> {
+    /// The output, or whatever else it was as an error. An error of a type of its own can be downcast.
+    pub fn into_result(self) -> Result<T, ExitError>
+    where
+        E: Into<BoxError>,
+    {
         match self {
             Exit::Done(output) => Ok(output),
-            Exit::Failed(failure) => Err(ExitError::Failed(failure)),
+            Exit::Failed(error) => Err(ExitError::Failed(Failure::from(error.into()))),
             Exit::Panicked(panic) => Err(ExitError::Panicked(panic)),
             Exit::Terminated(reason) => Err(ExitError::Terminated(reason)),
         }
@@ -293,21 +298,24 @@ impl<T> Exit<T> {
     }
 
     /// The same end without the output.
-    pub fn without_output(&self) -> Exit {
+    pub fn without_output(&self) -> Exit<(), E>
+    where
+        E: Clone,
+    {
         match self {
             Exit::Done(_) => Exit::Done(()),
-            Exit::Failed(failure) => Exit::Failed(failure.clone()),
+            Exit::Failed(error) => Exit::Failed(error.clone()),
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         }
     }
 }
 
-impl<T> fmt::Display for Exit<T> {
+impl<T, E: fmt::Display> fmt::Display for Exit<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Done(_) => f.write_str("done"),
-            Exit::Failed(failure) => write!(f, "failed: {failure}"),
+            Exit::Failed(error) => write!(f, "failed: {error}"),
             Exit::Panicked(panic) => panic.fmt(f),
             Exit::Terminated(reason) => write!(f, "terminated ({reason})"),
         }
@@ -318,13 +326,13 @@ impl<T> fmt::Display for Exit<T> {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitError {
     /// See [`Exit::Failed`].
-    #[error("the process failed: {0}")]
+    #[error("it failed: {0}")]
     Failed(#[source] Failure),
     /// See [`Exit::Panicked`].
-    #[error("the process {0}")]
+    #[error("it {0}")]
     Panicked(#[source] Panic),
     /// See [`Exit::Terminated`].
-    #[error("the process was terminated ({0})")]
+    #[error("it was terminated ({0})")]
     Terminated(#[source] Reason),
 }
 
@@ -446,10 +454,19 @@ mod tests {
 
     #[test]
     fn an_exit_is_a_result_with_its_cause() {
-        assert_eq!(Exit::Done(5).into_result().unwrap(), 5);
+        assert_eq!(Exit::<u8>::Done(5).into_result().unwrap(), 5);
         let failed: Exit<u8> = Exit::Failed(Failure::from(BoxError::from("no stock")));
         assert_eq!(failed.to_string(), "failed: no stock");
         assert_eq!(failed.into_result().unwrap_err().source().unwrap().to_string(), "no stock");
         assert_eq!(Exit::<()>::Terminated(Reason::from("operator")).to_string(), "terminated (operator)");
+
+        // An error of the user's own type is itself again when it is taken out, and a failure does not hide in another.
+        let typed: Exit<u8, Reason> = Exit::Failed(Reason::Shutdown);
+        for exit in [typed.clone(), typed] {
+            let ExitError::Failed(failure) = exit.into_result().unwrap_err() else { panic!("it failed") };
+            let again: Exit<u8> = Exit::Failed(failure);
+            let ExitError::Failed(failure) = again.into_result().unwrap_err() else { panic!("it failed") };
+            assert_eq!(failure.error().downcast_ref(), Some(&Reason::Shutdown));
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Every other file takes them from here, so that building with `--cfg loom` swaps the standard ones for those of the
 //! model checker, and the protocols that we invent are checked as they stand. `Arc` and `OnceLock` are always the
-//! standard ones: no protocol of ours rests on them, and the model's `Arc` cannot hold trait objects.
+//! standard ones: no protocol of ours rests on them alone (that of a question's timer has its other half in an atomic, which
+//! is modelled), and the model's `Arc` cannot hold trait objects.
 //!
 //! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer sees;
 //! `sync/watched.rs` says why.
@@ -25,9 +26,10 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread;
     pub(crate) use std::thread::ThreadId;
+    pub(crate) use std::thread_local;
 
     /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. Who finds it taken
-    /// gives its processor away, for the holder may be waiting for one.
+    /// looks again for a moment, and then gives its processor away, for the holder may be waiting for one.
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 
@@ -43,6 +45,7 @@ mod model {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread;
     pub(crate) use loom::thread::ThreadId;
+    pub(crate) use loom::thread_local;
     pub(crate) use std::sync::OnceLock;
 
     pub(crate) type Brief<T> = Mutex<T>;

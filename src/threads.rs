@@ -17,16 +17,30 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// The most threads for one heap of work: when so many are stuck, the rest is left.
 const MOST: usize = 64;
 
-/// Starts a thread. The only door to new ones: a name that no thread can have is an error and not a panic, and tests of the
-/// crate can have threads refused.
+/// Starts a thread.
 pub(crate) fn start(name: String, main: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    start_sized(name, None, main)
+}
+
+/// Starts a thread with a stack of so many bytes. The only door to new ones: a name that no thread can have is an error and
+/// not a panic, and tests of the crate can have threads refused.
+pub(crate) fn start_sized(
+    name: String,
+    stack_size: Option<usize>,
+    main: impl FnOnce() + Send + 'static,
+) -> io::Result<thread::JoinHandle<()>> {
     if are_refused() {
         return Err(io::Error::from(io::ErrorKind::WouldBlock));
     }
     if !is_name(&name) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no thread can be called {name:?}")));
     }
-    thread::Builder::new().name(name).spawn(main)
+    let builder = thread::Builder::new().name(name);
+    match stack_size {
+        Some(bytes) => builder.stack_size(bytes),
+        None => builder,
+    }
+    .spawn(main)
 }
 
 /// Whether a thread can be called so.

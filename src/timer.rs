@@ -32,6 +32,11 @@ pub struct TimerKey {
 }
 
 impl TimerKey {
+    #[cfg(all(test, loom))]
+    pub(crate) fn for_models() -> TimerKey {
+        TimerKey { at: Clock::system().now(), number: 1 }
+    }
+
     /// When it is due.
     pub fn moment(self) -> Instant {
         self.at
@@ -120,19 +125,11 @@ impl Timers {
         if state.stopped {
             return Err(action);
         }
-        if state.thread.is_none() && !shared.clock.is_manual() {
-            match shared.start_thread() {
-                Ok(thread) => {
-                    state.thread_id = Some(thread.thread().id());
-                    state.thread = Some(thread);
-                }
-                Err(error) => {
-                    // Whoever reads the log is code of the user's.
-                    drop(state);
-                    tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
-                    return Err(action);
-                }
-            }
+        if let Err(error) = shared.ensure_thread(&mut state) {
+            // Whoever reads the log is code of the user's.
+            drop(state);
+            tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
+            return Err(action);
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
@@ -151,6 +148,13 @@ impl Timers {
             shared.expire();
         }
         Ok(key)
+    }
+
+    /// Starts the thread, if there is none yet. Then no action is refused for want of it.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        let shared = &self.owner.shared;
+        let mut state = lock(&shared.state);
+        if state.stopped { Ok(()) } else { shared.ensure_thread(&mut state) }
     }
 
     /// As [`after`](Self::after), but what is never due is kept as well: stopping gives it back, too.
@@ -268,9 +272,14 @@ impl Shared {
         lock(&self.state).earliest()
     }
 
-    fn start_thread(self: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
-        let shared = self.clone();
-        threads::start(self.name.clone(), move || shared.run())
+    fn ensure_thread(self: &Arc<Shared>, state: &mut State) -> io::Result<()> {
+        if state.thread.is_none() && !self.clock.is_manual() {
+            let shared = self.clone();
+            let thread = threads::start(self.name.clone(), move || shared.run())?;
+            state.thread_id = Some(thread.thread().id());
+            state.thread = Some(thread);
+        }
+        Ok(())
     }
 
     fn run(&self) {

@@ -1,22 +1,10 @@
 //! The workloads: what each is called, what it counts, and how much of it is done.
 
-use super::measure::{Measured, Outcome, Setting};
-use super::{births, messages, relations};
+use super::measure::{Run, Workload};
+use super::{births, jobs, messages, tasks};
 
-/// One of the workloads.
-pub(crate) struct Workload {
-    pub(crate) name: &'static str,
-    /// What `n` counts.
-    pub(crate) counts: &'static str,
-    /// What the time is divided by.
-    pub(crate) op: &'static str,
-    pub(crate) n: u64,
-    /// The count for a run that only shows that it works.
-    pub(crate) smoke: u64,
-    pub(crate) run: fn(&Setting) -> Outcome<Measured>,
-}
-
-pub(crate) const WORKLOADS: [Workload; 14] = [
+/// Of processes.
+pub(crate) const WORKLOADS: [Workload; 9] = [
     Workload {
         name: "pingpong",
         counts: "messages between 2 processes",
@@ -89,44 +77,41 @@ pub(crate) const WORKLOADS: [Workload; 14] = [
         smoke: 2_000,
         run: messages::ask,
     },
+];
+
+const fn pool_execute(name: &'static str, counts: &'static str, run: Run) -> Workload {
+    Workload { name, counts, op: "job", n: 2_000_000, smoke: 20_000, run }
+}
+
+/// Of jobs and tasks.
+pub(crate) const JOBS: [Workload; 8] = [
+    pool_execute("pool_execute_1", "empty jobs for a pool of 1 thread", jobs::pool_execute::<1>),
+    pool_execute("pool_execute_2", "empty jobs for a pool of 2 threads", jobs::pool_execute::<2>),
+    pool_execute("pool_execute_16", "empty jobs for a pool of 16 threads", jobs::pool_execute::<16>),
+    pool_execute("pool_execute_64", "empty jobs for a pool of 64 threads", jobs::pool_execute::<64>),
+    pool_execute("pool_execute_1024", "empty jobs for a pool of 1024 threads", jobs::pool_execute::<1024>),
     Workload {
-        name: "monitor",
-        counts: "processes that are monitored from birth, and end",
-        op: "process",
-        n: 1_000_000,
-        smoke: 10_000,
-        run: relations::monitor,
-    },
-    Workload {
-        name: "link_chain",
-        counts: "linked processes of which the first fails",
-        op: "process",
-        n: 10_000,
-        smoke: 1_000,
-        run: relations::link_chain,
-    },
-    Workload {
-        name: "names",
-        counts: "look-ups by 2 threads, of as many names, up to 1,000,000",
-        op: "look-up",
-        n: 2_000_000,
-        smoke: 20_000,
-        run: relations::names,
-    },
-    Workload {
-        name: "group_cast",
-        counts: "messages to a group of 1,000",
-        op: "message",
-        n: 5_000_000,
-        smoke: 50_000,
-        run: relations::group_cast,
-    },
-    Workload {
-        name: "restart",
-        counts: "failures of a supervised process",
-        op: "restart",
+        name: "pool_run",
+        counts: "jobs that are waited for, one after the other",
+        op: "job",
         n: 200_000,
         smoke: 2_000,
-        run: relations::restart,
+        run: jobs::pool_run,
+    },
+    Workload {
+        name: "task_submit",
+        counts: "empty tasks on a pool, whose handles are kept and waited for",
+        op: "task",
+        n: 500_000,
+        smoke: 5_000,
+        run: tasks::task_submit,
+    },
+    Workload {
+        name: "task_timeout",
+        counts: "the same, each with a timeout",
+        op: "task",
+        n: 500_000,
+        smoke: 5_000,
+        run: tasks::task_timeout,
     },
 ];

@@ -1,4 +1,4 @@
-//! What the usual things cost: a message, a hop, a process from birth to end, a question.
+//! What the usual things cost: a message, a hop, a process from birth to end, a question, a job, a task.
 //!
 //! Each workload is a small program such as a user would write, and checks what came of it: a wrong count is a failure,
 //! not a fast run. It runs once, in a process of its own where several are asked for, so that its peak of memory is its
@@ -11,76 +11,31 @@ mod list;
 mod messages;
 mod births;
 mod relations;
+mod jobs;
+mod tasks;
 mod shape;
 mod runtime;
 mod measure;
 mod table;
-mod options;
+mod command;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use self::list::Workload;
-use self::measure::{Outcome, Setting};
-use self::options::{Asked, Options};
-
-/// Something was wrong with the result of a workload.
-const WRONG: u8 = 1;
-/// Something was wrong with the arguments.
-const MISUSED: u8 = 2;
+use self::command::Suite;
+use self::list::{JOBS, WORKLOADS};
+use self::relations::RELATIONS;
+use self::measure::Workload;
 
 fn main() -> ExitCode {
-    let options = match options::parse(std::env::args().skip(1)) {
-        Ok(Asked::Help) => {
-            print!("{}", options::help());
-            return ExitCode::SUCCESS;
-        }
-        Ok(Asked::Run(options)) => options,
-        Err(problem) => {
-            eprintln!("workloads: {problem}");
-            return ExitCode::from(MISUSED);
-        }
-    };
-    if !options.bare {
-        if cfg!(debug_assertions) {
-            eprintln!("workloads: not optimised, so the counts are small and the figures mean nothing");
-        }
-        if !options.json {
-            println!("{}", table::head());
-        }
-    }
-    let results: Vec<Outcome<()>> = match options.workloads[..] {
-        [only] => vec![here(only, &options)],
-        _ => options.workloads.iter().map(|one| elsewhere(one, &options)).collect(),
-    };
-    for (workload, result) in options.workloads.iter().zip(&results) {
-        if let Err(problem) = result {
-            eprintln!("workloads: {}: {problem}", workload.name);
-        }
-    }
-    ExitCode::from(if results.iter().all(Result::is_ok) { 0 } else { WRONG })
+    command::run(&Suite {
+        name: "workloads",
+        about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one operation.",
+        workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).collect(),
+        refuses,
+    })
 }
 
-/// Runs a workload, and prints its line.
-fn here(workload: &Workload, options: &Options) -> Outcome<()> {
-    let setting = Setting { n: options.count(workload), workers: options.workers };
-    let measured = (workload.run)(&setting)?;
-    let line = if options.json {
-        measured.json("procession", workload.name, &setting)
-    } else {
-        table::row(workload.name, workload.op, &setting, &measured)
-    };
-    println!("{line}");
-    Ok(())
-}
-
-/// The same in a process of its own.
-fn elsewhere(workload: &Workload, options: &Options) -> Outcome<()> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args([workload.name, "--bare", "--n", &options.count(workload).to_string()]);
-    command.args(["--workers", &options.workers.to_string()]);
-    if options.json {
-        command.arg("--json");
-    }
-    let status = command.status()?;
-    if status.success() { Ok(()) } else { Err(format!("its process ended with {status}").into()) }
+fn refuses(workload: &Workload, n: u64) -> Option<String> {
+    let is_refused = workload.name == "skynet" && !(n >= 10 && 10_u64.pow(n.ilog10()) == n);
+    is_refused.then(|| format!("--n is {n}; for skynet allowed are powers of 10, from 10 upwards"))
 }

@@ -12,6 +12,23 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 /// After this long a workload is taken to hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What runs a workload.
+pub(crate) type Run = fn(&Setting) -> Outcome<Measured>;
+
+/// One of the workloads.
+#[derive(Clone, Copy)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// What `n` counts.
+    pub(crate) counts: &'static str,
+    /// What the time is divided by.
+    pub(crate) op: &'static str,
+    pub(crate) n: u64,
+    /// The count for a run that only shows that it works.
+    pub(crate) smoke: u64,
+    pub(crate) run: Run,
+}
+
 /// How a workload is to be run.
 pub(crate) struct Setting {
     pub(crate) n: u64,

@@ -7,9 +7,53 @@ use std::time::{Duration, Instant};
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult};
 
-use super::measure::{Measured, Outcome, Setting, Tally, check};
+use super::measure::{Measured, Outcome, Setting, Tally, Workload, check};
 use super::runtime::{done, finish};
 use super::shape::BATCH;
+
+/// Of relations.
+pub(crate) const RELATIONS: [Workload; 5] = [
+    Workload {
+        name: "monitor",
+        counts: "processes that are monitored from birth, and end",
+        op: "process",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: monitor,
+    },
+    Workload {
+        name: "link_chain",
+        counts: "linked processes of which the first fails",
+        op: "process",
+        n: 10_000,
+        smoke: 1_000,
+        run: link_chain,
+    },
+    Workload {
+        name: "names",
+        counts: "look-ups by 2 threads, of as many names, up to 1,000,000",
+        op: "look-up",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: names,
+    },
+    Workload {
+        name: "group_cast",
+        counts: "messages to a group of 1,000",
+        op: "message",
+        n: 5_000_000,
+        smoke: 50_000,
+        run: group_cast,
+    },
+    Workload {
+        name: "restart",
+        counts: "failures of a supervised process",
+        op: "restart",
+        n: 200_000,
+        smoke: 2_000,
+        run: restart,
+    },
+];
 
 /// Who has to report.
 static BEGUN: Tally = Tally::new();

@@ -1,319 +1,69 @@
 //! Jobs: closures that are run once on threads that may block.
 //!
-//! Threads start on demand up to a maximum, jobs beyond that wait in a queue without bound, and threads that have had
-//! nothing to do for a while end. There is no dispatcher thread: whoever submits a job hands it over under one short lock
-//! (`pool/ledger.rs`), and an idle pool uses no processor time.
+//! Threads start on demand up to a maximum, jobs beyond that wait in a queue, and threads that have had nothing to do for a
+//! while end. There is no dispatcher thread: whoever submits a job hands it over under one short lock
+//! (`src/pool/ledger.rs`), and an idle pool uses no processor time.
+//!
+//! ```
+//! use procession::pool::Pool;
+//!
+//! let pool = Pool::builder().max(2).build()?;
+//! pool.execute(|| println!("done by somebody"))?;        // and nothing more
+//! let answer = pool.run(|| 6 * 7)?;                      // wait for the value
+//! let later = pool.spawn(|| "a value")?;                 // or wait later, as a thread or as a future
+//! let squares = pool.run_all((0..3).map(|n| move || n * n));
+//! assert_eq!((answer, later.wait()?), (42, "a value"));
+//! assert_eq!(squares.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [0, 1, 4]);
+//!
+//! let pause = pool.pause()?;                             // jobs are kept from here
+//! let kept = pool.spawn(|| ())?;
+//! assert_eq!(pool.stats().waiting, 1);
+//! drop(pause);                                           // to here
+//! kept.wait()?;
+//! let ended = pool.drain(None)?;
+//! assert_eq!(ended.abandoned, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - **Handing in**: [`Pool::execute`], [`Pool::spawn`] (a [`JobHandle`]), [`Pool::run`], [`Pool::run_all`]; with a bound
+//!   ([`Queue`]) and a limit for the wait for room, [`Pool::execute_within`]. A refusal hands the closure back.
+//! - **Order**: jobs begin as they were submitted. [`Pool::pause`] keeps those that come; a [`Pacer`] keeps them apart.
+//! - **From inside**: a job that waits for another one of its own pool runs it itself, so it never waits for itself.
+//! - **Size**: [`PoolBuilder::min`], [`PoolBuilder::max`], [`PoolBuilder::idle_period`], [`Pool::resize`].
+//! - **Ending**: [`Pool::drain`] does what waits, [`Pool::stop`] drops it, [`Pool::abandon`] gives it back.
+//! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker.
 
+mod line;
+mod seat;
+mod pauses;
+mod words;
 mod ledger;
+mod news;
+mod work;
+mod crew;
 mod thread;
+mod owner;
+mod builder;
+mod desk;
+mod handle;
+mod pause;
+mod end;
+mod pacer;
+#[cfg(all(test, not(loom)))]
+mod rules;
+#[cfg(all(test, not(loom)))]
+mod chance;
+#[cfg(all(test, loom))]
+mod models;
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::num::NonZeroUsize;
-use std::time::Duration;
-
-pub use self::ledger::PoolStatus;
-pub use self::thread::{Job, PoolError};
-
-use self::ledger::{Ledger, Placed, Seat};
-use self::thread::{Shared, Threads};
-use crate::clock::{Clock, Deadline};
-use crate::outcome::{Rejected, drop_contained};
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, lock};
-use crate::threads;
-
-/// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
-pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
-
-/// An elastic pool of threads. Clones are the same pool; when the last one is dropped the pool stops, without waiting.
-///
-/// ```
-/// use procession::pool::Pool;
-/// use std::sync::mpsc;
-///
-/// let pool = Pool::builder().max(4).build()?;
-/// let (sender, receiver) = mpsc::channel();
-/// pool.execute(move || sender.send(6 * 7).unwrap())?;
-/// assert_eq!(receiver.recv()?, 42);
-/// pool.drain(None)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
-pub struct Pool {
-    owner: Arc<Owner>,
-}
-
-/// Stops the pool with its last handle. The threads hold the [`Shared`] part only.
-struct Owner {
-    shared: Arc<Shared>,
-}
-
-/// Options of a [`Pool`].
-#[derive(Clone, Debug)]
-pub struct PoolBuilder {
-    max: usize,
-    idle_period: Option<Duration>,
-    name: String,
-    clock: Clock,
-}
-
-/// Counts of a [`Pool`], all of one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolStats {
-    /// The most threads there may be.
-    pub max: usize,
-    /// Threads there are.
-    pub workers: usize,
-    /// Those that have nothing to do.
-    pub resting: usize,
-    /// Jobs that are being run.
-    pub running: usize,
-    /// Jobs that wait.
-    pub waiting: usize,
-    /// Jobs ever accepted.
-    pub submitted: u64,
-    /// Jobs that have returned or panicked.
-    pub finished: u64,
-    /// Those of them that panicked.
-    pub panicked: u64,
-    /// Jobs that were given back when the pool was stopped.
-    pub abandoned: u64,
-}
-
-/// An option of a [`PoolBuilder`] that is out of range.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BadPool {
-    /// There would be no thread.
-    #[error("a pool needs at least one thread: `max` is {given}")]
-    Max {
-        /// The maximum that was given.
-        given: usize,
-    },
-    /// The name has a NUL in it, which no name of a thread can have.
-    #[error("no thread can be called {given:?}")]
-    Name {
-        /// The name that was given.
-        given: String,
-    },
-}
-
-/// The limit was over before the last running job had returned. The pool goes on ending by itself.
-#[derive(Debug, thiserror::Error)]
-#[error("{running} jobs are still running and {waiting} waiting")]
-pub struct StillRunning {
-    /// Jobs that had not returned.
-    pub running: usize,
-    /// Jobs that had not begun (of a drain).
-    pub waiting: usize,
-}
-
-impl Pool {
-    /// Options, each with its default: as many threads as processors, but at least 4; ended after
-    /// [`DEFAULT_IDLE_PERIOD`]; called `pool-N`; the system's clock.
-    pub fn builder() -> PoolBuilder {
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        PoolBuilder {
-            max: processors.max(4),
-            idle_period: Some(DEFAULT_IDLE_PERIOD),
-            name: String::from("pool"),
-            clock: Clock::system(),
-        }
-    }
-
-    /// Has `job` run once on a thread of the pool. Does not block, however many jobs wait. Jobs start in the order in
-    /// which they were submitted. A panic in a job is contained and counted.
-    ///
-    /// # Errors
-    /// The job comes back if the pool is being stopped, or has no thread and can start none.
-    pub fn execute<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), Rejected<F, PoolError>> {
-        let shared = &self.owner.shared;
-        let now = shared.clock.now();
-        let placed = {
-            let mut ledger = lock(&shared.ledger);
-            ledger.submit(job, |job| Box::new(job) as Job, now).map_err(|job| (job, ledger.status))
-        };
-        match placed {
-            Ok(Placed::Queued) => Ok(()),
-            Ok(Placed::Wake(seat)) => {
-                seat.notify_one();
-                Ok(())
-            }
-            Ok(Placed::StartWith(job)) => shared.start_with(job),
-            Ok(Placed::Start) => {
-                shared.start();
-                Ok(())
-            }
-            Err((job, status)) => Err(Rejected::new(job, PoolError::Stopped(status))),
-        }
-    }
-
-    /// Takes no more jobs, does all that wait, and returns when the last thread has ended.
-    ///
-    /// Called by a job of this pool it does not wait (it would wait for itself).
-    ///
-    /// # Errors
-    /// The limit was over before that. The draining goes on; a later [`stop`](Self::stop) cuts it short.
-    pub fn drain(&self, limit: Option<Duration>) -> Result<(), StillRunning> {
-        self.owner.shared.drain();
-        self.owner.shared.end(limit)
-    }
-
-    /// Takes no more jobs, drops those that wait, and returns how many those were when the last thread has ended.
-    ///
-    /// Called by a job of this pool it does not wait (it would wait for itself).
-    ///
-    /// # Errors
-    /// The limit was over before the running jobs had returned.
-    pub fn stop(&self, limit: Option<Duration>) -> Result<usize, StillRunning> {
-        let abandoned = self.owner.shared.stop();
-        let count = abandoned.len();
-        abandoned.into_iter().for_each(drop_contained);
-        self.owner.shared.end(limit).map(|()| count)
-    }
-
-    /// For a shutdown: takes no more jobs, and does those that wait until the deadline by this clock.
-    pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
-        self.owner.shared.drain();
-        self.owner.shared.wait_until_left(clock, deadline);
-    }
-
-    /// For a shutdown: takes no more jobs and begins none, and gives back those that wait. They are the user's: dropping
-    /// one may take long.
-    pub(crate) fn abandon(&self) -> VecDeque<Job> {
-        self.owner.shared.stop()
-    }
-
-    /// For a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this clock. How
-    /// many there still are, and the threads of the others, to be joined.
-    pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
-        let shared = &self.owner.shared;
-        shared.wait_until_left(clock, deadline);
-        (lock(&shared.ledger).running, shared.threads.take_left())
-    }
-
-    /// Where the pool is in its life.
-    pub fn status(&self) -> PoolStatus {
-        lock(&self.owner.shared.ledger).status
-    }
-
-    /// Counts, all of one moment.
-    pub fn stats(&self) -> PoolStats {
-        let ledger = lock(&self.owner.shared.ledger);
-        PoolStats {
-            max: ledger.max,
-            workers: ledger.workers,
-            resting: ledger.resting(),
-            running: ledger.running,
-            waiting: ledger.waiting(),
-            submitted: ledger.submitted,
-            finished: ledger.finished,
-            panicked: ledger.panicked,
-            abandoned: ledger.abandoned,
-        }
-    }
-
-    /// Whether the calling thread is one of this pool's.
-    pub fn is_inside(&self) -> bool {
-        self.owner.shared.threads.is_current()
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pool").field(&self.stats()).finish()
-    }
-}
-
-impl Shared {
-    fn drain(&self) {
-        let seats = {
-            let mut ledger = lock(&self.ledger);
-            ledger.drain();
-            ledger.wake_all()
-        };
-        wake(seats);
-    }
-
-    fn stop(&self) -> VecDeque<Job> {
-        let (abandoned, seats) = {
-            let mut ledger = lock(&self.ledger);
-            (ledger.stop(), ledger.wake_all())
-        };
-        wake(seats);
-        abandoned
-    }
-
-    /// Waits until all have left.
-    fn end(self: &Arc<Shared>, limit: Option<Duration>) -> Result<(), StillRunning> {
-        if self.threads.is_current() {
-            return Ok(());
-        }
-        let deadline = limit.map_or(Deadline::NEVER, |limit| self.clock.deadline(limit));
-        self.wait_until_left(&self.clock, deadline);
-        let left = self.threads.take_left();
-        if !left.is_empty() {
-            threads::join_all(left).wait_until(&self.clock, deadline);
-        }
-        let ledger = lock(&self.ledger);
-        if ledger.is_over() {
-            return Ok(());
-        }
-        Err(StillRunning { running: ledger.running, waiting: ledger.waiting() })
-    }
-}
-
-fn wake(seats: Vec<Seat>) {
-    for seat in seats {
-        seat.notify_one();
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.shared.stop().into_iter().for_each(drop_contained);
-    }
-}
-
-impl PoolBuilder {
-    /// The most threads there may be.
-    pub fn max(mut self, threads: usize) -> PoolBuilder {
-        self.max = threads;
-        self
-    }
-
-    /// How long nothing may happen before the pool begins to shrink; `None`: it never does.
-    pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
-        self.idle_period = period;
-        self
-    }
-
-    /// What the threads are called, followed by a number.
-    pub fn name(mut self, name: impl Into<String>) -> PoolBuilder {
-        self.name = name.into();
-        self
-    }
-
-    /// The clock for idle periods and limits.
-    pub fn clock(mut self, clock: Clock) -> PoolBuilder {
-        self.clock = clock;
-        self
-    }
-
-    /// Makes the pool. No thread is started before there is a job.
-    ///
-    /// # Errors
-    /// The maximum is zero, or the name has a NUL in it.
-    pub fn build(self) -> Result<Pool, BadPool> {
-        if self.max == 0 {
-            return Err(BadPool::Max { given: self.max });
-        }
-        if !threads::is_name(&self.name) {
-            return Err(BadPool::Name { given: self.name });
-        }
-        let ledger = Mutex::new(Ledger::new(self.max, self.idle_period, self.clock.now()));
-        let shared = Arc::new(Shared { ledger, threads: Threads::new(self.name), clock: self.clock });
-        Ok(Pool { owner: Arc::new(Owner { shared }) })
-    }
-}
+pub use self::builder::{DEFAULT_IDLE_PERIOD, DEFAULT_MAX, PoolBuilder};
+pub use self::desk::{JobError, JobStatus, JobTimes};
+pub use self::end::{PoolEnded, StillRunning};
+pub use self::handle::{JobHandle, RunError};
+pub(crate) use self::owner::Ticket;
+pub use self::owner::{BadPool, Pool, PoolStats, Queue};
+pub use self::pacer::{Pacer, PacerError, PacerStats};
+pub use self::pause::{Pause, PauseError};
+pub use self::thread::PoolError;
+pub use self::words::PoolStatus;
+pub use self::work::Job;

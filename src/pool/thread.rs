@@ -1,16 +1,23 @@
-//! The pool's threads: they come with a job, ask the ledger what to do next, and go when it says so.
+//! The pool's threads: they come with a job or for the line's sake, ask the ledger what to do next, and go when it says so.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::ledger::{Ledger, Next, PoolStatus, Seat};
-use crate::clock::{Clock, Deadline, Watch};
-use crate::outcome::{Rejected, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
-use crate::threads;
+use super::crew::Crew;
+use super::ledger::Ledger;
+use super::seat::{Seat, call_all};
+use super::words::{Before, Hands, Next, PoolStatus, Refusal};
+use super::work::{After, Ran, Work, run_contained};
+use crate::cancel::Registration;
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 
-/// A closure to be run once.
-pub type Job = Box<dyn FnOnce() + Send>;
+/// How often a worker that has nothing to do looks about before it rests. It gives its processor away each time.
+#[cfg(not(loom))]
+const LOOKS: usize = 16;
+#[cfg(loom)]
+const LOOKS: usize = 0;
 
 /// Why a pool refused a job.
 #[derive(Debug, thiserror::Error)]
@@ -19,217 +26,318 @@ pub enum PoolError {
     /// It has been stopped, or drains.
     #[error("the pool takes no more jobs: it is {0:?}")]
     Stopped(PoolStatus),
+    /// As many jobs wait as may (see [`Queue`](super::Queue)).
+    #[error("the pool's queue is full")]
+    Full,
     /// It had no thread, and the operating system gave it none.
     #[error("the pool cannot start a thread: {0}")]
     NoThread(#[source] io::Error),
 }
 
+impl From<Refusal> for PoolError {
+    fn from(refusal: Refusal) -> PoolError {
+        match refusal {
+            Refusal::Ended(status) => PoolError::Stopped(status),
+            Refusal::Full => PoolError::Full,
+        }
+    }
+}
+
 /// What the handles of a pool and its threads share.
 pub(super) struct Shared {
-    pub(super) ledger: Mutex<Ledger<Job>>,
-    pub(super) threads: Threads,
+    pub(super) ledger: Mutex<Ledger<Box<dyn Work>>>,
+    pub(super) crew: Crew,
     pub(super) clock: Clock,
+    pub(super) hooks: Hooks,
+    // Whether something has come for the worker that looks about. A hint: it asks the ledger in any case.
+    pub(super) hint: AtomicBool,
+    // What resumes pauses that last until somebody cancels a token.
+    pub(super) tokens: Mutex<HashMap<u64, Registration>>,
 }
 
-/// The threads there are, so that they can be joined, and known from others.
-pub(super) struct Threads {
-    name: String,
-    state: Mutex<State>,
-    // Notified when a worker has left.
-    left: Condvar,
+/// Code of the user's for certain moments in a thread's life.
+#[derive(Clone, Default)]
+pub(super) struct Hooks {
+    pub(super) start: Option<Hook>,
+    pub(super) end: Option<Hook>,
+    pub(super) panic: Option<PanicHook>,
 }
 
-#[derive(Default)]
-struct State {
-    next: u64,
-    living: HashMap<u64, thread::JoinHandle<()>>,
-    // Entered by each thread itself before its first job, so that a job never finds its own thread unknown.
-    ids: Vec<ThreadId>,
-    // Those that have asked for their last job, and are to be joined because the pool ends.
-    left: Vec<thread::JoinHandle<()>>,
-    // Those that left before their handle could be stored, and whether they are to be joined.
-    early: Vec<(u64, bool)>,
-}
+type Hook = Arc<dyn Fn() + Send + Sync>;
+type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
 
-impl Threads {
-    pub(super) fn new(name: String) -> Threads {
-        Threads { name, state: Mutex::default(), left: Condvar::new() }
-    }
-
-    /// Whether the calling thread is one of these.
-    pub(super) fn is_current(&self) -> bool {
-        lock(&self.state).ids.contains(&thread::current().id())
-    }
-
-    fn spawn(&self, main: impl FnOnce(u64) + Send + 'static) -> io::Result<()> {
-        let id = {
-            let mut state = lock(&self.state);
-            state.next += 1;
-            state.next
-        };
-        let handle = threads::start(format!("{}-{id}", self.name), move || main(id))?;
-        let mut state = lock(&self.state);
-        match state.early.iter().position(|(early, _)| *early == id) {
-            Some(place) => {
-                if state.early.swap_remove(place).1 {
-                    state.left.push(handle);
-                }
-            }
-            None => {
-                state.living.insert(id, handle);
-            }
-        }
-        Ok(())
-    }
-
-    fn has_started(&self) {
-        lock(&self.state).ids.push(thread::current().id());
-    }
-
-    /// A thread that leaves a pool that goes on is not joined by anybody: that could take long, for the destructors of its
-    /// thread-locals are the user's.
-    fn is_leaving(&self, id: u64, joined: bool) {
-        let mut state = lock(&self.state);
-        let me = thread::current().id();
-        state.ids.retain(|other| *other != me);
-        match state.living.remove(&id) {
-            Some(handle) if joined => state.left.push(handle),
-            Some(_) => {}
-            None => state.early.push((id, joined)),
+impl Hooks {
+    fn call(hook: &Option<Hook>) {
+        if let Some(hook) = hook
+            && let Err(panic) = contain(|| hook())
+        {
+            tell_log(|| tracing::error!(%panic, "a hook of the pool panicked"));
         }
     }
 
-    /// Those who have left a pool that ends, to be joined.
-    pub(super) fn take_left(&self) -> Vec<thread::JoinHandle<()>> {
-        std::mem::take(&mut lock(&self.state).left)
+    /// A job has panicked.
+    pub(super) fn tell_panic(&self, panic: &Panic) {
+        tell_log(|| tracing::error!(%panic, "a job of the pool panicked"));
+        if let Some(hook) = &self.panic
+            && let Err(panic) = contain(|| hook(panic))
+        {
+            tell_log(|| tracing::error!(%panic, "a hook of the pool panicked"));
+        }
     }
 }
 
 impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+        lock(&self.ledger)
+    }
+
+    /// Calls and starts workers.
+    pub(super) fn give(self: &Arc<Shared>, hands: Hands) {
+        call_all(hands.wake);
+        (0..hands.start).for_each(|_| self.start());
+    }
+
     /// Starts a worker, which begins with `job`. If there can be none, the job waits for those there are.
-    pub(super) fn start_with<F: FnOnce() + Send + 'static>(
+    pub(super) fn start_with<W: Work + 'static>(
         self: &Arc<Shared>,
-        job: F,
-    ) -> Result<(), Rejected<F, PoolError>> {
+        number: u64,
+        job: Box<W>,
+    ) -> Result<(), Rejected<W, PoolError>> {
         // A thread that cannot be started drops its closure; from here the job can be had back.
         let first = Arc::new(Mutex::new(Some(job)));
         let (shared, taken) = (self.clone(), first.clone());
-        let started = self.threads.spawn(move |id| {
+        let started = self.crew.spawn(move |id| {
             let job = lock(&taken).take();
             drop(taken);
-            shared.work(id, job.map(|job| Box::new(job) as Job));
+            shared.work(id, job.map(|job| job as Box<dyn Work>));
         });
         let Err(error) = started else { return Ok(()) };
-        let job = lock(&first).take();
+        let job = lock(&first).take().map(|job| (number, job));
         match self.start_failed(job, &error) {
             None => Ok(()),
-            Some(job) => Err(Rejected::new(job, PoolError::NoThread(error))),
+            Some((job, None)) => Err(Rejected::new(*job, PoolError::NoThread(error))),
+            Some((job, Some(status))) => Err(Rejected::new(*job, PoolError::Stopped(status))),
         }
     }
 
-    /// Starts a worker for what is in the queue. If that fails, the workers there are come to it.
+    /// Starts a worker for what is in line. If that fails, the workers there are come to it.
     pub(super) fn start(self: &Arc<Shared>) {
         let shared = self.clone();
-        if let Err(error) = self.threads.spawn(move |id| shared.work(id, None)) {
-            self.start_failed(None::<fn()>, &error);
+        if let Err(error) = self.crew.spawn(move |id| shared.work(id, None)) {
+            self.start_failed(None::<(u64, Box<fn()>)>, &error);
         }
     }
 
-    /// A worker could not be started, perhaps with a job, which comes back if there is no other to come to it.
-    fn start_failed<F: FnOnce() + Send + 'static>(&self, job: Option<F>, error: &io::Error) -> Option<F> {
+    /// A worker could not be started, perhaps with a job. That comes back if there is no other worker to come to it, or if
+    /// the pool has been stopped meanwhile, with its status then.
+    fn start_failed<W: Work + 'static>(
+        &self,
+        job: Option<(u64, Box<W>)>,
+        error: &io::Error,
+    ) -> Option<(Box<W>, Option<PoolStatus>)> {
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         let with_job = job.is_some();
-        let (placed, stranded) = {
-            let mut ledger = lock(&self.ledger);
+        let (refused, stranded, wake, news) = {
+            let mut ledger = self.lock();
             let alone = ledger.start_failed(with_job);
-            match job {
-                Some(job) if alone => (Err(job), ledger.give_up()),
-                Some(job) => (Ok(ledger.wait_in_queue(Box::new(job))), VecDeque::new()),
-                None => (Ok(None), if alone { ledger.give_up() } else { VecDeque::new() }),
-            }
+            let refused = match job {
+                Some((_, job)) if alone => Some((job, None)),
+                Some((number, job)) => ledger
+                    .wait_in_line(number, job, |job| job as Box<dyn Work>)
+                    .err()
+                    .map(|job| (job, Some(ledger.status))),
+                None => None,
+            };
+            let stranded = if alone { ledger.give_up() } else { VecDeque::new() };
+            // Others may rest because it was counted on.
+            (refused, stranded, ledger.sleepers(), ledger.news())
         };
         stranded.into_iter().for_each(drop_contained);
-        match placed {
-            Ok(seat) => {
-                seat.into_iter().for_each(|seat| seat.notify_one());
-                None
-            }
-            Err(job) => Some(job),
-        }
+        call_all(wake);
+        call_all(news);
+        refused
     }
 
-    /// Waits until everybody has left, or until the deadline by this clock.
-    pub(super) fn wait_until_left(self: &Arc<Shared>, clock: &Clock, deadline: Deadline) {
-        let shared = Arc::downgrade(self);
-        let _watch = clock.watch(move || {
-            if let Some(shared) = shared.upgrade() {
-                let _ledger = lock(&shared.ledger);
-                shared.threads.left.notify_all();
-            }
-        });
-        let mut ledger = lock(&self.ledger);
-        while !ledger.is_over() && !deadline.has_passed(clock) {
-            ledger = clock.wait(&self.threads.left, ledger, deadline);
+    /// Waits until `done` says so of the ledger, or until the deadline by this clock. Whether it did.
+    pub(super) fn wait_until(
+        &self,
+        clock: &Clock,
+        deadline: Deadline,
+        done: impl Fn(&Ledger<Box<dyn Work>>) -> bool,
+    ) -> bool {
+        let mut ledger = self.lock();
+        if done(&ledger) {
+            return true;
         }
-    }
-
-    fn work(self: Arc<Shared>, id: u64, first: Option<Job>) {
-        self.threads.has_started();
-        let seat: Seat = Arc::new(Condvar::new());
-        let _watch = self.watch_clock(&seat);
-        if let Some(job) = first {
-            self.run(job);
-        }
-        let mut ledger = lock(&self.ledger);
+        let seat = Seat::new();
+        ledger.watch(&seat);
+        drop(ledger);
+        let _watch = seat.watch(clock);
         loop {
-            match ledger.next(id, &seat, self.clock.now()) {
-                Next::Run(job) => {
+            seat.wait(clock, deadline);
+            let mut ledger = self.lock();
+            let is_done = done(&ledger);
+            if is_done || deadline.has_passed(clock) {
+                ledger.watch_no_more(&seat);
+                return is_done;
+            }
+        }
+    }
+
+    fn work(self: Arc<Shared>, id: u64, first: Option<Box<dyn Work>>) {
+        self.crew.has_started();
+        let seat = Seat::new();
+        let _watch = seat.watch(&self.clock);
+        if self.hooks.start.is_some() && first.is_none() {
+            // It was started for the line, and the hook may take long: whoever hands in a job meanwhile calls others.
+            self.lock().is_held_up();
+            Hooks::call(&self.hooks.start);
+            let news = {
+                let mut ledger = self.lock();
+                ledger.is_back();
+                ledger.news()
+            };
+            call_all(news);
+        } else {
+            Hooks::call(&self.hooks.start);
+        }
+        if let Some(job) = first {
+            drop(self.run(job));
+        }
+        let mut ledger = self.lock();
+        // Without looks there is no lingering.
+        let fresh = if LOOKS > 0 { Before::Job } else { Before::Rest };
+        let mut before = fresh;
+        loop {
+            match ledger.next(&seat, before, || self.clock.now()) {
+                Next::Run(job, hands) => {
                     drop(ledger);
-                    self.run(job);
-                    ledger = lock(&self.ledger);
+                    self.give(hands);
+                    ledger = self.run(job);
+                    before = fresh;
                 }
-                Next::Rest(deadline) => ledger = self.clock.wait(&seat, ledger, deadline),
-                Next::Leave(next_watcher) => {
-                    self.threads.is_leaving(id, ledger.status != PoolStatus::Running);
+                Next::Linger => {
                     drop(ledger);
-                    self.threads.left.notify_all();
-                    if let Some(seat) = next_watcher {
-                        seat.notify_one();
-                    }
-                    return;
+                    self.look_about();
+                    before = Before::Lingering;
+                    ledger = self.lock();
+                }
+                Next::Rest(deadline, watcher) => {
+                    drop(ledger);
+                    call_all(watcher);
+                    seat.wait(&self.clock, deadline);
+                    before = Before::Rest;
+                    ledger = self.lock();
+                }
+                Next::Leave(hands) => {
+                    drop(ledger);
+                    self.give(hands);
+                    return self.leave(id);
                 }
             }
         }
     }
 
-    fn run(&self, job: Job) {
-        let outcome = contain(job);
-        if let Err(panic) = &outcome {
-            tell_log(|| tracing::error!(%panic, "a job of the pool panicked"));
+    /// Runs a job and tells whoever waits for it. The ledger is locked again when this returns.
+    fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+        let Ran { panic, after } = run_contained(job);
+        let panicked = panic.is_some();
+        if let Some(panic) = panic {
+            self.hooks.tell_panic(&panic);
+            drop_contained(panic);
         }
-        lock(&self.ledger).job_ended(outcome.is_err());
+        let mut ledger = self.lock();
+        ledger.job_ended(panicked, after.is_some());
+        let news = ledger.news();
+        if after.is_none() && news.is_empty() {
+            return ledger;
+        }
+        drop(ledger);
+        call_all(news);
+        let Some(after) = after else { return self.lock() };
+        // The worker counts as awake, and no code of the user's may hold it up: here threads are told, and nobody else.
+        let rest = after.tell();
+        let mut ledger = self.lock();
+        ledger.told();
+        let news = ledger.news();
+        if rest.is_none() && news.is_empty() {
+            return ledger;
+        }
+        let Some(rest) = rest else {
+            drop(ledger);
+            call_all(news);
+            return self.lock();
+        };
+        let hands = ledger.goes_away();
+        drop(ledger);
+        call_all(news);
+        self.give(hands);
+        if let Err(panic) = contain(rest) {
+            tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
+        }
+        let mut ledger = self.lock();
+        ledger.is_back();
+        let news = ledger.news();
+        if news.is_empty() {
+            return ledger;
+        }
+        drop(ledger);
+        call_all(news);
+        self.lock()
     }
 
-    /// With a manual clock, a resting worker is woken when the clock moves.
-    fn watch_clock(self: &Arc<Shared>, seat: &Seat) -> Watch {
-        let (shared, seat) = (Arc::downgrade(self), seat.clone());
-        self.clock.watch(move || {
-            if let Some(shared) = shared.upgrade() {
-                let _ledger = lock(&shared.ledger);
-                seat.notify_all();
+    /// Runs a job on the thread of the job that waits for it.
+    pub(super) fn run_nested(&self, job: Box<dyn Work>) {
+        let Ran { panic, after } = run_contained(job);
+        let panicked = panic.is_some();
+        if let Some(panic) = panic {
+            self.hooks.tell_panic(&panic);
+            drop_contained(panic);
+        }
+        let news = {
+            let mut ledger = self.lock();
+            ledger.nested_ended(panicked);
+            ledger.news()
+        };
+        call_all(news);
+        if let Some(rest) = after.and_then(After::tell)
+            && let Err(panic) = contain(rest)
+        {
+            tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
+        }
+    }
+
+    /// Looks for a moment whether something comes, for to rest and be woken costs more than that.
+    fn look_about(&self) {
+        for _ in 0..LOOKS {
+            // Ordering: Relaxed: a hint. What has come is read under the lock.
+            if self.hint.load(Ordering::Relaxed) {
+                break;
             }
-        })
+            thread::yield_now();
+        }
+        self.hint.store(false, Ordering::Relaxed);
+    }
+
+    fn leave(self: &Arc<Shared>, id: u64) {
+        Hooks::call(&self.hooks.end);
+        // Before the ledger knows, so that whoever waits for the last to leave finds all of them here.
+        self.crew.is_leaving(id);
+        let (hands, news) = {
+            let mut ledger = self.lock();
+            (ledger.left(), ledger.news())
+        };
+        self.give(hands);
+        call_all(news);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Pool, PoolStatus};
-    use crate::clock::ManualClock;
+    use super::super::Pool;
     use crate::latch::Latch;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, mpsc};
-    use std::time::Duration;
 
     /// A job that holds its worker until it is let go, and says when it has begun.
     fn hold(pool: &Pool) -> (Latch<()>, Latch<()>) {
@@ -241,134 +349,6 @@ mod tests {
         })
         .unwrap();
         (begun, go)
-    }
-
-    #[test]
-    fn a_new_pool_has_no_thread_and_starts_them_on_demand_up_to_the_maximum() {
-        let pool = Pool::builder().max(2).build().unwrap();
-        assert_eq!(pool.stats().workers, 0);
-        let held: Vec<_> = (0..3).map(|_| hold(&pool)).collect();
-        held[0].0.wait();
-        held[1].0.wait();
-        assert_eq!((pool.stats().workers, pool.stats().running, pool.stats().waiting), (2, 2, 1));
-        held.iter().for_each(|(_, go)| {
-            go.set(()).ok();
-        });
-        pool.drain(None).unwrap();
-        assert_eq!((pool.stats().finished, pool.stats().workers), (3, 0));
-    }
-
-    #[test]
-    fn with_one_worker_jobs_run_in_the_order_of_submission_also_those_of_jobs() {
-        let pool = Pool::builder().max(1).build().unwrap();
-        let (sender, receiver) = mpsc::channel();
-        let (_, go) = hold(&pool);
-        for n in 0..200 {
-            let (sender, inner) = (sender.clone(), pool.clone());
-            pool.execute(move || {
-                sender.send(n).unwrap();
-                if n == 0 {
-                    let late = sender.clone();
-                    inner.execute(move || late.send(200).unwrap()).unwrap();
-                }
-            })
-            .unwrap();
-        }
-        go.set(()).unwrap();
-        drop(sender);
-        assert_eq!(receiver.into_iter().collect::<Vec<_>>(), (0..=200).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_panicking_job_ends_neither_the_pool_nor_its_worker() {
-        let pool = Pool::builder().max(1).build().unwrap();
-        pool.execute(|| panic!("in a job")).unwrap();
-        let done = Latch::new();
-        let set = done.clone();
-        pool.execute(move || {
-            set.set(()).ok();
-        })
-        .unwrap();
-        done.wait();
-        pool.drain(None).unwrap();
-        assert_eq!((pool.stats().panicked, pool.stats().finished), (1, 2));
-    }
-
-    #[test]
-    fn stopping_drops_what_waits_and_waits_for_what_runs() {
-        let pool = Pool::builder().max(2).build().unwrap();
-        let ran = Arc::new(AtomicUsize::new(0));
-        let held = [hold(&pool), hold(&pool)];
-        held.iter().for_each(|(begun, _)| begun.wait());
-        for _ in 0..62 {
-            let ran = ran.clone();
-            pool.execute(move || {
-                ran.fetch_add(1, Ordering::Relaxed);
-            })
-            .unwrap();
-        }
-        let still = pool.stop(Some(Duration::ZERO)).unwrap_err();
-        assert_eq!((still.running, still.waiting), (2, 0));
-        assert_eq!(pool.stats().abandoned, 62);
-        assert_eq!(Arc::strong_count(&ran), 1, "the abandoned jobs have been dropped");
-        let refused = pool.execute(|| ()).unwrap_err();
-        assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
-        held.iter().for_each(|(_, go)| {
-            go.set(()).ok();
-        });
-        assert_eq!(pool.stop(None).unwrap(), 0);
-        assert_eq!((ran.load(Ordering::Relaxed), pool.stats().workers), (0, 0));
-    }
-
-    #[test]
-    fn stopping_from_inside_does_not_deadlock() {
-        let pool = Pool::builder().max(1).build().unwrap();
-        let (sender, receiver) = mpsc::channel();
-        let inner = pool.clone();
-        pool.execute(move || sender.send((inner.is_inside(), inner.stop(None).is_ok())).unwrap()).unwrap();
-        assert_eq!(receiver.recv().unwrap(), (true, true));
-        assert!(!pool.is_inside());
-        pool.stop(None).unwrap();
-        assert_eq!(pool.status(), PoolStatus::Stopped);
-    }
-
-    #[test]
-    fn dropping_the_last_handle_stops_the_pool() {
-        let pool = Pool::builder().max(1).build().unwrap();
-        let (begun, go) = hold(&pool);
-        begun.wait();
-        let token = Arc::new(());
-        let waiting = token.clone();
-        pool.execute(move || drop(waiting)).unwrap();
-        drop(pool);
-        assert_eq!(Arc::strong_count(&token), 1, "the waiting job was dropped");
-        go.set(()).unwrap();
-    }
-
-    #[test]
-    fn idle_threads_end_by_the_clock_and_the_next_job_starts_one() {
-        let manual = ManualClock::new();
-        let pool =
-            Pool::builder().max(3).idle_period(Some(Duration::from_secs(1))).clock(manual.clock()).build().unwrap();
-        let held: Vec<_> = (0..3).map(|_| hold(&pool)).collect();
-        held.iter().for_each(|(_, go)| {
-            go.set(()).ok();
-        });
-        while pool.stats().resting < 3 {
-            std::thread::yield_now();
-        }
-        while pool.stats().workers > 0 {
-            manual.advance(Duration::from_secs(1));
-            std::thread::yield_now();
-        }
-        let done = Latch::new();
-        let set = done.clone();
-        pool.execute(move || {
-            set.set(()).ok();
-        })
-        .unwrap();
-        done.wait();
-        assert_eq!(pool.stats().submitted, 4);
     }
 
     #[test]
@@ -390,6 +370,19 @@ mod tests {
     }
 
     #[test]
+    fn while_no_further_thread_can_be_had_a_bound_still_bounds() {
+        let pool = Pool::builder().max(4).queue(super::super::Queue::Reject(2)).build().unwrap();
+        let (begun, go) = hold(&pool);
+        begun.wait();
+        crate::threads::refuse(true);
+        let accepted = (0..100).filter(|_| pool.execute(|| ()).is_ok()).count();
+        crate::threads::refuse(false);
+        assert_eq!(accepted, 2 + 3, "the bound, and as many as might have come");
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+    }
+
+    #[test]
     fn a_job_comes_back_when_there_is_no_thread_at_all() {
         let pool = Pool::builder().max(4).build().unwrap();
         crate::threads::refuse(true);
@@ -405,56 +398,57 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
-        let manual = ManualClock::new();
-        let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
+    fn what_waited_in_a_pause_is_given_up_if_no_thread_can_be_had_in_the_end_and_its_handle_says_so() {
+        let pool = Pool::builder().max(2).build().unwrap();
+        let pause = pool.pause().unwrap();
+        let job = pool.spawn(|| 1).unwrap();
+        crate::threads::refuse(true);
+        drop(pause);
+        crate::threads::refuse(false);
+        assert!(matches!(job.wait(), Err(super::super::JobError::Abandoned)));
+        assert_eq!((pool.stats().workers, pool.stats().abandoned, pool.stats().unfinished()), (0, 1, 0));
+        assert_eq!(pool.run(|| 2).unwrap(), 2, "and the pool goes on");
+    }
+
+    #[test]
+    fn a_withdrawn_job_never_runs_and_is_dropped_by_whoever_withdraws_it() {
+        let pool = Pool::builder().max(1).build().unwrap();
         let (begun, go) = hold(&pool);
         begun.wait();
-        let stopper = std::thread::spawn({
-            let pool = pool.clone();
-            move || pool.stop(Some(Duration::from_secs(5))).unwrap_err().running
-        });
-        while !stopper.is_finished() {
-            manual.advance(Duration::from_secs(1));
-            std::thread::yield_now();
-        }
-        assert_eq!(stopper.join().unwrap(), 1);
-        go.set(()).unwrap();
-    }
-
-    #[test]
-    fn a_pool_without_threads_is_refused() {
-        let error = Pool::builder().max(0).build().unwrap_err();
-        assert_eq!(error.to_string(), "a pool needs at least one thread: `max` is 0");
-    }
-
-    #[test]
-    fn submitting_races_with_stopping_and_each_job_is_run_or_given_back_or_dropped() {
-        for _ in 0..200 {
-            let pool = Pool::builder().max(2).build().unwrap();
-            let (ran, token) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
-            let submitters: Vec<_> = (0..2)
-                .map(|_| {
-                    let (pool, ran, token) = (pool.clone(), ran.clone(), token.clone());
-                    std::thread::spawn(move || {
-                        let job = || {
-                            let (ran, token) = (ran.clone(), token.clone());
-                            move || {
-                                ran.fetch_add(1, Ordering::Relaxed);
-                                drop(token);
-                            }
-                        };
-                        (0..20).filter(|_| pool.execute(job()).is_ok()).count()
-                    })
+        let (token, ran) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+        let tickets: Vec<_> = (0..3)
+            .map(|_| {
+                let (token, ran) = (token.clone(), ran.clone());
+                pool.submit(move || {
+                    let _token = token;
+                    ran.fetch_add(1, Ordering::Relaxed);
                 })
-                .collect();
-            let _ = pool.stop(None);
-            let accepted: usize = submitters.into_iter().map(|thread| thread.join().unwrap()).sum();
-            let stats = pool.stats();
-            assert_eq!(accepted as u64, stats.submitted);
-            assert_eq!(stats.submitted, stats.finished + stats.abandoned);
-            assert_eq!(stats.finished as usize, ran.load(Ordering::Relaxed));
-            assert_eq!(Arc::strong_count(&token), 1);
-        }
+                .unwrap()
+            })
+            .collect();
+        let job = tickets[1].withdraw().unwrap();
+        assert!(tickets[1].withdraw().is_none());
+        assert_eq!((pool.stats().waiting, Arc::strong_count(&token)), (2, 4), "it is had back, and not dropped");
+        drop(job);
+        assert_eq!(Arc::strong_count(&token), 3);
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&token)), (2, 1));
+        assert!(tickets[0].withdraw().is_none());
+        drop(pool);
+        assert!(tickets[2].withdraw().is_none(), "it keeps no pool alive");
+    }
+
+    #[test]
+    fn a_pacer_without_a_thread_for_its_timer_hands_the_job_back() {
+        use super::super::{Pacer, PacerError};
+        let (pool, pacer) = (Pool::new(1).unwrap(), Pacer::new(std::time::Duration::from_secs(1)));
+        crate::threads::refuse(true);
+        let refused = pacer.execute(&pool, || ());
+        let waited = pacer.wait(&crate::cancel::Cancel::new());
+        crate::threads::refuse(false);
+        assert_eq!(*refused.unwrap_err().reason(), PacerError::NoThread);
+        assert_eq!(waited, Err(PacerError::NoThread));
+        assert_eq!(pacer.stats().waiting, 0);
     }
 }

@@ -208,13 +208,16 @@ impl Spares {
     /// Lets go of all that the body holds, and keeps it.
     #[inline]
     pub(crate) fn keep(&mut self, mut ended: Ready) {
+        if self.0.len() >= MOST_SPARE || size_of_val(&*ended) > LARGEST_SPARE {
+            // Where it lies: it may be larger than the stack.
+            drop_contained(ended);
+            return;
+        }
         ended.machine.clear();
         if ended.head.rare.is_some() {
             drop_contained(ended.head.rare.take());
         }
-        if self.0.len() < MOST_SPARE && size_of_val(&*ended) <= LARGEST_SPARE {
-            self.0.push(ended);
-        }
+        self.0.push(ended);
     }
 
     /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for ever.

@@ -57,7 +57,7 @@ pub trait Process: Sized + Send + 'static {
     }
 
     /// Advances, with the events that arrived; what it wants done it writes to `out`. The first step comes after
-    /// spawning, without any event.
+    /// spawning by itself; it needs no event, and may be given some.
     ///
     /// A step should be short: it has a worker for itself. What blocks belongs into [`StepOutput::blocking`], or into a
     /// step after [`Step::Blocking`].

@@ -3,7 +3,9 @@
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
-use super::body::{Body, Head, Kind, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict};
+use super::body::{
+    Body, Head, Kind, LARGEST_SPARE, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
+};
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
 use super::entry::{Entry, EntryPoint};
@@ -81,7 +83,8 @@ pub(crate) fn new_body<P: Process>(
 /// The body of a new process without anything rare, in the memory of one that has ended if there is one of its type.
 #[inline]
 pub(super) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> Ready {
-    if let Some(mut spare) = spares.take()
+    if size_of::<Body<Typed<P>>>() <= LARGEST_SPARE
+        && let Some(mut spare) = spares.take()
         && let Some(typed) = (&mut spare.machine as &mut dyn Any).downcast_mut::<Typed<P>>()
     {
         typed.process = Some(process);
@@ -297,7 +300,7 @@ impl<O> Upgrade<O> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::body::{LARGEST_SPARE, MOST_SPARE};
+    use super::super::body::MOST_SPARE;
     use super::super::command::Completed;
     use super::super::contract::StepResult;
     use super::super::mailbox::Signal;

@@ -42,6 +42,9 @@ pub const DEFAULT_MAX_PROCESSES: usize = 1 << 24;
 /// The most threads for blocking work, where nothing else was said.
 pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 
+/// How long the processes have when a runtime is shut down through its state, where nothing else was said.
+pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
 const MOST_WORKERS: usize = 1024;
 const MOST_STEP_EVENTS: usize = 1 << 20;
 const MOST_BLOCKING_THREADS: usize = 1 << 16;
@@ -73,6 +76,7 @@ pub struct RuntimeBuilder {
     blocking_threads: usize,
     blocking_idle: Option<Duration>,
     clock: Clock,
+    shutdown_limit: Duration,
     exact_step_times: bool,
     hook: Option<Arc<dyn Hook>>,
     handlers: HashMap<TypeId, Arc<dyn Handler>>,
@@ -106,6 +110,7 @@ impl RuntimeBuilder {
             blocking_threads: DEFAULT_BLOCKING_THREADS,
             blocking_idle: Some(DEFAULT_IDLE_PERIOD),
             clock: Clock::system(),
+            shutdown_limit: DEFAULT_SHUTDOWN_LIMIT,
             exact_step_times: false,
             hook: None,
             handlers: HashMap::new(),
@@ -201,6 +206,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// How long the processes have when the runtime is shut down through its [state](Runtime::shutdown_state), which gives
+    /// no limit: [`DEFAULT_SHUTDOWN_LIMIT`] where nothing is said.
+    pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
+        self.shutdown_limit = limit;
+        self
+    }
+
     /// Starts the runtime and its workers.
     ///
     /// # Errors
@@ -272,6 +284,7 @@ impl RuntimeBuilder {
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
         let runtime = Runtime { owner: Arc::new(Owner::new(core.clone())) };
+        runtime.owner.obey_tree(self.shutdown_limit);
         for (index, deque) in deques.into_iter().enumerate() {
             let out = StepOutput::new(core.clone());
             let worker = Worker::new(core.clone(), road.clone(), index, deque, out, seed);

@@ -5,6 +5,7 @@ mod related;
 mod naming;
 mod inspect;
 mod report;
+mod tree;
 mod owner;
 mod handle;
 mod system;
@@ -15,11 +16,13 @@ mod builder;
 
 pub use self::ask::Asking;
 pub use self::builder::{
-    BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_STEP_EVENTS, RuntimeBuilder,
+    BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
+    RuntimeBuilder,
 };
 pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::named::Named;
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
+pub use self::tree::UncleanShutdown;
 pub use self::watch::Watch;

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::report::{ShutdownError, ShutdownReport};
+use super::tree::Tree;
+use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
 use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
 use crate::sched::worker::Worker;
+use crate::state::JobTail;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
 use crate::threads;
@@ -46,6 +49,10 @@ pub(super) struct Owner {
     /// Threads that are spawning from outside: `init` may be running on them.
     entering: Mutex<Vec<ThreadId>>,
     shutdown: Shutdown,
+    /// None: somebody has taken over, and says how far the end has come.
+    tree: Mutex<Option<Arc<Tree>>>,
+    /// Keeps the callback that obeys it.
+    asked: Mutex<Option<Registration>>,
 }
 
 /// Notes that a thread is spawning, as long as it is.
@@ -71,11 +78,13 @@ struct WorkerThread {
 impl Owner {
     pub(super) fn new(core: Arc<Core>) -> Owner {
         Owner {
+            tree: Mutex::new(Some(Arc::new(Tree::declare(&core)))),
             core,
             workers: Mutex::default(),
             inside: Gate::new(),
             entering: Mutex::default(),
             shutdown: Shutdown::new(),
+            asked: Mutex::default(),
         }
     }
 
@@ -83,12 +92,52 @@ impl Owner {
     /// end of a thread that could not be started, still on the thread of the one that had the last handle.
     fn taken_over(from: &mut Owner) -> Owner {
         Owner {
+            tree: Mutex::new(lock(&from.tree).take()),
             core: from.core.clone(),
             workers: Mutex::new(std::mem::take(&mut *lock(&from.workers))),
             inside: from.inside.clone(),
             entering: Mutex::default(),
             shutdown: Shutdown { begun: AtomicBool::new(true), report: Latch::new() },
+            asked: Mutex::default(),
         }
+    }
+
+    /// The tree's request is a shutdown with this limit. On a thread of its own, for whoever asks does not wait.
+    pub(super) fn obey_tree(self: &Arc<Owner>, limit: Duration) {
+        let Some(tree) = self.tree() else { return };
+        let owner = Arc::downgrade(self);
+        let asked = tree.processes.end().on_cancel(move |_| {
+            // Without an owner the runtime is being dropped, which ends it.
+            let Some(owner) = owner.upgrade() else { return };
+            let (tree, ends) = (owner.tree(), move || drop(owner.shut_down(limit)));
+            if let (Err(error), Some(tree)) = (threads::start(String::from("procession-shutdown"), ends), tree) {
+                tree.processes.fail(error);
+            }
+        });
+        *lock(&self.asked) = Some(asked);
+    }
+
+    pub(super) fn tree(&self) -> Option<Arc<Tree>> {
+        lock(&self.tree).clone()
+    }
+
+    fn part_is_over(&self, tail: fn(&Tree) -> &JobTail) {
+        self.tell_tree(move |tree| tail(tree).done());
+    }
+
+    /// What the tree is told may run callbacks of those that wait for it: elsewhere, and waited for with a limit.
+    fn tell_tree(&self, tell: impl FnOnce(&Tree) + Send + 'static) {
+        let Some(tree) = self.tree() else { return };
+        if !tree.is_watched() {
+            tell(&tree);
+            return;
+        }
+        let tell = Mutex::new(Some(tell));
+        let told = threads::work_off(move || {
+            let tell = lock(&tell).take();
+            tell.map(|tell| tell(&tree)).is_some()
+        });
+        told.wait_until(&Clock::system(), grace());
     }
 
     pub(super) fn start_worker(&self, name: String, mut worker: Worker<Core>) -> io::Result<()> {
@@ -168,6 +217,7 @@ impl Owner {
             road.roll.empty.wait_until(&Clock::system(), grace());
         }
         road.door.empty().wait_until(&road.clock, deadline);
+        self.part_is_over(|tree| &tree.processes);
         // Work of processes that are done has had the limit; what still runs is asked to stop.
         core.over.cancel(Reason::Shutdown);
         let mut report = ShutdownReport::default();
@@ -187,6 +237,8 @@ impl Owner {
         let by_themselves = report.ending.min(half_ended);
         report.ended = lived.saturating_sub(report.terminated + report.stuck.len() + by_themselves);
         report.took = road.clock.now().saturating_duration_since(began);
+        let over = report.clone();
+        self.tell_tree(move |tree| tree.over(&over));
         report
     }
 
@@ -246,6 +298,7 @@ impl Owner {
         let until = grace();
         let (mut dropped, timer) = self.core.timers.halt();
         let abandoned = self.core.pool.abandon();
+        self.part_is_over(|tree| &tree.timers);
         report.jobs_abandoned = abandoned.len();
         dropped.extend(abandoned);
         // Dropping them answers questions and commands: wakers and destructors of the user's.
@@ -261,6 +314,7 @@ impl Owner {
         if let Some(dropped) = dropped {
             dropped.wait_until(&Clock::system(), until);
         }
+        self.part_is_over(|tree| &tree.pool);
         // The last one, for it may be stuck in a timer's action.
         threads.extend(timer);
         threads

@@ -16,6 +16,7 @@ use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
 use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
+use crate::state::State;
 use crate::sync::Arc;
 
 /// A running system of processes. Clones are handles to the same runtime; when the last one is dropped, its processes
@@ -189,6 +190,33 @@ impl Runtime {
     /// itself.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shut_down(limit)
+    }
+
+    /// The runtime in a shutdown tree: its processes end first, then the timers, then the pool, the workers last. What
+    /// closes before it and after it is said with [`State::depends_on`].
+    ///
+    /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
+    /// limit of [`shutdown_limit`](crate::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
+    /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::UncleanShutdown)
+    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them.
+    ///
+    /// ```
+    /// use procession::{Runtime, State};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// // It takes requests and sends them to processes, so it ends before them.
+    /// let server = State::thread("server", |job| {
+    ///     job.end().wait();
+    ///     Ok(())
+    /// })?;
+    /// let all = runtime.shutdown_state().depends_on([server]);
+    /// all.shutdown(Some(Duration::from_secs(20)))?;
+    /// assert!(all.err().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown_state(&self) -> State {
+        self.owner.tree().map_or_else(State::empty, |tree| tree.state())
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {

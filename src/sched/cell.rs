@@ -220,6 +220,21 @@ impl Cell {
         Settled::Resting
     }
 
+    /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile, and not
+    /// only with the second. The empty inbox comes back.
+    #[inline]
+    pub(crate) fn hand_over(&self, body: &mut Ready) -> Option<Box<dyn AnyMailbox>> {
+        let mut inner = enter(&self.inner);
+        if inner.stamp & BOUNDED != 0 {
+            return None;
+        }
+        let Place::Out(inbox @ Some(_)) = &mut inner.place else { return None };
+        let mut inbox = inbox.take()?;
+        let completions = body.machine.mailbox().absorb(&mut *inbox, usize::MAX);
+        body.head.answered(completions);
+        Some(inbox)
+    }
+
     /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room. Those
     /// who wait for room come back, to be told.
     pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Vec<Latch<()>> {

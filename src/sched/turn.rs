@@ -54,6 +54,10 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             {
                 road.answer(hands, parent, tag, Ok(Box::new(())));
             }
+            // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
+            if body.machine.mailbox().messages() != 1 {
+                drop(cell.hand_over(&mut body));
+            }
         }
         if body.head.is_bounded() {
             tell_of_room(cell.fill(&mut body, road.budget));

@@ -118,6 +118,12 @@ impl<T> OnceLock<T> {
         self.real.get().filter(|_| self.shadow.load(Ordering::Acquire))
     }
 
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        self.real.set(value)?;
+        self.shadow.store(true, Ordering::Release);
+        Ok(())
+    }
+
     pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
         let mut first = false;
         let value = self.real.get_or_init(|| {

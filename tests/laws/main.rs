@@ -9,6 +9,8 @@
 #![allow(unreachable_pub, dead_code)]
 
 mod actor;
+#[path = "../common/seeded.rs"]
+mod seeded;
 #[path = "../process/helpers.rs"]
 mod helpers;
 
@@ -20,10 +22,11 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::{BoxError, Completion, Pid, ProcessState, Runtime};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::Config;
 
 use crate::actor::{Act, Actor, Do, Ending, Letter, Outcome, Plan, World};
 use crate::helpers::*;
+use crate::seeded::random_programs;
 
 #[derive(Clone, Debug)]
 struct Program {
@@ -219,17 +222,5 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn random_programs_keep_the_laws() {
-    let seed: u64 = match std::env::var("PROCESSION_SEED") {
-        Ok(text) => text.parse().expect("PROCESSION_SEED is a number"),
-        Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
-    };
-    let cases = std::env::var("PROCESSION_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
-    println!("PROCESSION_SEED={seed} PROCESSION_CASES={cases}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    if let Err(failure) = runner.run(&program(), |program| run(&program).map_err(TestCaseError::fail)) {
-        panic!("PROCESSION_SEED={seed}: {failure}");
-    }
+    random_programs(400, Config::default(), program(), run);
 }

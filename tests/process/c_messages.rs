@@ -290,3 +290,49 @@ fn control_signals_are_stepped_before_messages_that_were_queued_earlier() {
         assert_eq!(log.take()[..3], ["first", "second", "0"]);
     }
 }
+
+/// Tells what its first step was given, and ends.
+fn teller(told: std::sync::mpsc::Sender<Vec<String>>) -> impl Process<Message = u32, Output = ()> {
+    script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        let given = events.map(|event| match event {
+            Event::Message(number) => number.to_string(),
+            Event::Cancel(request) => request.reason.to_string(),
+            other => format!("{other:?}"),
+        });
+        told.send(given.take(3).collect())?;
+        Ok(Step::Done(()))
+    })
+}
+
+#[test]
+fn a_cancel_request_overtakes_messages_also_before_the_first_step() {
+    let runtime = runtime(1);
+    for messages in [0, 2, 1_000] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let child = out.spawn(teller(tell.clone()))?;
+            (0..messages).for_each(|number| out.send(child, number));
+            out.cancel(child.pid(), "stop");
+            Ok(Step::Done(()))
+        });
+        runtime.spawn(parent).unwrap();
+        let expected: Vec<_> =
+            std::iter::once(String::from("stop")).chain((0..messages).map(|n| n.to_string())).collect();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected[..expected.len().min(3)], "{messages} messages");
+    }
+}
+
+#[test]
+fn children_that_are_sent_to_after_all_of_them_were_spawned_have_it_with_their_first_step() {
+    let runtime = runtime(1);
+    let (tell, told) = std::sync::mpsc::channel();
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let children = [out.spawn(teller(tell.clone()))?, out.spawn(teller(tell.clone()))?];
+        children.into_iter().zip([7, 7]).for_each(|(child, number)| out.send(child, number));
+        Ok(Step::Done(()))
+    });
+    runtime.spawn(parent).unwrap();
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), ["7"]);
+    }
+}

@@ -165,7 +165,7 @@ fn errors_can_be_shared_and_have_their_sources() {
         ));
     let error = join(&process.unwrap()).into_result().unwrap_err();
     let source = error.source().unwrap();
-    assert_eq!((error.to_string(), source.to_string()), ("the process failed: disk".into(), String::from("disk")));
+    assert_eq!((error.to_string(), source.to_string()), ("it failed: disk".into(), String::from("disk")));
 }
 
 #[test]

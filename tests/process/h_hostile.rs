@@ -53,14 +53,21 @@ fn assert_alive(runtime: &Runtime) {
 #[test]
 fn outputs_and_errors_whose_destructors_panic_disturb_nobody() {
     let runtime = runtime(1);
-    let done = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(Bomb))));
+    let (go, other) = (Latch::new(), Latch::new());
+    let (gate, next) = (go.clone(), other.clone());
+    let done = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        gate.wait();
+        Ok(Step::Done(Bomb))
+    }));
+    // Before it ends, or its output would end with the handle, here.
     drop(done);
-    let failed = runtime.spawn(script(
-        |events: &mut Events<'_, ()>, _: &mut StepOutput| {
-            if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
-        },
-    ));
+    go.set(()).unwrap();
+    let failed = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        next.wait();
+        if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
+    }));
     drop(failed);
+    other.set(()).unwrap();
     until("both have ended", || runtime.stats().processes == 0);
     assert_alive(&runtime);
 }
@@ -291,4 +298,40 @@ fn a_shutdown_from_inside_an_init_is_refused() {
     runtime.cancel(process.pid(), "over").unwrap();
     output(&process);
     runtime.shutdown(LIMIT).unwrap();
+}
+
+/// Larger than the stack of a worker.
+struct Large {
+    room: [u8; 4 << 20],
+    ended: Arc<AtomicUsize>,
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.ended.fetch_add(usize::from(self.room[self.room.len() - 1]), Ordering::SeqCst);
+    }
+}
+
+impl Process for Large {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+#[test]
+fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counts = ended.clone();
+    // Whoever spawns it has it on the stack.
+    let spawner = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
+        let runtime = runtime(1);
+        let large = runtime.spawn(Large { room: [1; 4 << 20], ended: counts }).map_err(|_| "refused").unwrap();
+        runtime.send(large.address(), ()).unwrap();
+        assert!(large.join().is_done());
+    });
+    spawner.unwrap().join().unwrap();
+    assert_eq!(ended.load(Ordering::SeqCst), 1);
 }

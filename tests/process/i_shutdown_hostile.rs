@@ -435,16 +435,19 @@ fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_ful
 #[test]
 fn work_that_was_yielded_with_done_is_asked_to_stop_when_the_limit_is_over() {
     let runtime = runtime(1);
-    let told = Latch::new();
-    let tell = told.clone();
+    let (begun, told) = (Latch::new(), Latch::new());
+    let (begins, tell) = (begun.clone(), told.clone());
     let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        let tell = tell.clone();
+        let (begins, tell) = (begins.clone(), tell.clone());
         out.blocking_with(move |cancel| {
+            let _ = begins.set(());
             let _ = tell.set(cancel.wait());
         });
         Ok(Step::Done(()))
     });
     output(&runtime.spawn(process).unwrap());
+    // One that has not begun when it is asked to stop is not run at all.
+    wait(&begun);
     assert_eq!(shut_down(&runtime, Duration::ZERO).jobs_running, 0);
     assert_eq!(wait(&told), Reason::Shutdown);
 }

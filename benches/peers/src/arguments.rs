@@ -183,7 +183,7 @@ mod tests {
     fn nothing_asked_is_every_peer_in_rust_and_every_workload() {
         let options = options("");
         assert!(options.peers.iter().all(|peer| !peer.is_script()));
-        assert_eq!(options.peers.len(), 6);
+        assert_eq!(options.peers.len(), 9);
         assert_eq!(options.groups[0].rows.len(), 9);
         assert_eq!((options.runs, options.workers), (5, 2));
     }
@@ -206,7 +206,7 @@ mod tests {
             let groups = options(line).groups;
             groups.iter().map(|group| (group.name, group.rows.len())).collect::<Vec<_>>()
         };
-        assert_eq!(rows(""), [("workloads", 9), ("savina", 12)]);
+        assert_eq!(rows(""), [("workloads", 9), ("savina", 12), ("jobs", 8)]);
         assert_eq!(rows("--workload workloads"), [("workloads", 9)]);
         assert_eq!(rows("--workload savina"), [("savina", 12)]);
         assert_eq!(rows("--workload savina --workload ring"), [("workloads", 1), ("savina", 12)]);

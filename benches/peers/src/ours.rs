@@ -3,6 +3,8 @@
 
 #[path = "../../workloads/births.rs"]
 mod births;
+#[path = "../../workloads/jobs.rs"]
+mod jobs;
 #[path = "../../workloads/list.rs"]
 pub(crate) mod list;
 #[path = "../../workloads/measure.rs"]
@@ -13,3 +15,5 @@ mod messages;
 pub(crate) mod runtime;
 #[path = "../../workloads/shape.rs"]
 pub(crate) mod shape;
+#[path = "../../workloads/tasks.rs"]
+mod tasks;

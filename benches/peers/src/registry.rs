@@ -1,8 +1,9 @@
 //! Who is compared in what: the groups of workloads, with what is expected of us in each, and the peers with the programs
 //! that each has for them. Another group, or another program, is added here and nowhere else.
 
-use crate::ours::list::WORKLOADS;
-use crate::ours::measure::{Measured, Outcome, Setting};
+use crate::jobs;
+use crate::ours::list::{JOBS, WORKLOADS};
+use crate::ours::measure::{Measured, Outcome, Setting, Workload};
 use crate::peers::{with_actix, with_kameo, with_ractor, with_tokio, with_xtra};
 use crate::savina;
 
@@ -58,14 +59,17 @@ const BOUNDED: &str = "the channel is bounded, and who finds it full waits";
 pub(crate) fn peers() -> Vec<Peer> {
     let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), notes: NOTHING };
     let script = |name, notes| Peer { name, programs: Programs::Script, notes };
-    let ours: Vec<_> = WORKLOADS.iter().map(|one| Program::new(one.name, one.run)).collect();
+    let ours: Vec<_> = WORKLOADS.iter().chain(&JOBS).map(|one| Program::new(one.name, one.run)).collect();
     vec![
         here(US, &[&ours, &savina::ours::programs()]),
-        here("tokio", &[with_tokio::PROGRAMS, savina::with_tokio::PROGRAMS]),
+        here("tokio", &[with_tokio::PROGRAMS, savina::with_tokio::PROGRAMS, jobs::with_tokio::PROGRAMS]),
         here("actix", &[with_actix::PROGRAMS, savina::with_actix::PROGRAMS]),
         here("ractor", &[with_ractor::PROGRAMS]),
         here("kameo", &[with_kameo::PROGRAMS]),
         here("xtra", &[with_xtra::PROGRAMS]),
+        here("rayon", &[jobs::with_rayon::PROGRAMS]),
+        here("threadpool", &[jobs::with_threadpool::PROGRAMS]),
+        here("blocking", &[jobs::with_blocking::PROGRAMS]),
         script("erlang", &[("ask", "a process asks, as no thread is outside of the schedulers: nothing is woken")]),
         script("go", &[("counting", BOUNDED), ("fanin", BOUNDED)]),
         script("caf", NOTHING),
@@ -125,12 +129,13 @@ pub(crate) struct Group {
 }
 
 pub(crate) fn groups() -> Vec<Group> {
-    let rows = WORKLOADS.iter().map(|one| {
+    let row = |one: &Workload| {
         let figure = if one.name == "idle" { Figure::Bytes } else { Figure::Time };
         let (bars, peak_limit) = expected(one.name);
         Row { workload: one.name, counts: one.counts, op: one.op, figure, n: one.n, smoke: one.smoke, bars, peak_limit }
-    });
-    let usual = Group { name: "workloads", title: "The usual workloads", rows: rows.collect() };
+    };
+    let usual = Group { name: "workloads", title: "The usual workloads", rows: WORKLOADS.iter().map(row).collect() };
+    let jobs = Group { name: "jobs", title: "Jobs and tasks", rows: JOBS.iter().map(row).collect() };
     let rows = savina::problems::PROGRAMS.iter().map(|one| Row {
         workload: one.name,
         counts: one.counts,
@@ -141,7 +146,7 @@ pub(crate) fn groups() -> Vec<Group> {
         bars: vec![Bar { against: Against::One("tokio"), limit: Limit::AtMost(0.7) }],
         peak_limit: None,
     });
-    vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }]
+    vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }, jobs]
 }
 
 /// What is expected of us: the bars, and the limit of memory in MB.
@@ -161,6 +166,10 @@ fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
         // Only Rust's programs ask from a thread that is none of the runtime's.
         "ask" => (vec![at_most(Against::Rust, 1.0)], None),
         "idle" => (vec![at_most(Against::All, 0.3)], None),
+        "pool_execute_1" | "pool_execute_2" | "pool_execute_16" | "pool_execute_64" | "pool_execute_1024" => {
+            let below = |peer| Bar { against: Against::One(peer), limit: Limit::Below(1.0) };
+            (vec![below("tokio"), below("blocking"), at_most(Against::One("rayon"), 1.5)], None)
+        }
         _ => (Vec::new(), None),
     }
 }

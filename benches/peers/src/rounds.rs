@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{Options, of_single};
 use crate::child::{Ended, Keeper};
+use crate::jobs::with_blocking;
 use crate::machine;
 use crate::others;
 use crate::ours::measure::Outcome;
@@ -97,6 +98,8 @@ fn command(peer: &Peer, row: &Row, n: u64, workers: usize) -> Outcome<Command> {
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(of_single(peer.name, row.workload, n, workers));
+    let threads = row.workload.strip_prefix("pool_execute_").map_or(workers.to_string(), String::from);
+    command.env(with_blocking::THREADS, threads);
     Ok(command)
 }
 

@@ -1,0 +1,165 @@
+//! What the turns of a loop cost, in time and in allocations.
+//!
+//! The allocations are counted and judged: a Sync step takes none once the loop is warm, or this fails. The times are only
+//! told: they are of this machine at this moment.
+//!
+//! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library, and does
+//! nothing but to count before it passes on what it was asked.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use procession::tasklet::{Cx, Directive, Loop, Turn, ready};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller has promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller has promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller has promised.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// What was measured: how much was done, in how long, with how many allocations.
+struct Measured {
+    name: &'static str,
+    ops: u64,
+    nanoseconds: f64,
+    allocations: u64,
+    /// The most allocations that there may be.
+    allowed: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let (mut json, mut smoke) = (false, cfg!(debug_assertions));
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--smoke" => smoke = true,
+            "--bench" => {}
+            "--help" | "-h" => {
+                println!("What the turns of a loop cost.\n\nusage: cargo bench --bench tasklets -- [--smoke] [--json]");
+                return ExitCode::SUCCESS;
+            }
+            other => {
+                eprintln!("tasklets: unknown option {other:?}; allowed are --smoke, --json, --help");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let n = if smoke { 10_000 } else { 1_000_000 };
+    // That with a pool comes last: its threads allocate when they end.
+    let all = [steps(n, 1), steps(n, 1_000), resumptions(n / 10), births(n / 10), round_trips(n / 100)];
+    if !json {
+        println!("| | times | ns each | allocations each |\n|---|---|---|---|");
+    }
+    let mut is_right = true;
+    for Measured { name, ops, nanoseconds, allocations, allowed } in all {
+        let (each, allocated) = (nanoseconds / ops as f64, allocations as f64 / ops as f64);
+        if json {
+            println!(r#"{{"name":"{name}","n":{ops},"ns":{each:.1},"allocations":{allocated:.3}}}"#);
+        } else {
+            println!("| {name} | {ops} | {each:.1} | {allocated:.3} |");
+        }
+        if allowed.is_some_and(|most| allocations > most) {
+            eprintln!("tasklets: {name}: {allocations} allocations in {ops} steps");
+            is_right = false;
+        }
+    }
+    if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(name: &'static str, ops: u64, allowed: Option<u64>, run: impl FnOnce()) -> Measured {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let began = Instant::now();
+    run();
+    let nanoseconds = began.elapsed().as_nanos() as f64;
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    Measured { name, ops, nanoseconds, allocations, allowed }
+}
+
+/// So many Sync steps of so many tasklets that always come again.
+fn steps(n: u64, tasklets: u64) -> Measured {
+    let mut home = Loop::new(0_u64);
+    for _ in 0..tasklets {
+        let counts = ready::from_fn(|count: &mut u64, _| {
+            *count += 1;
+            Directive::Sync
+        });
+        home.schedule(counts, Directive::Sync).expect("the loop is open");
+    }
+    let warm = 10 * tasklets;
+    assert_eq!(home.turn(warm as usize), Turn::Ran(warm as usize));
+    let name = if tasklets == 1 { "a Sync step, of one tasklet" } else { "a Sync step, of a thousand tasklets" };
+    let measured = measure(name, n, Some(0), || assert_eq!(home.turn(n as usize), Turn::Ran(n as usize)));
+    assert_eq!(*home.get(), n + warm, "all steps were taken");
+    measured
+}
+
+/// Tasklets that are scheduled and done at their first step.
+fn births(n: u64) -> Measured {
+    let mut home = Loop::new(());
+    let measured = measure("a tasklet, scheduled and done", n, None, || {
+        for _ in 0..n {
+            home.schedule(ready::done(), Directive::Sync).expect("the loop is open");
+            let _ = home.turn(1);
+        }
+    });
+    assert_eq!(home.take_report().finished, n);
+    measured
+}
+
+/// From home to the pool and back.
+fn round_trips(n: u64) -> Measured {
+    let mut home = Loop::new(0_u64);
+    let goes = ready::from_fns(
+        move |count: &mut u64, _: &mut Cx<'_, u64>| {
+            *count += 1;
+            if *count > n { Directive::Done } else { Directive::Async }
+        },
+        |_: &mut Cx<'_, u64>| Directive::Sync,
+    );
+    home.schedule(goes, Directive::Sync).expect("the loop is open");
+    measure("home to the pool and back", n, None, || {
+        let report = home.run().expect("nothing stops it");
+        assert_eq!(report.async_steps, n);
+    })
+}
+
+/// Suspended, resumed by the same step, and stepped again.
+fn resumptions(n: u64) -> Measured {
+    let mut home = Loop::new(0_u64);
+    let waits = ready::from_fn(move |count: &mut u64, cx| {
+        *count += 1;
+        if *count > n + 10 {
+            return Directive::Done;
+        }
+        cx.suspend().resume(Directive::Sync);
+        Directive::Wait
+    });
+    home.schedule(waits, Directive::Sync).expect("the loop is open");
+    let _ = home.turn(10);
+    measure("suspended, resumed and stepped again", n, Some(0), || {
+        assert_eq!(home.turn(n as usize), Turn::Ran(n as usize));
+    })
+}

@@ -1,0 +1,196 @@
+//! The command of a set of workloads: what it can be asked for, and how they are run, one in this process or several in a
+//! process each.
+
+use std::fmt::Write as _;
+use std::process::{Command, ExitCode};
+
+use super::measure::{Outcome, Setting, Workload};
+use super::table;
+
+/// Something was wrong with the result of a workload.
+const WRONG: u8 = 1;
+/// Something was wrong with the arguments.
+const MISUSED: u8 = 2;
+
+const MOST_WORKERS: u64 = 1024;
+const DEFAULT_WORKERS: usize = 2;
+
+/// The workloads of one command.
+pub(crate) struct Suite {
+    /// What cargo calls it.
+    pub(crate) name: &'static str,
+    /// What it runs, for the help.
+    pub(crate) about: &'static str,
+    pub(crate) workloads: Vec<Workload>,
+    /// What is wrong with so much of a workload, if there is anything.
+    pub(crate) refuses: fn(&Workload, u64) -> Option<String>,
+}
+
+struct Options<'a> {
+    workloads: Vec<&'a Workload>,
+    n: Option<u64>,
+    workers: usize,
+    runs: u64,
+    json: bool,
+    smoke: bool,
+    bare: bool,
+}
+
+enum Asked<'a> {
+    Help,
+    Run(Options<'a>),
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run(suite: &Suite) -> ExitCode {
+    let options = match suite.parse(std::env::args().skip(1)) {
+        Ok(Asked::Help) => {
+            print!("{}", suite.help());
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::Run(options)) => options,
+        Err(problem) => {
+            eprintln!("{}: {problem}", suite.name);
+            return ExitCode::from(MISUSED);
+        }
+    };
+    if !options.bare {
+        if cfg!(debug_assertions) {
+            eprintln!("{}: not optimised, so the counts are small and the figures mean nothing", suite.name);
+        }
+        if !options.json {
+            println!("{}", table::head());
+        }
+    }
+    let mut are_right = true;
+    // The runs of different workloads take turns, so that a busy moment of the machine does not hit all runs of one.
+    for _ in 0..options.runs {
+        for workload in &options.workloads {
+            let result = match (&options.workloads[..], options.runs) {
+                ([_], 1) => options.here(workload),
+                _ => options.elsewhere(workload),
+            };
+            if let Err(problem) = result {
+                eprintln!("{}: {}: {problem}", suite.name, workload.name);
+                are_right = false;
+            }
+        }
+    }
+    ExitCode::from(if are_right { 0 } else { WRONG })
+}
+
+impl Options<'_> {
+    /// How much this workload is to do.
+    fn count(&self, workload: &Workload) -> u64 {
+        self.n.unwrap_or(if self.smoke { workload.smoke } else { workload.n })
+    }
+
+    /// Runs a workload, and prints its line.
+    fn here(&self, workload: &Workload) -> Outcome<()> {
+        let setting = Setting { n: self.count(workload), workers: self.workers };
+        let measured = (workload.run)(&setting)?;
+        let line = if self.json {
+            measured.json("procession", workload.name, &setting)
+        } else {
+            table::row(workload.name, workload.op, &setting, &measured)
+        };
+        println!("{line}");
+        Ok(())
+    }
+
+    /// The same in a process of its own, so that its peak of memory is its own.
+    fn elsewhere(&self, workload: &Workload) -> Outcome<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([workload.name, "--bare", "--n", &self.count(workload).to_string()]);
+        command.args(["--workers", &self.workers.to_string()]);
+        if self.json {
+            command.arg("--json");
+        }
+        let status = command.status()?;
+        if status.success() { Ok(()) } else { Err(format!("its process ended with {status}").into()) }
+    }
+}
+
+impl Suite {
+    /// Reads the arguments; the problem with them, in words, if there is one.
+    fn parse(&self, mut arguments: impl Iterator<Item = String>) -> Result<Asked<'_>, String> {
+        let mut options = Options {
+            workloads: Vec::new(),
+            n: None,
+            workers: DEFAULT_WORKERS,
+            runs: 1,
+            json: false,
+            // A build without optimisation, as under `cargo test --benches`, is only good for seeing that it works.
+            smoke: cfg!(debug_assertions),
+            bare: false,
+        };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--help" | "-h" => return Ok(Asked::Help),
+                "--json" => options.json = true,
+                "--smoke" => options.smoke = true,
+                "--bare" => options.bare = true,
+                // Cargo says what it is doing.
+                "--bench" => {}
+                "--n" => options.n = Some(number("--n", arguments.next(), u64::MAX)?),
+                "--workers" => options.workers = number("--workers", arguments.next(), MOST_WORKERS)? as usize,
+                "--runs" => options.runs = number("--runs", arguments.next(), u64::MAX)?,
+                other if other.starts_with('-') => {
+                    let allowed = "--n N, --workers W, --runs R, --json, --smoke, --bare, --help";
+                    return Err(format!("unknown option {other:?}; allowed are {allowed}"));
+                }
+                name => {
+                    let known = self.workloads.iter().find(|workload| workload.name.eq_ignore_ascii_case(name));
+                    options.workloads.push(known.ok_or_else(|| {
+                        let names: Vec<_> = self.workloads.iter().map(|workload| workload.name).collect();
+                        format!("unknown workload {name:?}; allowed are {}", names.join(", "))
+                    })?);
+                }
+            }
+        }
+        if options.workloads.is_empty() {
+            options.workloads.extend(&self.workloads);
+        }
+        for workload in &options.workloads {
+            if let Some(problem) = (self.refuses)(workload, options.count(workload)) {
+                return Err(problem);
+            }
+        }
+        Ok(Asked::Run(options))
+    }
+
+    fn help(&self) -> String {
+        let Suite { name, about, .. } = self;
+        let mut help = format!(
+            "Usage: cargo bench --bench {name} -- [WORKLOAD...] [OPTION...]\n\n\
+             {about}\n\n\
+             Options:\n  \
+             --n N        how much each workload does (what is counted: see below)\n  \
+             --workers W  threads of the runtime, or of the pool, 1 to {MOST_WORKERS}; without it {DEFAULT_WORKERS}\n  \
+             --runs R     so many runs of each, taking turns; without it 1\n  \
+             --json       one line of JSON for each run\n  \
+             --smoke      small counts, to see that everything works\n  \
+             --bare       no head above the table\n  \
+             --help       this\n\n\
+             Workloads, with what is counted, how much of it without --n (with --smoke), and what an operation is:\n"
+        );
+        let width = self.workloads.iter().map(|workload| workload.name.len()).max().unwrap_or_default();
+        for Workload { name, counts, op, n, smoke, .. } in &self.workloads {
+            let _ = writeln!(help, "  {name:<width$}  {counts}: {n} ({smoke}); {op}");
+        }
+        help.push_str(
+            "\nMemory is the peak of the whole process, read from /proc/self/status, so on Linux only. Several runs have one\n\
+             process each, one after the other. The exit code is 1 if a result was wrong, 2 if the arguments were.\n",
+        );
+        help
+    }
+}
+
+fn number(option: &str, given: Option<String>, most: u64) -> Result<u64, String> {
+    let allowed = if most == u64::MAX { String::from("1 or more") } else { format!("1 to {most}") };
+    let given = given.ok_or_else(|| format!("{option} needs a number: {allowed}"))?;
+    match given.parse() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{option} was given {given:?}; allowed is a number: {allowed}")),
+    }
+}

@@ -1,0 +1,183 @@
+//! The checks, and what comes of them.
+
+use std::fmt;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use procession::task::{Status, TaskInfo, TaskOptions, TaskSet, Tasks};
+use procession::{BoxError, Cancel, Exit};
+
+/// How often the database is asked before it counts as down, and the pause after each time.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked for the backup.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a check does: what it says if it has passed.
+pub(crate) type Job = Box<dyn FnOnce(&Cancel) -> Result<String, BoxError> + Send>;
+
+/// Something to be looked at.
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    /// Where it fails, nobody need know about the others.
+    pub(crate) critical: bool,
+    pub(crate) job: Job,
+}
+
+impl Check {
+    /// The five of them.
+    pub(crate) fn all(service: SocketAddr, folder: &Path) -> Vec<Check> {
+        let (file, backup) = (folder.join("probe"), folder.join("backup"));
+        let check = |name, critical, job: Job| Check { name, critical, job };
+        vec![
+            check("disk", false, Box::new(move |_| disk(&file))),
+            check("web", false, Box::new(move |cancel| web(service, cancel))),
+            check("database", true, Box::new(move |cancel| database(service, cancel))),
+            check("mirror", false, Box::new(move |cancel| ask(service, "mirror", cancel))),
+            check("backup", false, Box::new(move |cancel| wait_for(backup, cancel))),
+        ]
+    }
+}
+
+/// What is written can be read again.
+fn disk(file: &Path) -> Result<String, BoxError> {
+    fs::write(file, "probe")?;
+    let read = fs::read(file)?;
+    fs::remove_file(file)?;
+    if read == b"probe" { Ok(String::from("written and read")) } else { Err("it reads something else".into()) }
+}
+
+fn web(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
+    match ask(service, "web", cancel)?.as_str() {
+        "ok" => Ok(String::from("answers")),
+        answer => Err(answer.into()),
+    }
+}
+
+/// Is asked several times: it may be about to come up.
+fn database(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
+    let mut answer = String::new();
+    for _ in 0..TRIES {
+        answer = ask(service, "database", cancel)?;
+        if answer == "ok" {
+            return Ok(String::from("answers"));
+        }
+        cancel.sleep(PAUSE)?;
+    }
+    Err(answer.into())
+}
+
+/// Sends a line and reads one. The read blocks; who is asked to stop has the socket shut, which ends it.
+fn ask(service: SocketAddr, question: &str, cancel: &Cancel) -> Result<String, BoxError> {
+    let stream = TcpStream::connect(service)?;
+    let shuts = stream.try_clone()?;
+    let _shut = cancel.on_cancel(move |_| {
+        // If it is closed already, so much the better.
+        let _ = shuts.shutdown(Shutdown::Both);
+    });
+    writeln!(&stream, "{question}")?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer)?;
+    cancel.check()?;
+    Ok(answer.trim_end().to_string())
+}
+
+/// Waits for a file that somebody else is to write.
+fn wait_for(file: PathBuf, cancel: &Cancel) -> Result<String, BoxError> {
+    while !file.exists() {
+        cancel.sleep(LOOK)?;
+    }
+    Ok(String::from("is there"))
+}
+
+/// What came of one check. Printed, it is a line.
+pub(crate) struct Finding {
+    pub(crate) info: TaskInfo,
+    pub(crate) exit: Exit<String, BoxError>,
+}
+
+/// What came of all of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) cancelled: usize,
+    pub(crate) timed_out: usize,
+    pub(crate) stopped: usize,
+}
+
+/// Does all checks at once, each within the limit. When a critical one does not pass, the others are cancelled.
+pub(crate) fn run(
+    tasks: &Tasks,
+    checks: Vec<Check>,
+    limit: Duration,
+    mut tell: impl FnMut(&Finding),
+) -> Result<Summary, BoxError> {
+    let all = Cancel::new();
+    let (mut summary, mut pending, mut critical) = (Summary::default(), TaskSet::new(), Vec::new());
+    for check in checks {
+        let options = TaskOptions::new().name(check.name).timeout(limit).under(&all);
+        match tasks.submit_with(options, check.job) {
+            Ok(task) => {
+                if check.critical {
+                    critical.push(task.id());
+                }
+                pending.push(task);
+            }
+            // Ctrl-C came before it.
+            Err(_) if tasks.is_stopped() => summary.stopped += 1,
+            Err(refused) => return Err(refused.to_string().into()),
+        }
+    }
+    while let Some((info, exit)) = pending.wait_next() {
+        if critical.contains(&info.id) && !exit.is_done() {
+            all.cancel(format!("the {} check did not pass", info.name.as_deref().unwrap_or("critical")));
+        }
+        let finding = Finding { info, exit };
+        summary.count(&finding);
+        tell(&finding);
+    }
+    Ok(summary)
+}
+
+impl Summary {
+    fn count(&mut self, finding: &Finding) {
+        let place = match finding.info.status {
+            Status::Completed if finding.exit.is_done() => &mut self.passed,
+            Status::Cancelled => &mut self.cancelled,
+            Status::TimedOut => &mut self.timed_out,
+            Status::Stopped => &mut self.stopped,
+            _ => &mut self.failed,
+        };
+        *place += 1;
+    }
+
+    /// Whether all have passed.
+    pub(crate) fn is_well(&self) -> bool {
+        *self == Summary { passed: self.passed, ..Summary::default() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.info.name.as_deref().unwrap_or("?");
+        match &self.exit {
+            Exit::Done(text) => write!(f, "{name:<10} passed     {text}"),
+            Exit::Failed(error) => write!(f, "{name:<10} FAILED     {error}"),
+            Exit::Panicked(panic) => write!(f, "{name:<10} FAILED     {panic}"),
+            Exit::Terminated(reason) => write!(f, "{name:<10} {:<10} {reason}", self.info.status),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { passed, failed, cancelled, timed_out, stopped } = self;
+        write!(f, "{passed} passed, {failed} failed, {cancelled} cancelled, {timed_out} timed out")?;
+        if *stopped > 0 { write!(f, ", {stopped} stopped") } else { Ok(()) }
+    }
+}

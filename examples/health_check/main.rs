@@ -1,0 +1,126 @@
+//! A health check: five real checks at once, each a task with a timeout, and one of them critical.
+//!
+//! What it shows:
+//!
+//! - Closures that block (a file, a TCP connection) are tasks on a scheduler that needs no setting up: `checks.rs`.
+//! - Results are had in the order in which they come, with `TaskSet`.
+//! - All checks stand under one request (`TaskOptions::under`). When a critical one fails it is made, and those that are
+//!   pending are cancelled: one sleeps and is woken, the other one sits in a blocking read and has its socket shut.
+//! - Ctrl-C stops the scheduler, and the pending checks are counted as stopped.
+//! - The same checks run in the tests by a clock that is moved by hand: `tests.rs`.
+//!
+//! How to try it:
+//!
+//! ```text
+//! cargo run --release --example health_check
+//! cargo run --release --example health_check -- --healthy
+//! cargo run --release --example health_check -- --healthy --limit 60     (and Ctrl-C)
+//! cargo test --example health_check
+//! ```
+//!
+//! What is checked the example brings along: a service on the loopback interface, whose database is down for maintenance
+//! unless `--healthy` is given, and a folder. The exit code is 0 if all checks have passed, 1 if one has not, 2 for options
+//! that make no sense, and 130 after Ctrl-C.
+
+mod checks;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use procession::BoxError;
+use procession::task::Tasks;
+
+use self::checks::{Check, Summary};
+use self::service::Service;
+
+const USAGE: &str = "\
+usage: health_check [--healthy] [--limit SECONDS]
+
+  --healthy         the database answers as it should
+  --limit SECONDS   how long each check may take, 1 to 3600 (2)";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    healthy: bool,
+    limit: Duration,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(&arguments) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("health_check: {problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("health_check: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options, String> {
+        let mut options = Options { healthy: false, limit: Duration::from_secs(2) };
+        let mut arguments = arguments.iter();
+        while let Some(option) = arguments.next() {
+            match option.as_str() {
+                "--healthy" => options.healthy = true,
+                "--limit" => {
+                    let value = arguments.next().ok_or("--limit needs a number of seconds")?;
+                    let seconds = value.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+                    let seconds =
+                        seconds.ok_or_else(|| format!("--limit takes 1 to 3600 seconds, and was given {value:?}"))?;
+                    options.limit = Duration::from_secs(seconds);
+                }
+                _ => return Err(format!("there is no option {option:?}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode, BoxError> {
+    let service = Service::start(options.healthy)?;
+    let folder = std::env::temp_dir().join(format!("procession-health-check-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+
+    let tasks = Tasks::new();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (stops, flag) = (tasks.clone(), interrupted.clone());
+    ctrlc::set_handler(move || {
+        flag.store(true, Ordering::Relaxed);
+        stops.stop();
+    })?;
+
+    let checks = Check::all(service.address(), &folder);
+    let summary = checks::run(&tasks, checks, options.limit, |result| println!("{result}"))?;
+    println!("{summary}");
+
+    // Whoever was asked to stop does so at once; this is for a check that would not.
+    let joined = tasks.stop_and_join(Duration::from_secs(5));
+    std::fs::remove_dir_all(&folder)?;
+    joined?;
+    Ok(exit_code(&summary, interrupted.load(Ordering::Relaxed)))
+}
+
+fn exit_code(summary: &Summary, interrupted: bool) -> ExitCode {
+    match interrupted {
+        true => ExitCode::from(130),
+        false if summary.is_well() => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,159 @@
+//! A pool of threads, seen at work: jobs, more and fewer workers, a pause, pacing, and an orderly end.
+//!
+//! What it shows:
+//!
+//! - Workers come on demand, up to the maximum, and other jobs wait: act one.
+//! - `resize` changes the maximum while jobs run: act two.
+//! - A pause lets the jobs from before run, and keeps those that come: act three.
+//! - A pacer lets jobs begin no closer together than its interval, and holds no worker meanwhile: act four.
+//! - A job that panics costs nothing but itself, and its handle has the panic: act five.
+//! - A drain does what waits, takes nothing new, and says what was left: the end.
+//!
+//! How to try it:
+//!
+//! ```text
+//! cargo run --release --example pool
+//! cargo run --release --example pool -- --jobs 200 --millis 5
+//! cargo test --example pool
+//! ```
+//!
+//! On a terminal one line shows the pool while it works; elsewhere there is a line for each act. Ctrl-C drains the pool and
+//! ends with 130. The exit code is 0 if every job is accounted for, 1 if not, 2 for options that make no sense.
+
+mod acts;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use procession::pool::Pool;
+use procession::{BoxError, Cancel, Reason};
+
+use self::acts::{Plan, play, seen};
+
+const USAGE: &str = "\
+usage: pool [--jobs N] [--millis M]
+
+  --jobs N     jobs of each act, 1 to 10000 (40)
+  --millis M   how long a job takes, 0 to 1000 (20)";
+
+/// How long the last jobs may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let plan = match parse(&arguments) {
+        Ok(plan) => plan,
+        Err(problem) => {
+            eprintln!("pool: {problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&plan) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("pool: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Plan, String> {
+    let mut plan = Plan::default();
+    let mut arguments = arguments.iter();
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().map(String::as_str).unwrap_or_default();
+        let number = |most: u64| value.parse().ok().filter(|number| *number <= most);
+        match option.as_str() {
+            "--jobs" => {
+                let jobs = number(10_000).filter(|jobs| *jobs > 0);
+                plan.jobs = jobs.ok_or(format!("--jobs takes a number from 1 to 10000, and was given {value:?}"))?;
+            }
+            "--millis" => {
+                let millis = number(1_000);
+                let millis = millis.ok_or(format!("--millis takes a number up to 1000, and was given {value:?}"))?;
+                plan.takes = Duration::from_millis(millis);
+            }
+            _ => return Err(format!("there is no option {option:?}")),
+        }
+    }
+    Ok(plan)
+}
+
+fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
+    // The hook of the standard library would write over the display; the handle of the job has the panic.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (stop, watching) = (Cancel::new(), Arc::new(AtomicBool::new(true)));
+    let ask = stop.clone();
+    ctrlc::set_handler(move || {
+        ask.cancel("Ctrl-C");
+    })?;
+    let pool = Pool::builder().max(2).name("example").build()?;
+
+    let played = std::thread::scope(|scope| {
+        scope.spawn(|| show(&pool, &stop, &watching));
+        let played = play(&pool, plan, &stop, |line| println!("{line}"));
+        watching.store(false, Ordering::Relaxed);
+        played
+    });
+    let interrupted = stop.reason() == Some(Reason::from("Ctrl-C"));
+    // Ends the display's sleep as well, if it has not seen the flag yet.
+    stop.cancel("over");
+
+    let ended = pool.drain(Some(PATIENCE))?;
+    let stats = pool.stats();
+    println!(
+        "drained: {} submitted, {} finished ({} of them panicked), {} cancelled, {} left",
+        stats.submitted, stats.finished, stats.panicked, stats.withdrawn, ended.abandoned
+    );
+    io::stdout().flush()?;
+    if stats.submitted != stats.finished + stats.withdrawn + ended.abandoned {
+        return Err("a job is not accounted for".into());
+    }
+    match played {
+        _ if interrupted => Ok(ExitCode::from(130)),
+        played => played.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// One line on a terminal, as long as there is something to see.
+fn show(pool: &Pool, stop: &Cancel, watching: &AtomicBool) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let line = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        line.set_style(style);
+    }
+    while watching.load(Ordering::Relaxed) {
+        line.set_message(seen(pool));
+        line.tick();
+        if stop.sleep(Duration::from_millis(50)).is_err() {
+            break;
+        }
+    }
+    line.finish_and_clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_understood_or_explained() {
+        let parse = |arguments: &[&str]| parse(&arguments.iter().map(|one| one.to_string()).collect::<Vec<_>>());
+        assert_eq!(parse(&[]).unwrap(), Plan::default());
+        let plan = parse(&["--millis", "0", "--jobs", "7"]).unwrap();
+        assert_eq!((plan.jobs, plan.takes), (7, Duration::ZERO));
+        for bad in [&["--jobs"][..], &["--jobs", "0"], &["--millis", "1001"], &["--speed", "1"]] {
+            assert!(parse(bad).unwrap_err().contains(bad[0]), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Tasklets: the three-phase call. Read at home, work on the pool, write at home.
+//!
+//! It lists the longest files below a folder. The table is drawn by the home thread alone, in a state that is not `Send`
+//! (an `Rc`); files are read by the pool, several at a time, and neither waits for the other. Each folder and each file is
+//! a tasklet: what it found at home goes out with it to the pool, and comes back with the answer.
+//!
+//! ```text
+//! cargo run --example tasklet -- [FOLDER]
+//! cargo test --example tasklet
+//! ```
+//!
+//! Ctrl-C stops it: what was found until then is shown, and the exit code is 130. It is 1 if something could not be read, and
+//! 2 if the arguments are wrong.
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use procession::tasklet::{Cx, Directive, Interruption, Loop, Report, Tasklet, ready};
+use procession::{BoxError, Cancel, Reason};
+
+/// So many files are shown.
+const SHOWN: usize = 10;
+
+fn main() -> ExitCode {
+    let folder = match arguments(std::env::args().skip(1)) {
+        Ok(Some(folder)) => folder,
+        Ok(None) => {
+            println!("Lists the longest files below a folder.\n\nusage: tasklet [FOLDER]");
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => {
+            eprintln!("tasklet: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let stop = Cancel::new();
+    let interrupts = stop.clone();
+    if let Err(error) = ctrlc::set_handler(move || {
+        interrupts.cancel(Reason::from("interrupted"));
+    }) {
+        eprintln!("tasklet: Ctrl-C will end this at once: {error}");
+    }
+    match list(&folder, &stop).and_then(|outcome| Ok((outcome.show(&mut io::stdout().lock())?, outcome))) {
+        Ok((_, outcome)) if outcome.interrupted => ExitCode::from(130),
+        Ok((_, outcome)) if outcome.problems.is_empty() && outcome.report.is_clean() => ExitCode::SUCCESS,
+        Ok((_, outcome)) => {
+            outcome.problems.iter().for_each(|problem| eprintln!("tasklet: {problem}"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("tasklet: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder that was named, or this one; nothing if help was asked for.
+fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<PathBuf>, String> {
+    let folder = match arguments.next().as_deref() {
+        Some("--help" | "-h") => return Ok(None),
+        Some(option) if option.starts_with('-') => return Err(format!("unknown option {option:?}; allowed is --help")),
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from("."),
+    };
+    match arguments.next() {
+        None => Ok(Some(folder)),
+        Some(more) => Err(format!("one folder is enough; what is {more:?}?")),
+    }
+}
+
+/// What the home thread draws in. No other thread can reach it.
+type Desk = Rc<RefCell<Table>>;
+
+#[derive(Default)]
+struct Table {
+    /// The longest ones, the longest first.
+    longest: Vec<(u64, PathBuf)>,
+    files: u64,
+    lines: u64,
+    problems: Vec<String>,
+}
+
+impl Table {
+    fn enter(&mut self, path: PathBuf, lines: u64) {
+        self.files += 1;
+        self.lines += lines;
+        let place = self.longest.partition_point(|(other, name)| (*other, &path) > (lines, name));
+        self.longest.insert(place, (lines, path));
+        self.longest.truncate(SHOWN);
+    }
+}
+
+/// What came of it.
+struct Outcome {
+    table: Vec<(u64, PathBuf)>,
+    files: u64,
+    lines: u64,
+    problems: Vec<String>,
+    interrupted: bool,
+    report: Report,
+}
+
+impl Outcome {
+    fn show(&self, to: &mut impl Write) -> io::Result<()> {
+        for (lines, path) in &self.table {
+            writeln!(to, "{lines:>8}  {}", path.display())?;
+        }
+        writeln!(to, "{:>8}  lines in {} files", self.lines, self.files)?;
+        if self.interrupted {
+            writeln!(to, "interrupted: there may be more")?;
+        }
+        writeln!(to, "{}", self.report)
+    }
+}
+
+/// Runs a loop over everything below `folder`, until all is done or `stop` is cancelled.
+fn list(folder: &Path, stop: &Cancel) -> Result<Outcome, BoxError> {
+    let desk = Desk::default();
+    let mut home = Loop::new(desk.clone());
+    home.schedule(Folder { path: folder.to_owned(), found: None }, Directive::Sync)?;
+    let (report, interrupted) = match home.run_until(stop) {
+        Ok(report) => (report, false),
+        Err(cut) if matches!(cut.why(), Interruption::Cancelled(_)) => (cut.report().clone(), true),
+        Err(cut) => return Err(cut.into()),
+    };
+    // What is left, if it was interrupted, is dropped here.
+    drop(home);
+    let Table { longest, files, lines, problems } = std::mem::take(&mut *desk.borrow_mut());
+    Ok(Outcome { table: longest, files, lines, problems, interrupted, report })
+}
+
+/// A folder: asks the pool for what is in it, and schedules that at home.
+struct Folder {
+    path: PathBuf,
+    found: Option<io::Result<Vec<PathBuf>>>,
+}
+
+impl Tasklet<Desk> for Folder {
+    fn sync(&mut self, desk: &mut Desk, cx: &mut Cx<'_, Desk>) -> Directive {
+        // Phase 1: nothing is known yet. Phase 3: the pool has answered.
+        let Some(found) = self.found.take() else { return Directive::Async };
+        match found {
+            Err(error) => desk.borrow_mut().problems.push(format!("{}: {error}", self.path.display())),
+            Ok(paths) => {
+                for path in paths {
+                    if let Err(refused) = schedule(path, cx) {
+                        desk.borrow_mut().problems.push(refused.to_string());
+                    }
+                }
+            }
+        }
+        Directive::Done
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, Desk>) -> Directive {
+        // Phase 2, where blocking is allowed.
+        let read = || std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.path())).collect();
+        self.found = Some(read());
+        Directive::Sync
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        self.path.display().to_string().into()
+    }
+}
+
+/// A folder is a tasklet of a type; a file is one of three closures.
+fn schedule(path: PathBuf, cx: &Cx<'_, Desk>) -> Result<(), BoxError> {
+    if path.is_symlink() {
+        return Ok(());
+    }
+    if path.is_dir() {
+        cx.schedule(Folder { path, found: None }, Directive::Sync)?;
+        return Ok(());
+    }
+    let reads = path.clone();
+    let file = ready::call_blocking(move || std::fs::read(&reads)).then(|desk: &mut Desk, bytes| match bytes {
+        Ok(bytes) => {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            desk.borrow_mut().enter(path, lines);
+        }
+        Err(error) => desk.borrow_mut().problems.push(format!("{}: {error}", path.display())),
+    });
+    cx.schedule(file, Directive::Sync)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A folder of its own, gone afterwards.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, files: &[(&str, usize)]) -> Tree {
+            let root = std::env::temp_dir().join(format!("procession-tasklet-{name}-{}", std::process::id()));
+            for (path, lines) in files {
+                let path = root.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, "line\n".repeat(*lines)).unwrap();
+            }
+            Tree(root)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn every_file_is_counted_once_and_the_longest_are_shown_in_order() {
+        let files: Vec<(String, usize)> = (0..30).map(|n| (format!("{}/{}/f{n}", n % 3, n % 5), n)).collect();
+        let files: Vec<(&str, usize)> = files.iter().map(|(path, lines)| (path.as_str(), *lines)).collect();
+        let tree = Tree::new("counts", &files);
+        let outcome = list(&tree.0, &Cancel::new()).unwrap();
+        assert_eq!((outcome.files, outcome.lines), (30, (0..30).sum()));
+        assert_eq!(
+            outcome.table.iter().map(|(lines, _)| *lines).collect::<Vec<_>>(),
+            (20..30).rev().collect::<Vec<_>>()
+        );
+        assert!(outcome.problems.is_empty() && outcome.report.is_clean() && !outcome.interrupted);
+        // Each file and each folder (the root, 3, and 15 in them) goes home, out, and home.
+        let tasklets = 30 + 1 + 3 + 15;
+        assert_eq!((outcome.report.finished, outcome.report.async_steps), (tasklets, tasklets));
+        assert_eq!(outcome.report.steps, 2 * tasklets);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_a_problem_and_not_a_hang() {
+        let outcome = list(Path::new("/no/such/folder"), &Cancel::new()).unwrap();
+        assert_eq!((outcome.files, outcome.problems.len()), (0, 1));
+        assert!(outcome.problems[0].contains("/no/such/folder"), "{:?}", outcome.problems);
+    }
+
+    #[test]
+    fn an_interrupted_run_shows_what_it_has() {
+        let tree = Tree::new("interrupted", &[("a", 1), ("b", 2)]);
+        let stop = Cancel::new();
+        stop.cancel(Reason::from("interrupted"));
+        let outcome = list(&tree.0, &stop).unwrap();
+        assert!(outcome.interrupted && outcome.files == 0);
+        let mut shown = Vec::new();
+        outcome.show(&mut shown).unwrap();
+        assert!(String::from_utf8(shown).unwrap().contains("interrupted"));
+    }
+
+    #[test]
+    fn arguments_are_one_folder_at_most() {
+        let read = |words: &[&str]| arguments(words.iter().map(|word| (*word).to_owned()));
+        assert_eq!(read(&[]), Ok(Some(PathBuf::from("."))));
+        assert_eq!(read(&["src"]), Ok(Some(PathBuf::from("src"))));
+        assert_eq!(read(&["-h"]), Ok(None));
+        assert!(read(&["--colour"]).is_err() && read(&["a", "b"]).is_err());
+    }
+
+    #[test]
+    fn files_of_the_same_length_are_shown_by_name() {
+        let mut table = Table::default();
+        for name in ["b", "a", "c"] {
+            table.enter(PathBuf::from(name), 7);
+        }
+        let order: BTreeMap<_, _> = table.longest.iter().map(|(_, path)| path).zip(0..).collect();
+        assert_eq!(order.values().copied().collect::<Vec<_>>(), [0, 1, 2], "{order:?}");
+    }
+}

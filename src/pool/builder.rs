@@ -1,0 +1,155 @@
+//! Options of a pool.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::crew::Crew;
+use super::ledger::Ledger;
+use super::owner::{BadPool, Owner, Pool, Queue, check_size};
+use super::thread::{Hooks, Shared};
+use super::words::Limits;
+use crate::clock::Clock;
+use crate::outcome::Panic;
+use crate::sync::{Arc, AtomicBool, Mutex};
+use crate::threads;
+
+/// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
+pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
+
+/// The most threads of a pool where nothing else was said, unless there are more processors.
+pub const DEFAULT_MAX: usize = 4;
+
+/// Options of a [`Pool`], in any order.
+#[derive(Clone)]
+pub struct PoolBuilder {
+    min: usize,
+    max: usize,
+    queue: Queue,
+    idle_period: Option<Duration>,
+    name: String,
+    stack_size: Option<usize>,
+    hooks: Hooks,
+    clock: Clock,
+}
+
+impl Pool {
+    /// Options, each with its default: no workers are kept; at most as many as processors, but at least [`DEFAULT_MAX`];
+    /// the queue has no bound; idle workers end after [`DEFAULT_IDLE_PERIOD`]; they are called `pool-N`; the stack is as
+    /// large as the standard library makes it; no hooks; the system's clock.
+    pub fn builder() -> PoolBuilder {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        PoolBuilder {
+            min: 0,
+            max: processors.max(DEFAULT_MAX),
+            queue: Queue::Unbounded,
+            idle_period: Some(DEFAULT_IDLE_PERIOD),
+            name: String::from("pool"),
+            stack_size: None,
+            hooks: Hooks::default(),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl PoolBuilder {
+    /// The fewest workers that are kept. They are started on demand like all others, and then stay.
+    pub fn min(mut self, threads: usize) -> PoolBuilder {
+        self.min = threads;
+        self
+    }
+
+    /// The most threads there may be.
+    pub fn max(mut self, threads: usize) -> PoolBuilder {
+        self.max = threads;
+        self
+    }
+
+    /// Where jobs wait that no worker is free for.
+    pub fn queue(mut self, queue: Queue) -> PoolBuilder {
+        self.queue = queue;
+        self
+    }
+
+    /// How long nothing may happen before the pool begins to shrink: after a whole period without a job, each further one
+    /// ends a worker. `None`: it never shrinks. Zero: the default.
+    pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
+        self.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
+        self
+    }
+
+    /// What the threads are called, followed by a number.
+    pub fn name(mut self, name: impl Into<String>) -> PoolBuilder {
+        self.name = name.into();
+        self
+    }
+
+    /// How many bytes the stack of each thread has. The operating system may give more, and rounds up what is too little.
+    pub fn stack_size(mut self, bytes: usize) -> PoolBuilder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Called by each thread before its first job. A panic in it is contained.
+    pub fn on_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
+        self.hooks.start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called by each thread after its last job; a drain or stop waits for it. A panic in it is contained.
+    pub fn on_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
+        self.hooks.end = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called when a job has panicked, by its thread, before anybody hears of its end. A panic in it is contained.
+    pub fn on_panic(mut self, hook: impl Fn(&Panic) + Send + Sync + 'static) -> PoolBuilder {
+        self.hooks.panic = Some(Arc::new(hook));
+        self
+    }
+
+    /// The clock for idle periods and limits.
+    pub fn clock(mut self, clock: Clock) -> PoolBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the pool. No thread is started before there is a job.
+    ///
+    /// # Errors
+    /// The maximum is zero, or the minimum above it; the name has a NUL in it; the stack is larger than any memory.
+    pub fn build(self) -> Result<Pool, BadPool> {
+        check_size(self.min, self.max)?;
+        if !threads::is_name(&self.name) {
+            return Err(BadPool::Name { given: self.name });
+        }
+        // Rounded up to whole pages it has to be a size still.
+        if let Some(given) = self.stack_size.filter(|bytes| *bytes > isize::MAX as usize) {
+            return Err(BadPool::StackSize { given });
+        }
+        let (bound, blocks) = match self.queue {
+            Queue::Unbounded => (None, false),
+            Queue::Block(bound) => (Some(bound), true),
+            Queue::Reject(bound) => (Some(bound), false),
+        };
+        let limits = Limits { min: self.min, max: self.max, bound, blocks, idle_period: self.idle_period };
+        let ledger = Mutex::new(Ledger::new(limits, self.clock.now()));
+        let crew = Crew::new(self.name, self.stack_size);
+        let (hint, tokens) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { ledger, crew, clock: self.clock, hooks: self.hooks, hint, tokens });
+        Ok(Pool { owner: Arc::new(Owner { shared }) })
+    }
+}
+
+impl fmt::Debug for PoolBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuilder")
+            .field("min", &self.min)
+            .field("max", &self.max)
+            .field("queue", &self.queue)
+            .field("idle_period", &self.idle_period)
+            .field("name", &self.name)
+            .field("stack_size", &self.stack_size)
+            .finish_non_exhaustive()
+    }
+}

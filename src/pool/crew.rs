@@ -1,0 +1,105 @@
+//! The threads of a pool: how they are started, so that they can be joined, and known from others.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::sync::{Mutex, ThreadId, lock, thread};
+use crate::threads;
+
+/// So many threads that have left a pool that goes on are remembered, should it end soon.
+#[cfg(not(loom))]
+const KEPT: usize = 8;
+
+pub(super) struct Crew {
+    name: String,
+    stack_size: Option<usize>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    living: HashMap<u64, thread::JoinHandle<()>>,
+    // Entered by each thread itself before its first job, so that a job never finds its own thread unknown.
+    ids: HashSet<ThreadId>,
+    // Those that have done all of ours, and may still run destructors of thread-locals: to be joined when the pool ends.
+    left: Vec<thread::JoinHandle<()>>,
+    // Set when some of those who have left have been joined.
+    joining: Vec<Latch<()>>,
+}
+
+impl Crew {
+    pub(super) fn new(name: String, stack_size: Option<usize>) -> Crew {
+        Crew { name, stack_size, state: Mutex::default() }
+    }
+
+    /// Whether the calling thread is one of these.
+    pub(super) fn is_current(&self) -> bool {
+        lock(&self.state).ids.contains(&thread::current().id())
+    }
+
+    pub(super) fn spawn(&self, main: impl FnOnce(u64) + Send + 'static) -> io::Result<()> {
+        // Held until the handle is here, which the thread waits for before it does anything: else one that is quick could
+        // leave a pool that ends, and nobody would have what it is joined by.
+        let mut state = lock(&self.state);
+        state.next += 1;
+        let id = state.next;
+        let handle = threads::start_sized(format!("{}-{id}", self.name), self.stack_size, move || main(id))?;
+        state.living.insert(id, handle);
+        Ok(())
+    }
+
+    pub(super) fn has_started(&self) {
+        lock(&self.state).ids.insert(thread::current().id());
+    }
+
+    pub(super) fn is_leaving(&self, id: u64) {
+        let mut state = lock(&self.state);
+        state.ids.remove(&thread::current().id());
+        if let Some(handle) = state.living.remove(&id) {
+            state.keep_to_join(handle);
+        }
+    }
+
+    /// Those who have left and are to be joined.
+    pub(super) fn take_left(&self) -> Vec<thread::JoinHandle<()>> {
+        std::mem::take(&mut lock(&self.state).left)
+    }
+
+    /// Waits until those who have left have ended, or until the deadline. Whoever else waits for them, all of them wait.
+    pub(super) fn join(&self, clock: &Clock, deadline: Deadline) {
+        let (left, joining) = {
+            let mut state = lock(&self.state);
+            let left = std::mem::take(&mut state.left);
+            // In the same moment, or somebody else who waits would see neither the threads nor who joins them.
+            let joined = (!left.is_empty()).then(Latch::new);
+            state.joining.extend(joined.clone());
+            (joined.map(|joined| (left, joined)), state.joining.clone())
+        };
+        if let Some((left, joined)) = left {
+            threads::join_all(left).on_set(move |()| {
+                let _ = joined.set(());
+            });
+        }
+        for joined in joining {
+            joined.wait_until(clock, deadline);
+        }
+        lock(&self.state).joining.retain(|joined| !joined.is_set());
+    }
+}
+
+impl State {
+    /// Of a pool that goes on nobody joins a thread, for that could take long. So only the last few are kept, and those that
+    /// are not done: the others have surely ended.
+    fn keep_to_join(&mut self, handle: thread::JoinHandle<()>) {
+        #[cfg(not(loom))]
+        if self.left.len() >= KEPT
+            && let Some(place) = self.left.iter().position(thread::JoinHandle::is_finished)
+        {
+            self.left.remove(place);
+        }
+        self.left.push(handle);
+    }
+}

@@ -1,0 +1,269 @@
+//! Where the outcome of a job lies until its handle comes for it.
+//!
+//! Who decides is settled elsewhere: a job is run, or withdrawn, or abandoned by whoever takes it out of the line, under the
+//! ledger's lock, and it is there once. So the desk is decided once, too.
+
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::work::{After, Job, Ran, Work};
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{Panic, contain, drop_contained, tell_log};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+
+/// Why a job has no value.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// It panicked.
+    #[error("the job {0}")]
+    Panicked(#[source] Panic),
+    /// It was cancelled before it began.
+    #[error("the job was cancelled before it began")]
+    Cancelled,
+    /// It was given up before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
+    #[error("the job was given up before it began")]
+    Abandoned,
+    /// It was waited for by a job of the same pool while it waited in a [`Pacer`](super::Pacer): its turn might never come
+    /// while that worker waits. The job goes on by itself.
+    #[error("a job cannot wait for the turn of a paced job of its own pool")]
+    Inside,
+}
+
+/// Where a job is in its life. It only ever goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum JobStatus {
+    /// It has not begun.
+    Waiting,
+    /// It has begun.
+    Running,
+    /// It has returned.
+    Returned,
+    /// It has panicked.
+    Panicked,
+    /// It was cancelled before it began.
+    Cancelled,
+    /// It was given up before it began.
+    Abandoned,
+}
+
+impl JobStatus {
+    /// Whether it will not change any more.
+    pub fn is_over(self) -> bool {
+        self > JobStatus::Running
+    }
+}
+
+/// When a job was submitted, when it began and when it ended, by the pool's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobTimes {
+    /// When it was submitted.
+    pub submitted: Instant,
+    /// When it began, if it has.
+    pub began: Option<Instant>,
+    /// When it ended, in whatever way, if it has.
+    pub ended: Option<Instant>,
+}
+
+pub(super) struct Desk<T> {
+    book: Mutex<Book<T>>,
+    decided: Condvar,
+    clock: Clock,
+}
+
+struct Book<T> {
+    status: JobStatus,
+    times: JobTimes,
+    outcome: Option<Result<T, JobError>>,
+    // There is one handle, and so one future.
+    waker: Option<Waker>,
+    // The handle was dropped: nobody wants the outcome.
+    unwanted: bool,
+}
+
+impl<T> Desk<T> {
+    fn lock(&self) -> MutexGuard<'_, Book<T>> {
+        lock(&self.book)
+    }
+
+    fn begins(&self) {
+        let now = self.clock.now();
+        let mut book = self.lock();
+        book.status = JobStatus::Running;
+        book.times.began = Some(now);
+    }
+
+    /// Decides, and tells threads that wait. What comes back is for the caller, as it is the user's: a waker to be called, or
+    /// an outcome that nobody wants any more.
+    fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
+        let now = self.clock.now();
+        let rest = {
+            let mut book = self.lock();
+            book.status = match &outcome {
+                Ok(_) => JobStatus::Returned,
+                Err(JobError::Panicked(_)) => JobStatus::Panicked,
+                Err(JobError::Cancelled) => JobStatus::Cancelled,
+                Err(JobError::Abandoned | JobError::Inside) => JobStatus::Abandoned,
+            };
+            book.times.ended = Some(now);
+            if book.unwanted {
+                (None, Some(outcome))
+            } else {
+                book.outcome = Some(outcome);
+                (book.waker.take(), None)
+            }
+        };
+        self.decided.notify_all();
+        rest
+    }
+
+    pub(super) fn deadline(&self, limit: Option<Duration>) -> Deadline {
+        limit.map_or(Deadline::NEVER, |limit| self.clock.deadline(limit))
+    }
+
+    pub(super) fn status(&self) -> JobStatus {
+        self.lock().status
+    }
+
+    pub(super) fn times(&self) -> JobTimes {
+        self.lock().times
+    }
+
+    /// The outcome, once.
+    pub(super) fn take(&self) -> Option<Result<T, JobError>> {
+        self.lock().outcome.take()
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
+        // A waker's `clone` is code of the user's, and so is its end.
+        let waker = cx.waker().clone();
+        let old = {
+            let mut book = self.lock();
+            if let Some(outcome) = book.outcome.take() {
+                return Poll::Ready(outcome);
+            }
+            book.waker.replace(waker)
+        };
+        drop_contained(old);
+        Poll::Pending
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.lock().unwanted
+    }
+
+    /// The handle is gone: nobody is to be woken, and the outcome is dropped by whoever has it. Whether that is this thread
+    /// or the worker is a matter of chance, so its destructor is contained here, too.
+    pub(super) fn handle_is_gone(&self) {
+        let left = {
+            let mut book = self.lock();
+            book.unwanted = true;
+            (book.waker.take(), book.outcome.take())
+        };
+        let (waker, outcome) = left;
+        drop_contained(waker);
+        drop_contained(outcome);
+    }
+}
+
+impl<T: Send + 'static> Desk<T> {
+    /// Waits until it is decided, or until the deadline. Whether it is.
+    pub(super) fn wait(self: &Arc<Desk<T>>, deadline: Deadline) -> bool {
+        let desk = Arc::downgrade(self);
+        let _watch = (deadline != Deadline::NEVER).then(|| {
+            self.clock.watch(move || {
+                if let Some(desk) = desk.upgrade() {
+                    let _book = desk.lock();
+                    desk.decided.notify_all();
+                }
+            })
+        });
+        let mut book = self.lock();
+        while !book.status.is_over() {
+            if deadline.has_passed(&self.clock) {
+                return false;
+            }
+            book = self.clock.wait(&self.decided, book, deadline);
+        }
+        true
+    }
+}
+
+/// A job whose outcome goes to a desk.
+pub(super) struct Handled<F, T> {
+    job: Option<F>,
+    outcome: Option<Result<T, JobError>>,
+    desk: Option<Arc<Desk<T>>>,
+}
+
+impl<F, T> Handled<F, T> {
+    pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<Desk<T>>) {
+        let times = JobTimes { submitted: clock.now(), began: None, ended: None };
+        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false };
+        let desk = Arc::new(Desk { book: Mutex::new(book), decided: Condvar::new(), clock: clock.clone() });
+        (Handled { job: Some(job), outcome: None, desk: Some(desk.clone()) }, desk)
+    }
+
+    /// The closure back, of a job that was refused.
+    pub(super) fn into_job(mut self) -> F {
+        self.job.take().expect("it was not run")
+    }
+
+    /// Drops the closure, then tells whoever waits why.
+    fn give_up(&mut self, why: JobError) {
+        let Some(job) = self.job.take() else { return };
+        drop_contained(job);
+        let Some(desk) = self.desk.take() else { return };
+        if let (Some(waker), _) = desk.decide(Err(why))
+            && let Err(panic) = contain(|| waker.wake())
+        {
+            tell_log(|| tracing::error!(%panic, "a waker panicked"));
+        }
+    }
+}
+
+impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T> {
+    fn run(mut self: Box<Self>) -> Ran {
+        let (Some(job), Some(desk)) = (self.job.take(), self.desk.as_ref()) else {
+            return Ran { panic: None, after: None };
+        };
+        desk.begins();
+        let outcome = contain(job);
+        let panic = outcome.as_ref().err().cloned();
+        if desk.is_unwanted() {
+            // Its destructor is part of the job.
+            drop_contained(outcome);
+            return Ran { panic, after: None };
+        }
+        self.outcome = Some(outcome.map_err(JobError::Panicked));
+        Ran { panic, after: Some(self) }
+    }
+
+    fn cancel(mut self: Box<Self>) {
+        self.give_up(JobError::Cancelled);
+    }
+}
+
+impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, T> {
+    fn tell(mut self: Box<Self>) -> Option<Job> {
+        let (Some(outcome), Some(desk)) = (self.outcome.take(), self.desk.take()) else { return None };
+        let (waker, unwanted) = desk.decide(outcome);
+        if waker.is_none() && unwanted.is_none() {
+            return None;
+        }
+        Some(Box::new(move || {
+            drop_contained(unwanted);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }))
+    }
+}
+
+impl<F, T> Drop for Handled<F, T> {
+    fn drop(&mut self) {
+        self.give_up(JobError::Abandoned);
+    }
+}

@@ -1,0 +1,156 @@
+//! The pool's races under the model checker: the real pool, with its real threads.
+
+use super::desk::JobError;
+use super::owner::Pool;
+use super::words::PoolStatus;
+use crate::clock::ManualClock;
+use crate::latch::Latch;
+use crate::sync::{Arc, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// All interleavings with so many switches that nothing called for: more would take hours, and the races here need one or
+/// two.
+fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(check);
+}
+
+fn count() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = ran.clone();
+    let job = move || -> Box<dyn FnOnce() + Send> {
+        let counted = counted.clone();
+        Box::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    (ran, job)
+}
+
+/// Breaks when `submit` looks at the status in one critical section and puts the job in line in another.
+#[test]
+fn a_job_is_submitted_while_the_pool_stops() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (ran, job) = count();
+        let submitter = loom::thread::spawn({
+            let (pool, job) = (pool.clone(), job());
+            move || pool.execute(job).is_ok()
+        });
+        let ended = pool.stop(None).unwrap();
+        let accepted = submitter.join().unwrap();
+        let stats = pool.stats();
+        let ran = ran.load(Ordering::SeqCst) as u64;
+        assert_eq!((stats.submitted, stats.finished), (u64::from(accepted), ran));
+        assert_eq!(stats.submitted, ran + stats.abandoned);
+        assert!(stats.abandoned == ended.abandoned && stats.unfinished() == 0 && stats.workers == 0);
+    });
+}
+
+/// Breaks when a drain does not wake those who rest, or a worker leaves without looking at the line once more.
+#[test]
+fn a_job_is_submitted_while_the_pool_drains() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (ran, job) = count();
+        pool.execute(job()).unwrap();
+        let submitter = loom::thread::spawn({
+            let (pool, job) = (pool.clone(), job());
+            move || pool.execute(job).is_ok()
+        });
+        pool.drain(None).unwrap();
+        let accepted = usize::from(submitter.join().unwrap());
+        assert_eq!(ran.load(Ordering::SeqCst), 1 + accepted, "what was accepted was run before the drain returned");
+        assert_eq!(pool.status(), PoolStatus::Stopped);
+    });
+}
+
+/// Breaks when `submit` counts on a worker that has decided to leave, or a worker that leaves does not see who has come.
+#[test]
+fn a_job_arrives_while_the_idle_worker_retires() {
+    model(2, || {
+        let manual = ManualClock::new();
+        let second = Duration::from_secs(1);
+        let pool = Pool::builder().max(1).idle_period(Some(second)).clock(manual.clock()).build().unwrap();
+        let (ran, job) = count();
+        pool.execute(job()).unwrap();
+        let time = loom::thread::spawn(move || {
+            // The first period only marks the pool as quiet, so the worker must have looked before the second is over.
+            for _ in 0..2 {
+                manual.advance(second);
+                loom::thread::yield_now();
+            }
+        });
+        loom::thread::yield_now();
+        pool.execute(job()).unwrap();
+        assert!(pool.wait_idle(None));
+        assert_eq!(ran.load(Ordering::SeqCst), 2, "whether by the same worker or by another one");
+        time.join().unwrap();
+        pool.stop(None).unwrap();
+    });
+}
+
+/// Breaks when a withdrawn job is taken out without the lock under which it is begun.
+#[test]
+fn a_job_is_cancelled_while_it_begins() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (ran, job) = count();
+        pool.execute(job()).unwrap();
+        let handle = pool.spawn(job()).unwrap();
+        let cancelled = handle.cancel();
+        match handle.wait() {
+            Ok(()) => assert!(!cancelled),
+            Err(JobError::Cancelled) => assert!(cancelled),
+            Err(other) => panic!("{other}"),
+        }
+        pool.drain(None).unwrap();
+        assert_eq!(ran.load(Ordering::SeqCst), 2 - usize::from(cancelled));
+    });
+}
+
+/// Breaks when the end of a pause wakes nobody for what it has kept, or a submitter during it believes that it will be run.
+#[test]
+fn a_job_is_submitted_while_a_pause_ends() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (ran, job) = count();
+        let pause = pool.pause().unwrap();
+        let submitter = loom::thread::spawn({
+            let (pool, job) = (pool.clone(), job());
+            move || pool.execute(job).unwrap()
+        });
+        drop(pause);
+        submitter.join().unwrap();
+        assert!(pool.wait_idle(None));
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+        pool.stop(None).unwrap();
+    });
+}
+
+/// Breaks when a worker that was woken does not wake the next, though there is something for it to do.
+#[test]
+fn two_jobs_that_need_each_other_find_two_who_rest() {
+    model(1, || {
+        let pool = Pool::builder().max(2).idle_period(None).build().unwrap();
+        let pair = || {
+            let (one, two) = (Latch::new(), Latch::new());
+            let (first, second) = (one.clone(), two.clone());
+            pool.execute(move || {
+                first.set(()).unwrap();
+                two.wait();
+            })
+            .unwrap();
+            pool.execute(move || {
+                second.set(()).unwrap();
+                one.wait();
+            })
+            .unwrap();
+            assert!(pool.wait_idle(None));
+        };
+        pair();
+        pair();
+        pool.stop(None).unwrap();
+    });
+}

@@ -1,0 +1,48 @@
+//! Who is told when something has changed: submitters who stand for room, and those who watch for a pause to hold, for
+//! nothing to be left, or for the end. They look again by themselves.
+
+use super::ledger::Ledger;
+use super::seat::Seat;
+use super::words::PoolStatus;
+
+impl<J> Ledger<J> {
+    /// Whom to call because something has changed: the first who stands if there is room, and those who watch if there is
+    /// something to see.
+    #[inline]
+    pub(super) fn news(&self) -> Vec<Seat> {
+        let mut seats = Vec::new();
+        if !self.standing.is_empty() && (self.has_place() || self.status != PoolStatus::Running) {
+            seats.extend(self.standing.front().cloned());
+        }
+        if !self.watching.is_empty() && (self.running == 0 || self.workers == 0) {
+            seats.extend_from_slice(&self.watching);
+        }
+        seats
+    }
+
+    /// The same after a pause has ended: whoever waited for it to hold sees that, too.
+    pub(super) fn news_of_pause(&self) -> Vec<Seat> {
+        let first = self.standing.front().filter(|_| self.has_place());
+        self.watching.iter().chain(first).cloned().collect()
+    }
+
+    /// A submitter stands for room, behind all who do already.
+    pub(super) fn stand(&mut self, seat: &Seat) {
+        if !self.standing.iter().any(|other| other.is(seat)) {
+            self.standing.push_back(seat.clone());
+        }
+    }
+
+    /// It has got it, or has given up.
+    pub(super) fn stand_no_more(&mut self, seat: &Seat) {
+        self.standing.retain(|other| !other.is(seat));
+    }
+
+    pub(super) fn watch(&mut self, seat: &Seat) {
+        self.watching.push(seat.clone());
+    }
+
+    pub(super) fn watch_no_more(&mut self, seat: &Seat) {
+        self.watching.retain(|other| !other.is(seat));
+    }
+}

@@ -1,0 +1,397 @@
+//! The ledger's rules as functions: no thread, no clock.
+
+#![cfg(all(test, not(loom)))]
+
+use std::time::{Duration, Instant};
+
+use super::ledger::Ledger;
+use super::seat::Seat;
+use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use crate::clock::{Clock, Deadline};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limits(min: usize, max: usize) -> Limits {
+    Limits { min, max, bound: None, blocks: false, idle_period: None }
+}
+
+struct Bench {
+    ledger: Ledger<u32>,
+    now: Instant,
+    seats: Vec<Seat>,
+}
+
+impl Bench {
+    fn new(limits: Limits) -> Bench {
+        let now = Clock::system().now();
+        Bench { ledger: Ledger::new(limits, now), now, seats: Vec::new() }
+    }
+
+    fn submit(&mut self, job: u32) -> Placed<u32> {
+        self.ledger.submit(job, |job| job, Claim::Comes).ok().unwrap().1
+    }
+
+    fn refused(&mut self) -> Refusal {
+        self.ledger.submit(0, |job| job, Claim::Comes).err().unwrap().1
+    }
+
+    fn seat(&mut self, worker: usize) -> Seat {
+        while self.seats.len() <= worker {
+            self.seats.push(Seat::new());
+        }
+        self.seats[worker].clone()
+    }
+
+    fn next(&mut self, worker: usize) -> Next<u32> {
+        let (seat, now) = (self.seat(worker), self.now);
+        self.ledger.next(&seat, Before::Rest, || now)
+    }
+
+    fn runs(&mut self, worker: usize) -> u32 {
+        match self.next(worker) {
+            Next::Run(job, _) => job,
+            _ => panic!("it does not run"),
+        }
+    }
+
+    fn rests(&mut self, worker: usize) -> Deadline {
+        match self.next(worker) {
+            Next::Rest(deadline, _) => deadline,
+            _ => panic!("it does not rest"),
+        }
+    }
+
+    fn leaves(&mut self, worker: usize) -> Hands {
+        match self.next(worker) {
+            Next::Leave(hands) => {
+                assert_eq!((hands.wake.len(), hands.start), (0, 0));
+                self.ledger.left()
+            }
+            _ => panic!("it does not leave"),
+        }
+    }
+
+    /// A pool of `n` workers that have all come to rest.
+    fn at_rest(n: usize, limits: Limits) -> Bench {
+        let mut bench = Bench::new(limits);
+        for job in 0..n {
+            assert!(matches!(bench.submit(job as u32), Placed::StartWith(_)));
+        }
+        for worker in 0..n {
+            bench.ledger.job_ended(false, false);
+            bench.rests(worker);
+        }
+        bench
+    }
+}
+
+fn wakes(placed: &Placed<u32>, bench: &mut Bench, worker: usize) -> bool {
+    let seat = bench.seat(worker);
+    matches!(placed, Placed::Wake(called) if called.is(&seat))
+}
+
+#[test]
+fn a_job_goes_to_a_resting_worker_then_to_a_new_one_then_to_the_queue() {
+    let mut bench = Bench::new(limits(0, 2));
+    assert!(matches!(bench.submit(1), Placed::StartWith(1)));
+    assert!(matches!(bench.submit(2), Placed::StartWith(2)));
+    assert!(matches!(bench.submit(3), Placed::Queued { .. }));
+    bench.ledger.job_ended(false, false);
+    assert_eq!(bench.runs(0), 3);
+    bench.ledger.job_ended(false, false);
+    bench.rests(0);
+    let placed = bench.submit(4);
+    assert!(wakes(&placed, &mut bench, 0));
+    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.waiting()), (2, 1, 1));
+}
+
+#[test]
+fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
+    let mut bench = Bench::at_rest(3, limits(0, 3));
+    let placed = bench.submit(1);
+    assert!(wakes(&placed, &mut bench, 2));
+    assert_eq!(bench.runs(2), 1);
+    bench.ledger.job_ended(false, false);
+    assert!(matches!(bench.submit(2), Placed::Queued { .. }), "one is awake and will look");
+    let placed = bench.submit(3);
+    assert!(wakes(&placed, &mut bench, 1), "for the second one, somebody must come");
+    assert_eq!((bench.runs(2), bench.runs(1)), (2, 3));
+}
+
+#[test]
+fn workers_are_woken_one_after_the_other_as_long_as_there_is_something_to_do() {
+    let mut bench = Bench::at_rest(2, limits(0, 3));
+    let placed = bench.submit(1);
+    assert!(wakes(&placed, &mut bench, 1));
+    for job in 2..=4 {
+        assert!(matches!(bench.submit(job), Placed::Queued { .. }), "who comes will see to it");
+    }
+    let (seat, now) = (bench.seat(1), bench.now);
+    let Next::Run(1, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
+    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[0]) && hands.start == 0);
+    let seat = bench.seat(0);
+    let Next::Run(2, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
+    assert_eq!((hands.wake.len(), hands.start), (0, 1), "there is nobody else to be woken");
+    let Next::Run(3, hands) = bench.ledger.next(&Seat::new(), Before::Rest, || now) else { panic!("it runs") };
+    assert_eq!((hands.wake.len(), hands.start), (0, 0), "and then nobody to be started");
+    assert_eq!((bench.ledger.workers, bench.ledger.waiting()), (3, 1));
+}
+
+#[test]
+fn one_worker_lingers_and_the_others_rest() {
+    let mut bench = Bench::new(limits(0, 2));
+    let _ = (bench.submit(1), bench.submit(2));
+    bench.ledger.job_ended(false, false);
+    bench.ledger.job_ended(false, false);
+    let (one, two, now) = (bench.seat(0), bench.seat(1), bench.now);
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
+    assert!(matches!(bench.ledger.next(&two, Before::Job, || now), Next::Rest(..)));
+    assert!(matches!(bench.submit(3), Placed::Queued { linger: true }));
+    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Run(3, _)));
+    bench.ledger.job_ended(false, false);
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
+    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Rest(..)), "once");
+}
+
+#[test]
+fn from_twenty_resting_workers_one_is_ended_per_period_after_the_first() {
+    let mut bench = Bench::at_rest(20, Limits { idle_period: Some(SECOND), ..limits(0, 20) });
+    let mut left = vec![];
+    for tenths in 1..=35_u32 {
+        bench.now += SECOND / 10;
+        let bottom = bench.ledger.resting()[0].clone();
+        let now = bench.now;
+        if let Next::Leave(hands) = bench.ledger.next(&bottom, Before::Rest, || now) {
+            assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.ledger.resting()[0]), "the next one watches");
+            let _ = bench.ledger.left();
+        }
+        left.push((tenths, bench.ledger.workers));
+    }
+    assert_eq!(left[24], (25, 19), "after two and a half periods");
+    assert_eq!(left[34], (35, 18), "after three and a half");
+}
+
+#[test]
+fn the_minimum_is_kept_and_nothing_below_it_is_timed() {
+    let mut bench = Bench::at_rest(3, Limits { idle_period: Some(SECOND), ..limits(2, 3) });
+    bench.now += SECOND;
+    assert!(matches!(bench.rests(0), Deadline(Some(_))));
+    bench.now += SECOND;
+    let bottom = bench.ledger.resting()[0].clone();
+    let now = bench.now;
+    assert!(matches!(bench.ledger.next(&bottom, Before::Rest, || now), Next::Leave(_)));
+    let hands = bench.ledger.left();
+    assert!(hands.wake.is_empty(), "nobody need watch");
+    bench.now += SECOND * 1_000;
+    assert_eq!((bench.rests(1), bench.rests(2)), (Deadline::NEVER, Deadline::NEVER));
+    let hands = bench.ledger.resize(0, 3);
+    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[1]), "now somebody must");
+}
+
+#[test]
+fn only_the_bottom_watches_the_time_and_a_job_starts_the_count_anew() {
+    let mut bench = Bench::at_rest(2, Limits { idle_period: Some(SECOND), ..limits(0, 2) });
+    assert_eq!(bench.rests(1), Deadline::NEVER);
+    bench.now += SECOND;
+    assert!(matches!(bench.rests(0), Deadline(Some(_))), "the first period only marks");
+    let placed = bench.submit(9);
+    assert!(wakes(&placed, &mut bench, 1));
+    assert_eq!(bench.runs(1), 9);
+    bench.now += SECOND;
+    assert!(matches!(bench.rests(0), Deadline(Some(_))), "and is marked again after a job");
+    assert_eq!(bench.ledger.workers, 2);
+}
+
+#[test]
+fn without_an_idle_period_nobody_is_ended() {
+    let mut bench = Bench::at_rest(20, limits(0, 20));
+    bench.now += SECOND * 36_000;
+    for worker in 0..20 {
+        assert_eq!(bench.rests(worker), Deadline::NEVER);
+    }
+}
+
+#[test]
+fn nobody_ages_in_a_pause_and_the_count_starts_anew_after_it() {
+    let mut bench = Bench::at_rest(2, Limits { idle_period: Some(SECOND), ..limits(0, 2) });
+    bench.now += SECOND;
+    bench.rests(0);
+    let pause = bench.ledger.pause().unwrap();
+    bench.now += SECOND * 1_000;
+    assert_eq!(bench.rests(0), Deadline::NEVER);
+    let hands = bench.ledger.resume(pause);
+    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[0]), "the bottom hears that it is over");
+    assert_eq!(bench.rests(0), Deadline(Some(bench.now + SECOND)));
+    bench.now += SECOND;
+    bench.rests(0);
+    assert_eq!(bench.ledger.workers, 2, "it had a whole period and is only marked");
+}
+
+#[test]
+fn draining_does_what_waits_and_stopping_gives_it_back() {
+    let mut bench = Bench::new(limits(0, 1));
+    (1..=3).for_each(|job| drop(bench.submit(job)));
+    let hands = bench.ledger.drain();
+    assert_eq!((hands.wake.len(), hands.start), (0, 0));
+    assert_eq!(bench.refused(), Refusal::Ended(PoolStatus::Draining));
+    bench.ledger.job_ended(true, false);
+    assert_eq!(bench.runs(0), 2);
+    assert_eq!(bench.ledger.stop(), [3]);
+    assert_eq!(bench.ledger.abandoned, 1);
+    let _ = bench.ledger.drain();
+    assert_eq!(bench.ledger.status, PoolStatus::Stopped, "the status only goes forward");
+    bench.ledger.job_ended(false, false);
+    assert!(!bench.ledger.is_over());
+    let _ = bench.leaves(0);
+    assert!(bench.ledger.is_over());
+    assert_eq!((bench.ledger.finished, bench.ledger.panicked), (2, 1));
+}
+
+#[test]
+fn a_drain_that_is_over_has_stopped() {
+    let mut bench = Bench::new(limits(0, 1));
+    let _ = bench.ledger.drain();
+    assert_eq!(bench.ledger.status, PoolStatus::Stopped, "at once if nobody is there");
+    let mut bench = Bench::at_rest(1, limits(0, 1));
+    let hands = bench.ledger.drain();
+    assert_eq!((hands.wake.len(), bench.ledger.status), (1, PoolStatus::Draining));
+    let _ = bench.leaves(0);
+    assert_eq!(bench.ledger.status, PoolStatus::Stopped);
+}
+
+#[test]
+fn a_worker_that_could_not_be_started_leaves_the_counts_as_they_were() {
+    let mut bench = Bench::new(limits(0, 1));
+    let _ = bench.submit(1);
+    assert!(bench.ledger.start_failed(true));
+    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.submitted), (0, 0, 0));
+}
+
+#[test]
+fn a_job_whose_worker_could_not_be_started_waits_for_another_and_is_given_up_with_the_last() {
+    let mut bench = Bench::new(limits(0, 2));
+    let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
+    assert!(!bench.ledger.start_failed(true), "the other may come yet");
+    bench.ledger.wait_in_line(0, 1, |job| job).unwrap();
+    assert!(bench.ledger.start_failed(true), "it does not");
+    assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
+    assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
+}
+
+#[test]
+fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_meanwhile() {
+    let mut bench = Bench::new(limits(0, 2));
+    let _ = (bench.submit(1), bench.submit(2));
+    assert!(bench.ledger.stop().is_empty());
+    assert!(!bench.ledger.start_failed(true));
+    assert_eq!(bench.ledger.wait_in_line(1, 2, |job| job).unwrap_err(), 2);
+    bench.ledger.job_ended(false, false);
+    let _ = bench.leaves(0);
+    assert!(bench.ledger.is_over(), "the other had nothing to come to");
+    assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
+}
+
+#[test]
+fn who_rests_is_woken_when_the_one_that_was_counted_on_cannot_be_started() {
+    let mut bench = Bench::new(limits(0, 3));
+    let _ = (bench.submit(1), bench.submit(2));
+    bench.ledger.job_ended(false, false);
+    bench.ledger.job_ended(false, false);
+    // One is awake when a third is counted on: three jobs come at once while nobody rests.
+    let _ = (bench.submit(3), bench.submit(4));
+    assert!(matches!(bench.submit(5), Placed::Start));
+    assert_eq!((bench.runs(0), bench.runs(1)), (3, 4));
+    bench.ledger.job_ended(false, false);
+    assert_eq!(bench.runs(0), 5);
+    bench.ledger.job_ended(false, false);
+    bench.rests(1);
+    assert!(matches!(bench.submit(6), Placed::Queued { .. }), "the third is still counted on");
+    assert!(!bench.ledger.start_failed(false));
+    let wake = bench.ledger.sleepers();
+    assert!(wake.len() == 1 && wake[0].is(&bench.seats[1]));
+}
+
+#[test]
+fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
+    let mut bench = Bench::new(limits(0, 1));
+    (1..=3).for_each(|job| drop(bench.submit(job)));
+    assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's hands");
+    assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
+    assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
+    bench.ledger.job_ended(false, false);
+    assert_eq!(bench.runs(0), 3);
+    assert!(bench.ledger.withdraw(2).is_none());
+    bench.ledger.job_ended(false, false);
+    assert_eq!(bench.ledger.submitted, bench.ledger.finished + bench.ledger.withdrawn);
+}
+
+#[test]
+fn a_bound_counts_what_nobody_is_free_for() {
+    let mut bench = Bench::new(Limits { bound: Some(2), ..limits(0, 1) });
+    assert!(matches!(bench.submit(1), Placed::StartWith(_)));
+    let _ = (bench.submit(2), bench.submit(3));
+    assert_eq!(bench.refused(), Refusal::Full);
+    bench.ledger.job_ended(false, false);
+    let _ = bench.submit(4);
+    assert_eq!(bench.refused(), Refusal::Full, "the worker is free for one");
+    bench.ledger.withdraw(1).unwrap();
+    let _ = bench.submit(5);
+
+    let mut none = Bench::new(Limits { bound: Some(0), ..limits(0, 2) });
+    assert!(matches!(none.submit(1), Placed::StartWith(_)));
+    assert!(matches!(none.submit(2), Placed::StartWith(_)));
+    assert_eq!(none.refused(), Refusal::Full);
+    none.ledger.job_ended(false, false);
+    none.rests(0);
+    assert!(matches!(none.submit(3), Placed::Wake(_)), "it is handed to who is free");
+    assert_eq!(none.refused(), Refusal::Full);
+    let _ = none.ledger.pause().unwrap();
+    assert_eq!(none.refused(), Refusal::Full, "in a pause nobody is free");
+}
+
+#[test]
+fn whoever_stands_for_room_has_it_before_whoever_comes() {
+    let mut bench = Bench::new(Limits { bound: Some(0), blocks: true, ..limits(0, 1) });
+    let _ = bench.submit(1);
+    let (first, second) = (Seat::new(), Seat::new());
+    bench.ledger.stand(&first);
+    bench.ledger.stand(&second);
+    assert!(bench.ledger.news().is_empty());
+    bench.ledger.job_ended(false, false);
+    assert!(bench.ledger.news()[0].is(&first));
+    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(bench.ledger.submit(2, |job| job, Claim::Stands(&second)).is_err());
+    assert!(bench.ledger.submit(3, |job| job, Claim::Stands(&first)).is_ok());
+    bench.ledger.stand_no_more(&first);
+    assert!(bench.ledger.news().is_empty(), "the room is taken");
+    assert_eq!(bench.runs(0), 3);
+    bench.ledger.job_ended(false, false);
+    assert!(bench.ledger.news()[0].is(&second));
+}
+
+#[test]
+fn fewer_are_kept_at_once_where_they_rest_and_later_where_they_work() {
+    let mut bench = Bench::at_rest(3, limits(0, 3));
+    let _ = bench.submit(1);
+    assert_eq!(bench.runs(2), 1);
+    let hands = bench.ledger.resize(0, 1);
+    assert_eq!((hands.wake.len(), hands.start), (2, 0));
+    let _ = (bench.leaves(0), bench.leaves(1));
+    assert_eq!(bench.ledger.workers, 1);
+    let _ = bench.submit(2);
+    let hands = bench.ledger.resize(0, 3);
+    assert_eq!((hands.wake.len(), hands.start), (0, 1), "one for the job that waits");
+}
+
+#[test]
+fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
+    let mut bench = Bench::new(limits(0, 2));
+    let _ = bench.submit(1);
+    bench.ledger.job_ended(false, false);
+    assert!(matches!(bench.submit(2), Placed::Queued { .. }), "the worker is awake");
+    let hands = bench.ledger.goes_away();
+    assert_eq!(hands.start, 1);
+    assert_eq!(bench.runs(1), 2);
+    bench.ledger.is_back();
+    bench.rests(0);
+}

@@ -1,0 +1,54 @@
+//! What the pool runs: a closure, or a closure with somebody who waits for its outcome.
+
+use crate::outcome::{Panic, contain};
+
+/// A closure to be run once.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A job as the pool keeps it. A plain closure is one by itself, so that an empty one needs no memory.
+pub(super) trait Work: Send {
+    /// Runs it. A panic of a plain closure comes through.
+    fn run(self: Box<Self>) -> Ran;
+
+    /// Drops it instead, because it was cancelled: the closure first, and then whoever waits is told.
+    fn cancel(self: Box<Self>);
+}
+
+/// What a job has left when it was run.
+pub(super) struct Ran {
+    pub(super) panic: Option<Panic>,
+    pub(super) after: Option<Box<dyn After>>,
+}
+
+/// An outcome that is to be told when the worker is counted as free again, so that whoever hears of it finds it free.
+pub(super) trait After: Send {
+    /// Tells threads that wait, which runs no code of the user's. What comes back is the rest, and is the user's: wakers,
+    /// and values that nobody wants any more.
+    fn tell(self: Box<Self>) -> Option<Job>;
+}
+
+impl<F: FnOnce() + Send> Work for F {
+    fn run(self: Box<Self>) -> Ran {
+        self();
+        Ran { panic: None, after: None }
+    }
+
+    fn cancel(self: Box<Self>) {
+        crate::outcome::drop_contained(self);
+    }
+}
+
+/// Runs a job. All panics are in what it returns.
+pub(super) fn run_contained(work: Box<dyn Work>) -> Ran {
+    contain(|| work.run()).unwrap_or_else(|panic| Ran { panic: Some(panic), after: None })
+}
+
+/// A job that is given back to the user. Called, it runs as it would have in the pool, and tells whoever waits.
+pub(super) fn into_job(work: Box<dyn Work>) -> Job {
+    Box::new(move || {
+        let rest = work.run().after.and_then(After::tell);
+        if let Some(rest) = rest {
+            rest();
+        }
+    })
+}

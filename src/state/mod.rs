@@ -1,0 +1,347 @@
+//! The shutdown tree: background jobs that end in the order in which they depend on each other.
+//!
+//! A [`State`] is a node of a tree; its *children* close before it. Who starts background work makes a node, keeps its
+//! *tail*, and returns the state. An application puts the states together and has one thing to shut down, to wait for, to
+//! ask for errors, and to look at:
+//!
+//! ```
+//! use procession::State;
+//! use std::time::Duration;
+//!
+//! /// Starts the background work of a store, and returns its state.
+//! fn store() -> Result<State, Box<dyn std::error::Error>> {
+//!     Ok(State::thread("store", |job| {
+//!         job.end().wait();
+//!         // All who use the store have ended. Write what is left.
+//!         Ok(())
+//!     })?)
+//! }
+//!
+//! /// The same for a server.
+//! fn server() -> Result<State, Box<dyn std::error::Error>> {
+//!     Ok(State::thread("server", |job| {
+//!         job.end().wait();
+//!         Ok(())
+//!     })?)
+//! }
+//!
+//! // The server ends first. Then nobody uses the store any more, and it ends.
+//! let all = store()?.depends_on([server()?]);
+//!
+//! all.shutdown(Some(Duration::from_secs(5)))?;
+//! assert!(all.err().is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The order
+//!
+//! A node closes its children first, all at the same time; when they are done, it is told to end; when it says that it is
+//! done, it is. `a.depends_on([b, c])` is a new node: `b` and `c` close together, then `a` with all below it. The same state
+//! may be in several places, and closes once. **Closed** means that a node and all below it have ended, whether they were
+//! asked to or not: a job that has ended by itself, with nothing open below it, is closed, and a shutdown does not tell it.
+//!
+//! # Who does the work
+//!
+//! Nobody: there is no thread for a tree, nor one for a node. Whoever makes a change (who asks, who drops a tail, whose
+//! limit is over) goes through what follows from it, with no lock held while code of yours runs. Callbacks of signals
+//! should be short: what the same thread tells next waits for them. Limits of single jobs need a thread that keeps the time;
+//! there is one for a shutdown that comes to such a job, and it ends with it.
+//!
+//! # The parts
+//!
+//! | state | tail | for |
+//! |---|---|---|
+//! | [`State::job`], [`State::thread`], [`StateBuilder::future`] | [`JobTail`], [`Job`] | background work |
+//! | [`State::depends_on`], [`State::merge`], [`State::annotate`] | | order, several in one, names |
+//! | [`State::group`] | [`Group`] | jobs that come and go |
+//! | [`State::counted`] | [`Counter`] | work that is waited for |
+//! | [`State::readiness`], [`StateBuilder::unready`] | [`ReadyTail`], [`Job::ready`] | "it has started" |
+//! | [`State::error`], [`State::result`], [`State::errors`] | [`ErrorTail`] | errors |
+//! | [`State::value`] | | something to be found from above |
+//! | [`State::empty`] | | nothing |
+
+mod build;
+mod drive;
+mod error;
+mod face;
+mod handle;
+mod key;
+#[cfg(all(test, loom))]
+mod models;
+mod node;
+mod parts;
+mod report;
+mod roll;
+#[cfg(feature = "signals")]
+mod signals;
+mod tail;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod wait;
+mod walk;
+
+use std::io;
+use std::time::Duration;
+
+pub use self::build::{JobFuture, StateBuilder};
+pub use self::error::{AddError, JobPanicked, StateError};
+pub use self::face::Kind;
+pub use self::handle::{AsState, State};
+pub use self::key::Key;
+pub use self::report::{NodeReport, OpenNode, Phase, Report, StillOpen};
+#[cfg(feature = "signals")]
+pub use self::signals::{SignalError, Signals};
+pub use self::tail::{CountGuard, Counter, ErrorTail, Group, Job, JobTail, ReadyTail};
+pub use self::wait::{NotReady, NotReadyYet, Subscription};
+
+use self::build::Plan;
+use self::key::Stored;
+use self::parts::{Bell, Closing, Life, Own, Ready};
+use crate::latch::Waiting;
+use crate::outcome::{BoxError, Failure, Rejected};
+use crate::sync::Arc;
+
+/// Making states.
+impl State {
+    /// Options of a node: a name, a clock, limits, and the rest.
+    pub fn builder() -> StateBuilder {
+        StateBuilder::new()
+    }
+
+    /// Nothing: closed, ready, without error, without value. It can stand wherever a state is asked for.
+    pub fn empty() -> State {
+        State::of(Plan::new(Kind::Empty, Own::Nothing, []).make())
+    }
+
+    /// One state for several. What may be absent is skipped with `flatten`, at any place:
+    ///
+    /// ```
+    /// use procession::State;
+    ///
+    /// let metrics: Option<State> = None;
+    /// let all = State::merge([Some(State::empty()), metrics].into_iter().flatten());
+    /// # all.shutdown(None).unwrap();
+    /// ```
+    pub fn merge(children: impl IntoIterator<Item = State>) -> State {
+        State::of(Plan::new(Kind::Merge, Own::Nothing, children).make())
+    }
+
+    /// Background work that is told to end when its children are done, and says when it is done itself.
+    pub fn job(children: impl IntoIterator<Item = State>) -> (State, JobTail) {
+        Plan::new(Kind::Job, Own::Works, children).make_job()
+    }
+
+    /// A [`job`](Self::job) that is done by a thread of its own, which is called `name`. [`StateBuilder::thread`] is the
+    /// same with options, such as children.
+    ///
+    /// # Errors
+    /// The closure comes back if the operating system gives no thread, or the name has a NUL in it.
+    pub fn thread<F>(name: impl Into<String>, work: F) -> Result<State, Rejected<F, io::Error>>
+    where
+        F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
+    {
+        State::builder().name(name).thread(work)
+    }
+
+    /// A group that takes states in while it runs. The children given here stay as long as the group.
+    pub fn group(children: impl IntoIterator<Item = State>) -> (State, Group) {
+        State::builder().children(children).group()
+    }
+
+    /// Something that is counted: [`wait`](Self::wait) returns when the count is zero.
+    pub fn counted(children: impl IntoIterator<Item = State>) -> (State, Counter) {
+        let node = Plan::new(Kind::Counted, Own::Held, children).make();
+        (State::of(node.clone()), Counter::new(node))
+    }
+
+    /// Something that is not ready until its tail says so.
+    pub fn readiness(children: impl IntoIterator<Item = State>) -> (State, ReadyTail) {
+        let node = Plan { ready: Ready::NotYet, ..Plan::new(Kind::Readiness, Own::Held, children) }.make();
+        (State::of(node.clone()), ReadyTail::new(node))
+    }
+
+    /// A state that has an error. What fails to start can return it in place of its state.
+    pub fn error(error: impl Into<BoxError>, children: impl IntoIterator<Item = State>) -> State {
+        let node = Plan::new(Kind::Error, Own::Nothing, children).make();
+        drive::set_error(&node, Failure::from(error.into()));
+        State::of(node)
+    }
+
+    /// A state that has an error if the result is one.
+    pub fn result<T>(result: Result<T, impl Into<BoxError>>, children: impl IntoIterator<Item = State>) -> State {
+        match result {
+            Ok(_) => State::of(Plan::new(Kind::Error, Own::Nothing, children).make()),
+            Err(error) => State::error(error, children),
+        }
+    }
+
+    /// A place for an error that may come later.
+    pub fn errors(children: impl IntoIterator<Item = State>) -> (State, ErrorTail) {
+        let node = Plan::new(Kind::Errors, Own::Held, children).make();
+        (State::of(node.clone()), ErrorTail::new(node))
+    }
+
+    /// A value, to be found from above with [`get`](Self::get).
+    pub fn value<K: Key>(key: K, value: K::Value, children: impl IntoIterator<Item = State>) -> State {
+        let value = Some(Stored::new(key, value));
+        State::of(Plan { value, ..Plan::new(Kind::Value, Own::Nothing, children) }.make())
+    }
+
+    /// The same state under a name, which stands before errors that come from it: `name: error`. An empty name adds
+    /// nothing.
+    pub fn annotate(self, name: impl Into<String>) -> State {
+        let name = name.into();
+        if name.is_empty() {
+            return self;
+        }
+        State::of(Plan { name: Some(name), ..Plan::new(Kind::Annotation, Own::Nothing, [self]) }.make())
+    }
+
+    /// A new state in which this one closes after the given ones are closed. This one and the given ones stay as they
+    /// are, and can be used in other places, too.
+    ///
+    /// Who depends on several says so in one call, or one call after the other. Two states made from the same one in
+    /// separate calls know nothing of each other: in a shutdown of both, this one ends after the first of the two.
+    pub fn depends_on(&self, children: impl IntoIterator<Item = State>) -> State {
+        let plan = Plan::new(Kind::Dependency, Own::Nothing, children);
+        State::of(Plan { after: Some(self.clone()), ..plan }.make())
+    }
+}
+
+/// Shutting down.
+impl State {
+    /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time, and
+    /// once it is closed every call succeeds at once. A job must not wait for the end of what it is itself a part of: it
+    /// asks with [`request_shutdown`](Self::request_shutdown).
+    ///
+    /// # Errors
+    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself.
+    pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), StillOpen> {
+        let clock = &self.node().face.clock;
+        let deadline = wait::deadline(clock, limit);
+        drive::ask(self.node());
+        drive::flush();
+        self.node().bell(Bell::Done).wait_until(clock, deadline);
+        if self.has_ended() {
+            return Ok(());
+        }
+        let error = StillOpen::of(self.node());
+        // It may have ended while the error was made.
+        if self.has_ended() { Ok(()) } else { Err(error) }
+    }
+
+    /// The same without waiting.
+    pub fn request_shutdown(&self) {
+        drive::ask(self.node());
+    }
+
+    /// Closed, and nothing that was given up still runs.
+    fn has_ended(&self) -> bool {
+        let (life, forced) = {
+            let inner = self.node().lock();
+            (inner.life, inner.forced)
+        };
+        let mut runs = false;
+        if forced {
+            walk::open(self.node(), |_| runs = true);
+        }
+        life == Life::Done && !runs
+    }
+
+    /// Whether it has been asked to close.
+    pub fn is_shutting_down(&self) -> bool {
+        self.node().lock().times.asked.is_some()
+    }
+
+    /// Whether it and all below it have ended (or were given up).
+    pub fn is_closed(&self) -> bool {
+        self.node().lock().life == Life::Done
+    }
+
+    /// Waits until it is closed, without asking for that. Whether it was before the limit was over.
+    pub fn wait_closed(&self, limit: Option<Duration>) -> bool {
+        drive::flush();
+        let clock = &self.node().face.clock;
+        self.node().bell(Bell::Done).wait_until(clock, wait::deadline(clock, limit))
+    }
+
+    /// A future of the moment in which it is closed. It does not ask for that.
+    pub fn closed(&self) -> Waiting<()> {
+        Waiting::new(self.node().bell(Bell::Done))
+    }
+
+    /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it to end;
+    /// at once if it was asked already.
+    pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
+        Subscription::new(self.node().bell(Bell::Asked), callback)
+    }
+}
+
+/// Waiting, readiness, errors, values, and looking.
+impl State {
+    /// Waits until all counters from here down are zero at the same time. Whether that was before the limit was over.
+    /// Nothing is shut down.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        wait::counters(self.node(), limit)
+    }
+
+    /// Whether it and all below it are ready.
+    pub fn is_ready(&self) -> bool {
+        wait::is_ready(self.node())
+    }
+
+    /// Waits until it and all below it are ready.
+    ///
+    /// # Errors
+    /// The limit was over, it was shut down, there was an error, or who should say that it is ready has gone.
+    pub fn wait_ready(&self, limit: Option<Duration>) -> Result<(), NotReady> {
+        wait::ready(self.node(), limit)
+    }
+
+    /// The first error: a node's own before those below it, of those the left one. In a dependency the one that depends
+    /// comes before those it depends on.
+    pub fn err(&self) -> Option<StateError> {
+        walk::error(self.node())
+    }
+
+    /// Waits until there is an error here or below, and returns the first. Nothing if the limit was over before.
+    pub fn failed(&self, limit: Option<Duration>) -> Option<StateError> {
+        wait::failed(self.node(), limit)
+    }
+
+    /// Has `callback` called with the first error here or below, by the thread that sets it; at once if there is one.
+    pub fn on_error(&self, callback: impl FnOnce(&StateError) + Send + 'static) -> Subscription {
+        let weak = Arc::downgrade(self.node());
+        Subscription::new(self.node().bell(Bell::Failed), move || {
+            if let Some(error) = weak.upgrade().and_then(|node| walk::error(&node)) {
+                callback(&error);
+            }
+        })
+    }
+
+    /// From now on the first error here or below shuts this state down, as [`request_shutdown`](Self::request_shutdown)
+    /// would. There may be one already.
+    pub fn shutdown_on_error(self) -> State {
+        let failed = {
+            let mut inner = self.node().lock();
+            inner.closes_on_error = true;
+            inner.failed
+        };
+        if failed {
+            let closing = Closing::new(&self.node().face.clock);
+            drive::after(|moves| self.node().ask(&closing, moves));
+        }
+        self
+    }
+
+    /// The value under a key: the first one from the top, and of those below, from the left. In a dependency the one that
+    /// depends comes before those it depends on.
+    pub fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
+        walk::value(self.node(), key)
+    }
+
+    /// All nodes from here down, each with its phase, for how long, and its error.
+    pub fn report(&self) -> Report {
+        Report::of(self.node())
+    }
+}

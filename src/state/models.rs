@@ -1,0 +1,120 @@
+//! The race of the tree, under the model checker: the last child is done while its parent is told to end.
+
+use super::State;
+use super::parts::Life;
+use super::tail::JobTail;
+use crate::cancel::Registration;
+use crate::sync::{Arc, AtomicUsize, Ordering};
+
+/// How often a job was told to end, and how often before what it depends on was done.
+struct Watched {
+    told: Arc<AtomicUsize>,
+    early: Arc<AtomicUsize>,
+    _callback: Registration,
+}
+
+impl Watched {
+    fn new(tail: &JobTail, below: Vec<State>) -> Watched {
+        let (told, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counts, sees) = (told.clone(), early.clone());
+        let callback = tail.end().on_cancel(move |_| {
+            if below.iter().any(|state| state.node().lock().life != Life::Done) {
+                sees.fetch_add(1, Ordering::Relaxed);
+            }
+            counts.fetch_add(1, Ordering::Relaxed);
+        });
+        Watched { told, early, _callback: callback }
+    }
+
+    fn told(&self) -> usize {
+        assert_eq!(self.early.load(Ordering::Relaxed), 0, "a parent is told when its children are done");
+        self.told.load(Ordering::Relaxed)
+    }
+}
+
+/// Breaks when `strike` does not go on, or `ask` does not look at what is open, in the critical section that changes it.
+#[test]
+fn the_last_child_is_done_while_its_parent_is_asked() {
+    loom::model(|| {
+        let (child, child_tail) = State::job([]);
+        let (parent, parent_tail) = State::job([child.clone()]);
+        let told = Watched::new(&parent_tail, vec![child]);
+        let other = loom::thread::spawn(move || drop(child_tail));
+        parent.request_shutdown();
+        other.join().unwrap();
+        assert_eq!(told.told(), 1);
+        assert!(!parent.is_closed());
+        drop(parent_tail);
+        assert!(parent.is_closed());
+    });
+}
+
+/// The same where the last child has two parents, and those have one: each of the two is told once, and the top is told once,
+/// by whoever of the two is last.
+#[test]
+fn the_last_child_is_done_while_a_diamond_is_asked() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (leaf, leaf_tail) = State::job([]);
+        let (left, left_tail) = State::job([leaf.clone()]);
+        let (right, right_tail) = State::job([leaf.clone()]);
+        let (top, top_tail) = State::job([left.clone(), right.clone()]);
+        let told = [
+            Watched::new(&left_tail, vec![leaf.clone()]),
+            Watched::new(&right_tail, vec![leaf]),
+            Watched::new(&top_tail, vec![left, right]),
+        ];
+        let other = loom::thread::spawn(move || drop(leaf_tail));
+        top.request_shutdown();
+        other.join().unwrap();
+        assert_eq!([told[0].told(), told[1].told(), told[2].told()], [1, 1, 0]);
+        let other = loom::thread::spawn(move || drop(left_tail));
+        drop(right_tail);
+        other.join().unwrap();
+        assert_eq!([told[0].told(), told[1].told(), told[2].told()], [1, 1, 1]);
+        drop(top_tail);
+        assert!(top.is_closed());
+    });
+}
+
+/// Breaks when the parent-to-be learns in one critical section that the child is not done, and is entered in another.
+#[test]
+fn a_child_is_done_while_a_parent_is_made_for_it() {
+    loom::model(|| {
+        let (child, child_tail) = State::job([]);
+        let other = loom::thread::spawn(move || drop(child_tail));
+        let parent = State::merge([child]);
+        other.join().unwrap();
+        assert!(parent.is_closed());
+    });
+}
+
+/// Breaks when whoever adds does not look, after its check, whether the group was asked meanwhile.
+#[test]
+fn a_state_is_taken_in_while_its_group_is_asked() {
+    loom::model(|| {
+        let (state, group) = State::group([]);
+        let (child, tail) = State::job([]);
+        let told = Watched::new(&tail, Vec::new());
+        let other = loom::thread::spawn(move || group.add(child).is_ok());
+        state.request_shutdown();
+        let taken = other.join().unwrap();
+        assert_eq!(told.told(), usize::from(taken), "who is taken in is told");
+        assert_eq!(state.is_closed(), !taken, "and is waited for");
+        drop(tail);
+        assert!(state.is_closed());
+    });
+}
+
+/// Breaks when an error is marked upward from a node that a parent is just being made for, and missed there.
+#[test]
+fn an_error_is_set_while_a_parent_is_made() {
+    loom::model(|| {
+        let (child, tail) = State::errors([]);
+        let other = loom::thread::spawn(move || tail.set("broken"));
+        let parent = State::merge([child]);
+        other.join().unwrap();
+        assert!(parent.err().is_some());
+    });
+}

@@ -1,0 +1,297 @@
+//! The whole tree at a glance, and what keeps a shutdown from ending.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::{Names, write_names};
+use super::face::Kind;
+use super::node::Node;
+use super::parts::{Life, Own, Ready};
+use super::walk::{self, Go, walk};
+use crate::outcome::Failure;
+use crate::sync::Arc;
+
+/// Where a node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Nobody has asked it to close.
+    Running,
+    /// It has been asked, and waits for its children.
+    Closing,
+    /// Its children are done, and it has been told to end.
+    Told,
+    /// It has been told to end at once, for its limit was over.
+    Cancelled,
+    /// It is not waited for any longer, but has not ended.
+    GivenUp,
+    /// It and all below it have ended.
+    Done,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Running => "running",
+            Phase::Closing => "waits for its children",
+            Phase::Told => "told to end",
+            Phase::Cancelled => "told to cancel",
+            Phase::GivenUp => "given up",
+            Phase::Done => "done",
+        })
+    }
+}
+
+/// All nodes of a tree: top to bottom, then left to right, each one once. Each is as it was when it was looked at; a tree
+/// that changes meanwhile is not stopped for it.
+///
+/// Displayed, it is an indented list.
+#[derive(Clone, Debug)]
+pub struct Report {
+    nodes: Vec<NodeReport>,
+}
+
+/// One node in a [`Report`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Its name (or annotation), if it has one.
+    pub name: Option<Arc<str>>,
+    /// What sort of state it is.
+    pub kind: Kind,
+    /// The place in the report of the node above it, through which it was reached first.
+    pub above: Option<usize>,
+    /// How many nodes are above it on that way.
+    pub depth: usize,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// For how long.
+    pub for_time: Duration,
+    /// How long a job took from its end signal until it was done, if it is.
+    pub ending_took: Option<Duration>,
+    /// Its own error.
+    pub error: Option<Failure>,
+    /// Whether it is itself ready (and not: all below it, too).
+    pub is_ready: bool,
+    /// Its own count.
+    pub count: usize,
+    /// What it waits for, if it says so.
+    pub detail: Option<String>,
+}
+
+impl Report {
+    pub(super) fn of(root: &Arc<Node>) -> Report {
+        let mut nodes: Vec<NodeReport> = Vec::new();
+        walk(root, |place| {
+            let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
+            let (mut node, below) = node_report(place.node, place.above, depth);
+            if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
+                node.detail = place.node.face.detail();
+            }
+            nodes.push(node);
+            Go::<()>::On(below)
+        });
+        Report { nodes }
+    }
+
+    /// The nodes, the one that was asked first.
+    pub fn nodes(&self) -> &[NodeReport] {
+        &self.nodes
+    }
+
+    /// The first node of this name.
+    pub fn find(&self, name: &str) -> Option<&NodeReport> {
+        self.nodes.iter().find(|node| node.name.as_deref() == Some(name))
+    }
+
+    /// How many nodes are in this phase.
+    pub fn count(&self, phase: Phase) -> usize {
+        self.nodes.iter().filter(|node| node.phase == phase).count()
+    }
+}
+
+fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, Vec<Arc<Node>>) {
+    let now = node.face.clock.now();
+    let inner = node.lock();
+    let times = inner.times;
+    let (phase, since) = match (inner.own, inner.life) {
+        (Own::GivenUp, _) => (Phase::GivenUp, times.done),
+        (_, Life::Done) => (Phase::Done, times.done),
+        (Own::Cancelled, _) => (Phase::Cancelled, times.told),
+        (_, Life::Told) => (Phase::Told, times.told),
+        (_, Life::Closing) => (Phase::Closing, times.asked),
+        (_, Life::Open) => (Phase::Running, Some(times.made)),
+    };
+    let report = NodeReport {
+        name: node.face.name.clone(),
+        kind: node.kind(),
+        above,
+        depth,
+        phase,
+        for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
+        ending_took: times
+            .told
+            .filter(|_| node.face.job.is_some())
+            .zip(times.done)
+            .map(|(told, done)| done.saturating_duration_since(told)),
+        error: inner.error.clone(),
+        is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
+        count: inner.count,
+        detail: None,
+    };
+    (report, inner.below())
+}
+
+/// A list that is indented deeper than this cannot be read.
+const DEEPEST: usize = 32;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, node) in self.nodes.iter().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{:indent$}{node}", "", indent = 2 * node.depth.min(DEEPEST))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "{name} ")?;
+        }
+        write!(f, "({}): {} for {:?}", self.kind, self.phase, self.for_time)?;
+        if let Some(took) = self.ending_took {
+            write!(f, ", ended in {took:?}")?;
+        }
+        if self.count > 0 {
+            write!(f, ", count {}", self.count)?;
+        }
+        if !self.is_ready {
+            f.write_str(", not ready")?;
+        }
+        if let Some(detail) = &self.detail {
+            write!(f, ", {detail}")?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ", error: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A shutdown has not succeeded: the limit was over before all was closed, or a job was given up. It goes on by itself, and
+/// a later call may succeed.
+///
+/// It reads `server: database: timeout expired`, with all that hang; in its alternate form (`{:#}`) the whole tree follows.
+pub struct StillOpen {
+    found: Box<Found>,
+}
+
+struct Found {
+    open: Vec<OpenNode>,
+    report: Report,
+}
+
+/// A node that was told to end and has not ended.
+#[derive(Clone, Debug)]
+pub struct OpenNode {
+    names: Names,
+    kind: Kind,
+    gave_up: bool,
+    detail: Option<String>,
+}
+
+impl OpenNode {
+    /// The names (annotations) on the way to it, outermost first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
+    /// What sort of state it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it waits for, if it [says so](super::StateBuilder::detail).
+    pub fn detail(&self) -> Option<&str> {
+        self.detail.as_deref()
+    }
+
+    /// Whether it is not waited for any longer.
+    pub fn was_given_up(&self) -> bool {
+        self.gave_up
+    }
+}
+
+impl fmt::Display for OpenNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_names(f, &self.names)?;
+        f.write_str("timeout expired")?;
+        match &self.detail {
+            Some(detail) => write!(f, " ({detail})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StillOpen {
+    pub(super) fn of(root: &Arc<Node>) -> StillOpen {
+        let mut open = Vec::new();
+        walk::open(root, |place| {
+            let gave_up = place.node.lock().own == Own::GivenUp;
+            let detail = place.node.face.detail();
+            open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up, detail });
+        });
+        StillOpen { found: Box::new(Found { open, report: Report::of(root) }) }
+    }
+
+    /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
+    pub fn open(&self) -> &[OpenNode] {
+        &self.found.open
+    }
+
+    /// The tree as it was.
+    pub fn report(&self) -> &Report {
+        &self.found.report
+    }
+
+    /// Whether all is closed but for what was given up.
+    pub fn only_given_up(&self) -> bool {
+        self.open().iter().all(OpenNode::was_given_up)
+    }
+}
+
+/// So many are named; of the others, their number.
+const NAMED: usize = 8;
+
+impl fmt::Display for StillOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.open();
+        for (number, node) in open.iter().take(NAMED).enumerate() {
+            if number > 0 {
+                f.write_str("; ")?;
+            }
+            node.fmt(f)?;
+        }
+        match open.len() {
+            0 => f.write_str("timeout expired")?,
+            all if all > NAMED => write!(f, "; and {} more", all - NAMED)?,
+            _ => {}
+        }
+        if f.alternate() {
+            write!(f, "\n{}", self.report())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StillOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StillOpen").field("open", &self.found.open).finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for StillOpen {}

@@ -1,0 +1,156 @@
+//! The table of phases and arrows on top of `node.rs` against the code, and what cannot be seen from outside.
+
+use std::time::Duration;
+
+use super::State;
+use super::drive;
+use super::error::AddError;
+use super::node::{Moves, Node};
+use super::parts::{Life, Own};
+use super::wait::{Look, Looks};
+use crate::sync::Arc;
+use crate::threads;
+
+/// The first cells of a table's rows.
+fn rows<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
+    let table = page.split(&format!("//! | {head} |")).nth(1).unwrap_or_default();
+    let lines = table.lines().skip(2).take_while(|line| line.starts_with("//! |"));
+    lines.map(|line| line.split('`').nth(1).unwrap_or_default()).collect()
+}
+
+#[test]
+fn the_tables_name_the_phases_and_the_arrows_that_there_are() {
+    let page = include_str!("node.rs");
+    let phases = [Life::Open, Life::Closing, Life::Told, Life::Done].map(|life| format!("{life:?}"));
+    assert_eq!(rows(page, "phase"), phases);
+    let arrows = rows(page, "arrow");
+    assert_eq!(arrows, ["ask", "strike", "end_own", "give_up", "release"]);
+    let makes = page.matches("/// Arrow: ").count();
+    assert_eq!(makes, arrows.len(), "each of them is marked as an arrow");
+    assert!(arrows.iter().all(|arrow| page.contains(&format!("    pub(super) fn {arrow}("))));
+}
+
+/// Where a node is, and what it waits for.
+fn look(node: &Arc<Node>) -> (Life, Own) {
+    let inner = node.lock();
+    (inner.life, inner.own)
+}
+
+fn act(node: &Arc<Node>, arrow: &str) {
+    drive::after(|moves: &mut Moves| match arrow {
+        "ask" => node.ask(&super::parts::Closing::new(&node.face.clock), moves),
+        "end_own" => node.end_own(moves),
+        "cancel" => node.cancel(moves),
+        "give_up" => drop(node.give_up(moves).then_some(())),
+        other => panic!("there is no arrow {other}"),
+    });
+}
+
+#[test]
+fn each_arrow_leads_from_each_phase_where_the_table_says() {
+    use Life::{Closing, Done, Open, Told};
+    use Own::{Cancelled, Ended, GivenUp, Held, Nothing, Works};
+    // A node with a child that is open (`true`) or with none; the arrows; where each of them leads.
+    type Row = (Own, bool, &'static [(&'static str, Life, Own)]);
+    let table: &[Row] = &[
+        (Works, false, &[("end_own", Done, Ended), ("ask", Done, Ended), ("end_own", Done, Ended)]),
+        (Works, false, &[("ask", Told, Works), ("ask", Told, Works), ("end_own", Done, Ended)]),
+        (Works, false, &[("give_up", Open, Works), ("cancel", Open, Works), ("ask", Told, Works)]),
+        (Works, false, &[("ask", Told, Works), ("cancel", Told, Cancelled), ("end_own", Done, Ended)]),
+        (Works, false, &[("ask", Told, Works), ("give_up", Done, GivenUp), ("end_own", Done, Ended)]),
+        (Works, true, &[("end_own", Open, Ended), ("ask", Closing, Ended), ("give_up", Closing, Ended)]),
+        (Works, true, &[("ask", Closing, Works), ("give_up", Closing, Works), ("end_own", Closing, Ended)]),
+        (Held, false, &[("end_own", Done, Ended), ("ask", Done, Ended)]),
+        (Held, false, &[("ask", Done, Held), ("end_own", Done, Ended)]),
+        (Held, true, &[("end_own", Open, Ended), ("ask", Closing, Ended)]),
+        (Nothing, false, &[("ask", Done, Nothing), ("end_own", Done, Nothing), ("give_up", Done, Nothing)]),
+        (Nothing, true, &[("end_own", Open, Nothing), ("ask", Closing, Nothing), ("ask", Closing, Nothing)]),
+    ];
+    for (own, has_child, arrows) in table {
+        let (child, child_tail) = State::job([]);
+        let children = has_child.then_some(child);
+        // The tails are dropped at once in the real thing; here they must not be, for the arrows are made by hand.
+        let (state, _keep): (State, Box<dyn std::any::Any>) = match own {
+            Works => {
+                let (state, tail) = State::job(children);
+                (state, Box::new(tail))
+            }
+            Held => {
+                let (state, tail) = State::counted(children);
+                (state, Box::new(tail))
+            }
+            _ => (State::merge(children), Box::new(())),
+        };
+        for (arrow, life, own_then) in *arrows {
+            act(state.node(), arrow);
+            assert_eq!(
+                look(state.node()),
+                (*life, *own_then),
+                "{own:?}, child {has_child}, after {arrow} of {arrows:?}"
+            );
+        }
+        // The last arrow: the child is done.
+        let before = look(state.node());
+        drop(child_tail);
+        let then = match before {
+            (Open, Ended | Nothing) | (Closing, Ended | Nothing | Held) => Done,
+            (Closing, Works) => Told,
+            (life, _) => life,
+        };
+        assert_eq!(look(state.node()).0, then, "{own:?}, child {has_child}, the child is done");
+    }
+}
+
+#[test]
+fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
+    let look = |raised, waited| Look { nodes: 3, counters: 2, raised, waited };
+    let after = |looks: &[Look]| {
+        let mut before = Looks::default();
+        looks.iter().map(|look| before.are_enough(*look)).collect::<Vec<_>>()
+    };
+    assert_eq!(after(&[look(5, false), look(5, false)]), [false, true]);
+    // The work went from the one that was looked at last to the one that was looked at first.
+    assert_eq!(after(&[look(5, false), look(6, false), look(6, false)]), [false, false, true]);
+    assert_eq!(after(&[look(5, true), look(5, false), look(5, false)]), [false, false, true]);
+    assert_eq!(after(&[look(5, false), Look { nodes: 4, ..look(5, false) }]), [false, false]);
+    assert_eq!(after(&[Look { counters: 1, ..look(5, true) }]), [true], "there is nobody to hand it to");
+}
+
+#[test]
+fn a_state_that_many_depend_on_for_a_while_does_not_grow() {
+    let (store, _tail) = State::job([]);
+    let (_group_state, group) = State::group([]);
+    for _ in 0..1_000 {
+        let (request, tail) = State::job([store.clone()]);
+        drop(request.depends_on([store.clone()]));
+        // Taken in, and gone again, and refused.
+        group.add(State::merge([request.clone()])).unwrap();
+        tail.done();
+        let ((one, one_group), (two, _)) = (State::group([store.clone()]), State::group([]));
+        one_group.add(two).unwrap();
+        assert_eq!(*one_group.add(one).unwrap_err().reason(), AddError::Cycle);
+    }
+    assert_eq!(group.len(), 1_000, "they wait for the store");
+    assert_eq!(store.node().lock().links(), 1_000);
+    drop((group, _group_state));
+    assert_eq!(store.node().lock().links(), 0);
+}
+
+#[test]
+fn limits_for_which_there_is_no_thread_leave_the_job_waited_for() {
+    let (state, tail) = State::builder().give_up_after(Duration::ZERO).job();
+    threads::refuse(true);
+    state.request_shutdown();
+    threads::refuse(false);
+    assert!(tail.end().is_cancelled() && !state.is_closed());
+    tail.done();
+    assert!(state.is_closed());
+}
+
+#[test]
+fn a_thread_that_the_system_refuses_gives_the_work_back() {
+    threads::refuse(true);
+    let refused = State::thread("worker", |_| Ok(()));
+    threads::refuse(false);
+    assert_eq!(refused.unwrap_err().reason().kind(), std::io::ErrorKind::WouldBlock);
+}

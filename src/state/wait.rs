@@ -1,0 +1,245 @@
+//! Waiting: for counters, for readiness, for an error, for the end.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::drive;
+use super::error::{Names, StateError, write_names};
+use super::face::Kind;
+use super::node::Node;
+use super::parts::{Bell, Ready};
+use super::walk::{self, Go, walk};
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::sync::Arc;
+
+/// Why a state is not ready.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// The limit was over before.
+    TimedOut(NotReadyYet),
+    /// It was asked to shut down before.
+    ShutDown,
+    /// There was an error before.
+    Failed(StateError),
+    /// Who should have said that it is ready has gone without a word.
+    Dropped(NotReadyYet),
+}
+
+/// The first node that was not ready, by its names.
+#[derive(Clone, Debug)]
+pub struct NotReadyYet {
+    names: Names,
+}
+
+impl NotReadyYet {
+    /// The names (annotations) on the way to it, outermost first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotReady::TimedOut(place) => {
+                write_names(f, &place.names)?;
+                f.write_str("not ready when the limit was over")
+            }
+            NotReady::ShutDown => f.write_str("shut down before it was ready"),
+            NotReady::Failed(error) => write!(f, "failed before it was ready: {error}"),
+            NotReady::Dropped(place) => {
+                write_names(f, &place.names)?;
+                f.write_str("will never be ready")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotReady {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            NotReady::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn deadline(clock: &Clock, limit: Option<Duration>) -> Deadline {
+    limit.map_or(Deadline::NEVER, |limit| clock.deadline(limit))
+}
+
+/// Whether one of these was set before the deadline.
+fn any(bells: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
+    let woken = Latch::new();
+    let callbacks: Vec<Option<u64>> = bells
+        .iter()
+        .map(|bell| {
+            let woken = woken.clone();
+            bell.on_set(move |()| {
+                let _ = woken.set(());
+            })
+        })
+        .collect();
+    let in_time = woken.wait_until(clock, deadline);
+    for (bell, callback) in bells.iter().zip(callbacks) {
+        if let Some(callback) = callback {
+            bell.forget(callback);
+        }
+    }
+    in_time
+}
+
+/// Until all counters from here down are zero at the same time. Whether that was before the limit was over.
+///
+/// Each counter is waited for in turn, and then they are looked at again, until [`Looks`] says that it is enough.
+pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
+    drive::flush();
+    let clock = &root.face.clock;
+    let deadline = deadline(clock, limit);
+    let mut looks = Looks::default();
+    loop {
+        let mut look = Look::default();
+        let late = walk(root, |place| {
+            let (count, raises, below) = {
+                let inner = place.node.lock();
+                (inner.count, inner.raised, inner.below())
+            };
+            look.nodes += 1;
+            look.counters += usize::from(place.node.kind() == Kind::Counted);
+            look.raised += raises;
+            if count > 0 {
+                look.waited = true;
+                if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
+                    return Go::Stop(());
+                }
+            }
+            Go::On(below)
+        });
+        if late.is_some() {
+            return false;
+        }
+        if looks.are_enough(look) {
+            return true;
+        }
+    }
+}
+
+/// One look at all counters, after which each of them has been seen at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) nodes: usize,
+    pub(super) counters: usize,
+    /// How often any of them was ever raised.
+    pub(super) raised: u64,
+    /// One of them had to be waited for, so others may have been raised meanwhile.
+    pub(super) waited: bool,
+}
+
+/// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find that none was
+/// raised since: then they were all zero between the two. Where there is only one counter, its own zero is enough.
+#[derive(Default)]
+pub(super) struct Looks {
+    before: Option<Look>,
+}
+
+impl Looks {
+    pub(super) fn are_enough(&mut self, look: Look) -> bool {
+        let enough = look.counters <= 1 || (!look.waited && self.before == Some(look));
+        self.before = Some(look);
+        enough
+    }
+}
+
+/// Whether all from here down are ready.
+pub(super) fn is_ready(root: &Arc<Node>) -> bool {
+    let not = walk(root, |place| {
+        let inner = place.node.lock();
+        match inner.ready {
+            Ready::Always | Ready::Yes => Go::On(inner.below()),
+            Ready::NotYet | Ready::Never => Go::Stop(()),
+        }
+    });
+    not.is_none()
+}
+
+/// Until all from here down are ready.
+pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), NotReady> {
+    drive::flush();
+    let clock = &root.face.clock;
+    let deadline = deadline(clock, limit);
+    let above = [root.bell(Bell::Failed), root.bell(Bell::Asked), root.bell(Bell::Done)];
+    let why = walk(root, |place| {
+        let node = place.node;
+        let mut bells = above.to_vec();
+        loop {
+            let (ready, asked) = {
+                let inner = node.lock();
+                match inner.ready {
+                    Ready::Always | Ready::Yes => return Go::On(inner.below()),
+                    ready => (ready, inner.times.asked.is_some()),
+                }
+            };
+            let [failed, shut, done] = &above;
+            if failed.is_set()
+                && let Some(error) = walk::error(root)
+            {
+                return Go::Stop(NotReady::Failed(error));
+            }
+            if asked || shut.is_set() {
+                return Go::Stop(NotReady::ShutDown);
+            }
+            // Done without having been asked is: by itself, and what is not ready then was dropped.
+            if ready == Ready::Never || done.is_set() {
+                return Go::Stop(NotReady::Dropped(NotReadyYet { names: place.names() }));
+            }
+            bells.extend([node.bell(Bell::Ready), node.bell(Bell::Asked)]);
+            if !any(&bells, clock, deadline) {
+                return Go::Stop(NotReady::TimedOut(NotReadyYet { names: place.names() }));
+            }
+        }
+    });
+    why.map_or(Ok(()), Err)
+}
+
+/// Until there is an error from here down.
+pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Option<StateError> {
+    drive::flush();
+    let clock = &root.face.clock;
+    root.bell(Bell::Failed).wait_until(clock, deadline(clock, limit));
+    walk::error(root)
+}
+
+/// Keeps a callback of a state in place; dropping it takes the callback back.
+#[must_use = "dropping this takes the callback back"]
+pub struct Subscription {
+    bell: Latch<()>,
+    callback: Option<u64>,
+}
+
+impl Subscription {
+    pub(super) fn new(bell: Latch<()>, callback: impl FnOnce() + Send + 'static) -> Subscription {
+        let callback = bell.on_set(move |()| callback());
+        Subscription { bell, callback }
+    }
+
+    /// Leaves the callback in place for good.
+    pub fn keep(mut self) {
+        self.callback = None;
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("called", &self.bell.is_set()).finish()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(callback) = self.callback {
+            self.bell.forget(callback);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Looking at a whole tree: top to bottom, then left to right, each node once, with a list instead of recursion.
+
+use std::collections::HashSet;
+
+use super::error::{Names, StateError};
+use super::key::Key;
+use super::node::Node;
+use super::parts::{Life, Own};
+use crate::sync::Arc;
+
+/// A node on the way, with what leads to it.
+pub(super) struct Place<'a> {
+    pub(super) node: &'a Arc<Node>,
+    /// Its number on this way, and that of the node above.
+    pub(super) number: usize,
+    pub(super) above: Option<usize>,
+    trail: &'a Trail,
+}
+
+/// Where to go from here.
+pub(super) enum Go<R> {
+    /// To these.
+    On(Vec<Arc<Node>>),
+    /// Not further down.
+    Past,
+    Stop(R),
+}
+
+/// The names of all nodes that were seen, and who is above whom.
+#[derive(Default)]
+struct Trail(Vec<(Option<usize>, Option<Arc<str>>)>);
+
+impl Place<'_> {
+    /// The names from the top to this node, outermost first.
+    pub(super) fn names(&self) -> Names {
+        let mut names = Vec::new();
+        let mut next = Some(self.number);
+        while let Some((above, name)) = next.and_then(|number| self.trail.0.get(number)) {
+            names.extend(name.clone());
+            next = *above;
+        }
+        names.reverse();
+        names
+    }
+}
+
+/// Takes `look` to each node, until it says stop. No lock is held while it looks.
+pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R>) -> Option<R> {
+    let mut seen = HashSet::new();
+    let mut trail = Trail::default();
+    let mut ahead = vec![(root.clone(), None)];
+    while let Some((node, above)) = ahead.pop() {
+        if !seen.insert(Arc::as_ptr(&node)) {
+            continue;
+        }
+        let number = trail.0.len();
+        trail.0.push((above, node.face.name.clone()));
+        match look(&Place { node: &node, number, above, trail: &trail }) {
+            Go::On(below) => ahead.extend(below.into_iter().rev().map(|child| (child, Some(number)))),
+            Go::Past => {}
+            Go::Stop(found) => return Some(found),
+        }
+    }
+    None
+}
+
+/// The first error: a node's own before those below, of those the left one.
+pub(super) fn error(root: &Arc<Node>) -> Option<StateError> {
+    walk(root, |place| {
+        let (own, kept, below) = {
+            let inner = place.node.lock();
+            if !inner.failed {
+                return Go::Past;
+            }
+            (inner.error.clone(), inner.kept.clone(), inner.below())
+        };
+        if let Some(failure) = own {
+            return Go::Stop(StateError::new(place.names(), failure));
+        }
+        match kept {
+            // What has left was to the left of what is there.
+            Some(error) => Go::Stop(error.below(place.names())),
+            None => Go::On(below),
+        }
+    })
+}
+
+/// The first value under a key.
+pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> {
+    walk(root, |place| match place.node.face.value.as_ref().and_then(|stored| stored.get(key)) {
+        Some(value) => Go::Stop(value),
+        None => Go::On(place.node.lock().below()),
+    })
+}
+
+/// Whether a node is another one, or is below it.
+pub(super) fn is_below(node: &Arc<Node>, top: &Arc<Node>) -> bool {
+    let found = walk(top, |place| {
+        if Arc::ptr_eq(place.node, node) {
+            return Go::Stop(());
+        }
+        // Where nothing is taken in, nothing new can be below.
+        Go::On(place.node.lock().below())
+    });
+    found.is_some()
+}
+
+/// Those that have been told to end and have not, or were given up.
+pub(super) fn open(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>)) {
+    walk(root, |place| {
+        let (hangs, below) = {
+            let inner = place.node.lock();
+            let hangs = match inner.own {
+                Own::Works | Own::Cancelled => inner.life == Life::Told,
+                Own::GivenUp => true,
+                Own::Nothing | Own::Held | Own::Ended => false,
+            };
+            if inner.life == Life::Done && !inner.forced {
+                return Go::<()>::Past;
+            }
+            (hangs, inner.below())
+        };
+        if hangs {
+            found(place);
+        }
+        Go::On(below)
+    });
+}

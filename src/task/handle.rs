@@ -1,0 +1,154 @@
+//! The handle of a task: waits for its result, and has it.
+
+use std::fmt::{self, Debug, Display};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::shared::{Record, Shared};
+use super::status::{Status, TaskId, TaskInfo};
+use crate::clock::{Clock, Deadline};
+use crate::latch::Waiting;
+use crate::outcome::{Exit, Reason, contain, drop_contained};
+use crate::sync::{Arc, lock};
+
+/// The handle of a task. Its result is moved out to whoever waits for it, once; put an `Arc` into the output where
+/// several want it.
+///
+/// It is a future of the result. Dropping it neither cancels the task nor waits for it; a result that nobody can have any
+/// more is dropped.
+///
+/// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
+/// with output or error only if the task is over.
+#[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
+pub struct Task<T, E> {
+    record: Arc<dyn Record<T, E>>,
+    shared: Arc<Shared>,
+    waiting: Waiting<()>,
+    /// Whether the result was moved out.
+    was_taken: bool,
+}
+
+impl<T, E> Task<T, E> {
+    pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> Task<T, E> {
+        let waiting = Waiting::new(record.over().clone());
+        Task { record, shared, waiting, was_taken: false }
+    }
+
+    /// Its number, with which it can be looked up at its [`Tasks`](super::Tasks).
+    pub fn id(&self) -> TaskId {
+        self.record.id()
+    }
+
+    /// Where it is in its life at this moment.
+    pub fn status(&self) -> Status {
+        self.record.status()
+    }
+
+    /// What is known of it at this moment.
+    pub fn info(&self) -> TaskInfo {
+        self.record.info()
+    }
+
+    /// Cancels it, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. It does not wait for
+    /// the closure, which goes on until it looks at its request; what it returns is dropped. Who waits for the task is woken
+    /// at once.
+    pub fn cancel(&self) -> bool {
+        self.cancel_because(Reason::Cancelled)
+    }
+
+    /// The same with a reason, which the closure and whoever waits for the result can see.
+    pub fn cancel_because(&self, reason: impl Into<Reason>) -> bool {
+        self.record.terminate(&self.shared, Status::Cancelled, reason.into())
+    }
+
+    /// Blocks the calling thread until it is over, and has its result.
+    ///
+    /// Called on a thread of the pool on which the task waits for one, it runs the task itself: so tasks can wait for those
+    /// that they submit, however few threads there are. The other ways to wait do not; they hold their thread, and so does
+    /// this one while the task's delay is not over: a task that waits for a delayed one needs another thread for that.
+    pub fn wait(mut self) -> Exit<T, E> {
+        self.record.run_if_inside();
+        self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
+        self.take()
+    }
+
+    /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock.
+    ///
+    /// # Errors
+    /// The handle comes back if it is not over by then.
+    pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
+        let deadline = self.shared.clock.deadline(limit);
+        if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
+    }
+
+    /// Its result, if it is over.
+    ///
+    /// # Errors
+    /// The handle comes back if it is not over.
+    pub fn try_result(mut self) -> Result<Exit<T, E>, Task<T, E>> {
+        if self.status().is_over() { Ok(self.take()) } else { Err(self) }
+    }
+
+    fn take(&mut self) -> Exit<T, E> {
+        self.was_taken = true;
+        self.record.take().unwrap_or_else(taken_before)
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Whether it is over; if not, the waker is woken when it is. It takes the place of one before it.
+    pub(super) fn is_over_or_rings(&mut self, cx: &mut Context<'_>) -> bool {
+        Pin::new(&mut self.waiting).poll(cx).is_ready()
+    }
+}
+
+/// For who polls a handle on after it was ready. Silence would be a hang.
+fn taken_before<T, E>() -> Exit<T, E> {
+    Exit::Terminated(Reason::from("its result was taken before"))
+}
+
+impl<T, E> Future for Task<T, E> {
+    type Output = Exit<T, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<T, E>> {
+        Pin::new(&mut self.waiting).poll(cx).map(|()| self.take())
+    }
+}
+
+// The fields are shared references; nothing is pinned.
+impl<T, E> Unpin for Task<T, E> {}
+
+impl<T, E> Drop for Task<T, E> {
+    fn drop(&mut self) {
+        let id = self.record.id();
+        let settled = lock(&self.shared.table).handle_dropped(id, &self.shared.clock);
+        self.shared.settle(id, settled);
+        if !self.was_taken {
+            drop_contained(self.record.take());
+        }
+    }
+}
+
+impl<T: Debug, E> Display for Task<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.info();
+        // It is printed by code of the user's, so not under the task's lock: it is taken out as long as that takes. Only
+        // somebody else who prints the same task at the same moment does not find it then.
+        let output = self.record.take().and_then(|exit| {
+            let text = contain(|| exit.output().map(|output| format!("{output:?}")));
+            self.record.put_back(exit);
+            text.unwrap_or_else(|_| Some(String::from("an output whose text panics")))
+        });
+        info.write(f, output.as_deref())
+    }
+}
+
+impl<T, E> Debug for Task<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("id", &self.id()).field("status", &self.status()).finish()
+    }
+}

@@ -1,0 +1,212 @@
+//! How a task gets to its thread: handed to the pool, at once or after a delay.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use super::record::{End, Link, LooseEnd};
+use super::shared::{AnyRecord, Shared, Whole};
+use super::status::Status;
+use crate::cancel::Cancel;
+use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
+use crate::pool::{PoolError, Ticket};
+use crate::sync::{Arc, Ordering, lock, thread};
+
+/// What the pool has of a task. Dropped without having been run, by a pool that was stopped, it stops the task.
+struct Job<T, E, F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
+{
+    task: Arc<Whole<T, E, F>>,
+    shared: Arc<Shared>,
+    has_run: bool,
+}
+
+impl<T, E, F> Job<T, E, F>
+where
+    T: Send + 'static,
+    E: Display + Send + 'static,
+    F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+{
+    fn run(mut self) {
+        self.has_run = true;
+        self.task.run(&self.shared);
+    }
+}
+
+impl<T: Send, E: Send, F: Send> Drop for Job<T, E, F> {
+    fn drop(&mut self) {
+        // Nothing happens to a task that was ended otherwise.
+        if !self.has_run {
+            self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
+        }
+    }
+}
+
+impl<T, E, F> Whole<T, E, F>
+where
+    T: Send + 'static,
+    E: Display + Send + 'static,
+    F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+{
+    /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
+    /// ended it meanwhile, then it is a task that is over.
+    pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
+        let job = self.job(shared);
+        let submitted = shared.pool.submit(move || job.run());
+        let answer = self.has_a_place_or(shared, submitted, |why| match self.recall(shared) {
+            Some(body) => Err((body, why)),
+            None => Ok(()),
+        });
+        answer.unwrap_or(Ok(()))
+    }
+
+    /// Gives it to the pool after a delay. If that refuses it, nobody is there who could have the closure back, and the
+    /// task is stopped.
+    pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let job = self.job(shared);
+        // It was accepted long ago, and the timers' thread must not stand in line for room.
+        let submitted = shared.pool.submit_beyond_bound(move || job.run());
+        self.has_a_place_or(shared, submitted, |why| {
+            let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
+            self.terminate(shared, Status::Stopped, reason);
+        });
+    }
+
+    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
+        Job { task: self.clone(), shared: shared.clone(), has_run: false }
+    }
+
+    /// What `refused` says, if the pool has not taken it. The job is dropped after that, when it is nobody's any more.
+    fn has_a_place_or<J, R>(
+        &self,
+        shared: &Shared,
+        submitted: Result<Ticket, Rejected<J, PoolError>>,
+        refused: impl FnOnce(PoolError) -> R,
+    ) -> Option<R> {
+        match submitted {
+            Ok(ticket) => {
+                self.attach(shared, LooseEnd::Waits(ticket));
+                None
+            }
+            Err(rejected) => {
+                let (job, why) = rejected.into_parts();
+                let answer = refused(why);
+                drop(job);
+                Some(answer)
+            }
+        }
+    }
+
+    fn recall(&self, shared: &Shared) -> Option<F> {
+        let (left, record) = {
+            let mut life = lock(&self.life);
+            let left = life.recall(shared.clock.now())?;
+            (left, lock(&shared.table).take_back(self.id))
+        };
+        left.loose.clear(&shared.timers);
+        drop(record);
+        left.body
+    }
+
+    /// Calls the closure, on this thread, unless it has been decided otherwise.
+    pub(super) fn run(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let now = shared.clock.now();
+        if self.start_by.0.is_some_and(|moment| moment <= now) {
+            // The timer may be late.
+            return self.time_out(shared);
+        }
+        if let Some(limit) = self.timeout {
+            match shared.timers.after(limit, shared.when_due(self, |task, shared| task.time_out(shared))) {
+                Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
+                Ok(None) => {}
+                // Without a thread for the timer the limit could not be kept, so it is over at once.
+                Err(times_out) => times_out(),
+            }
+        }
+        let context = Cancel::with_clock(shared.clock.clone());
+        let begun = {
+            let mut life = lock(&self.life);
+            let begun = life.begin(now, &context, thread::current().id());
+            if begun.is_some() {
+                // Ordering: Relaxed: see `begun`.
+                shared.begun.fetch_add(1, Ordering::Relaxed);
+            }
+            begun
+        };
+        let Some((body, moot)) = begun else { return };
+        if let Some(timer) = moot {
+            drop(shared.timers.cancel(timer));
+        }
+        let exit = match contain(|| body(&context)) {
+            Ok(Ok(output)) => Exit::Done(output),
+            Ok(Err(error)) => Exit::Failed(error),
+            Err(panic) => {
+                tell_log(|| tracing::error!(task = self.id.0, name = self.name.as_deref(), %panic, "a task panicked"));
+                Exit::Panicked(panic)
+            }
+        };
+        let told = match &exit {
+            Exit::Done(_) => Exit::Done(()),
+            Exit::Failed(error) => Exit::Failed(text_of(error)),
+            Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
+            Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
+        };
+        if let Err(late) = self.end(shared, End::by_return(exit, told)) {
+            // Dropped before it is said that the closure has returned: what it holds is the closure's, too.
+            drop_contained(late);
+            let gone = lock(&shared.table).has_returned(self.id);
+            shared.returned.notify_all();
+            drop(gone);
+        }
+    }
+
+    /// Has it cancelled when this request is made.
+    pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &Cancel) {
+        let node = cancel.child();
+        let (task, above) = (Arc::downgrade(self), Arc::downgrade(shared));
+        let registration = node.on_cancel(move |reason| {
+            if let (Some(task), Some(shared)) = (task.upgrade(), above.upgrade()) {
+                task.terminate(&shared, Status::Cancelled, reason.clone());
+            }
+        });
+        self.attach(shared, LooseEnd::Link(Box::new(Link { _node: node, _registration: registration })));
+    }
+
+    pub(super) fn time_out(&self, shared: &Arc<Shared>) {
+        self.terminate(shared, Status::TimedOut, Reason::TimedOut);
+    }
+
+    /// The timer of a task that begins at this moment may be due already.
+    pub(super) fn time_out_unless_begun(&self, shared: &Arc<Shared>) {
+        let _ = self.end(shared, End::before_begin(Status::TimedOut, Reason::TimedOut));
+    }
+
+    /// Has it time out if it does not begin in time.
+    pub(super) fn begin_by(self: &Arc<Self>, shared: &Arc<Shared>, now: Instant) {
+        let Some(moment) = self.start_by.0 else { return };
+        if moment <= now {
+            return self.time_out(shared);
+        }
+        // Without a thread for the timer it would be found out when it is the task's turn: `run` looks at the time, too.
+        let too_late = shared.when_due(self, |task, shared| task.time_out_unless_begun(shared));
+        if let Ok(timer) = shared.timers.at(moment, too_late) {
+            self.attach(shared, LooseEnd::StartBy(timer));
+        }
+    }
+
+    /// Gives it to the pool when the delay is over.
+    pub(super) fn give_to_pool_after(self: &Arc<Self>, shared: &Arc<Shared>, delay: Duration) {
+        match shared.timers.after(delay, shared.when_due(self, |task, shared| task.give_late_to_pool(shared))) {
+            Ok(Some(timer)) => self.attach(shared, LooseEnd::Delay(timer)),
+            Ok(None) => {}
+            Err(give) => give(),
+        }
+    }
+}
+
+/// The text of an error, which is the user's code.
+fn text_of(error: &impl Display) -> Arc<str> {
+    contain(|| Arc::from(error.to_string())).unwrap_or_else(|_| Arc::from("an error whose text panics"))
+}

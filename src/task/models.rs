@@ -1,0 +1,235 @@
+//! The races of a task's end, under the model checker: the real record, table and timers; the models are the pool.
+
+use std::time::Duration;
+
+use super::handle::Task;
+use super::options::Keep;
+use super::record::{Life, LooseEnd};
+use super::shared::{AnyRecord, Shared, Whole};
+use super::status::Status;
+use crate::cancel::Cancel;
+use crate::clock::{Deadline, ManualClock};
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason};
+use crate::pool::Pool;
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
+
+/// What a closure returns: counts that it is dropped.
+struct Token(Arc<AtomicUsize>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type Body = Box<dyn FnOnce(&Cancel) -> Result<Token, String> + Send>;
+type Subject = Arc<Whole<Token, String, Body>>;
+
+struct Bench {
+    shared: Arc<Shared>,
+    calls: Arc<AtomicUsize>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Bench {
+    fn new() -> Arc<Bench> {
+        let clock = ManualClock::new().clock();
+        let pool = Pool::builder().max(1).clock(clock.clone()).build().unwrap();
+        let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle));
+        Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
+    }
+
+    /// A task that is in the table and in no pool, unless the scheduler is stopped.
+    fn accept(&self) -> Option<(Subject, Task<Token, String>)> {
+        let (calls, drops) = (self.calls.clone(), self.drops.clone());
+        let body: Body = Box::new(move |_| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(Token(drops))
+        });
+        let mut table = lock(&self.shared.table);
+        if table.is_stopped() {
+            return None;
+        }
+        let id = table.next_id();
+        let task: Subject = Arc::new(Whole {
+            id,
+            name: None,
+            submitted: self.shared.clock.now(),
+            timeout: None,
+            start_by: Deadline::NEVER,
+            over: Latch::new(),
+            life: Mutex::new(Life::new(body)),
+        });
+        table.insert(id, task.clone(), Keep::WithHandle);
+        drop(table);
+        let handle = Task::new(task.clone(), self.shared.clone());
+        Some((task, handle))
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn drops(&self) -> usize {
+        self.drops.load(Ordering::Relaxed)
+    }
+}
+
+/// Breaks when `end` does not look whether it has been decided, and when `begin` does not.
+#[test]
+fn one_of_returned_cancelled_and_stopped_decides() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let runner = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.run(&bench.shared)
+        });
+        let canceller = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
+        });
+        bench.shared.stop();
+        let status = handle.status();
+        assert!(status.is_over(), "when stop returns, it is over");
+        let cancelled = canceller.join().unwrap();
+        runner.join().unwrap();
+        assert_eq!(handle.status(), status, "and stays so");
+        assert_eq!(cancelled, status == Status::Cancelled);
+        let started = handle.info().started.is_some();
+        assert_eq!(bench.calls(), usize::from(started), "who ends it before it begins has its closure");
+        let exit = handle.wait();
+        assert_eq!(matches!(exit, Exit::Done(_)), status == Status::Completed);
+        drop(exit);
+        assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
+        let table = lock(&bench.shared.table);
+        assert_eq!((table.len(), table.inside(None).count(), table.counts.over()), (0, 0, 1));
+    });
+}
+
+/// Breaks when the time is over in one step and the status changes in another.
+#[test]
+fn the_time_is_over_while_the_closure_returns_and_somebody_waits() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let runner = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.run(&bench.shared)
+        });
+        let timer = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.terminate(&bench.shared, Status::TimedOut, Reason::TimedOut)
+        });
+        let exit = handle.wait();
+        let timed_out = timer.join().unwrap();
+        runner.join().unwrap();
+        assert_eq!(timed_out, matches!(exit, Exit::Terminated(Reason::TimedOut)));
+        assert_eq!(!timed_out, matches!(exit, Exit::Done(_)));
+        assert_eq!(task.status() == Status::TimedOut, timed_out);
+    });
+}
+
+/// Breaks when the timer by which a task has to begin ends it also after it has begun.
+#[test]
+fn a_task_begins_while_the_time_for_that_is_over() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let timer = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.time_out_unless_begun(&bench.shared)
+        });
+        task.run(&bench.shared);
+        timer.join().unwrap();
+        let (status, began) = (handle.status(), handle.info().started.is_some());
+        assert_eq!(status, if began { Status::Completed } else { Status::TimedOut });
+        assert_eq!(bench.calls(), usize::from(began));
+    });
+}
+
+/// Breaks when the table looks whether it is stopped in one critical section and takes the task in another.
+#[test]
+fn submitting_against_stopping() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let submitter = loom::thread::spawn({
+            let bench = bench.clone();
+            move || {
+                let (task, handle) = bench.accept()?;
+                task.run(&bench.shared);
+                Some(handle)
+            }
+        });
+        bench.shared.stop();
+        let over_then = {
+            let table = lock(&bench.shared.table);
+            table.records().all(|record| record.status().is_over())
+        };
+        assert!(over_then, "when stop returns, all that were accepted are over");
+        match submitter.join().unwrap() {
+            Some(handle) => {
+                assert!(handle.status().is_over());
+                assert_eq!(bench.calls(), usize::from(handle.info().started.is_some()));
+            }
+            None => assert_eq!(bench.calls(), 0),
+        }
+        assert_eq!(bench.drops(), bench.calls());
+        assert_eq!(lock(&bench.shared.table).len(), 0);
+    });
+}
+
+/// Breaks when the end clears away first and is noted afterwards, and when what is attached does not look for the end.
+#[test]
+fn a_timer_that_is_made_while_the_task_ends_is_not_left_behind() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, _handle) = bench.accept().unwrap();
+        let canceller = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
+        });
+        let timer = bench.shared.timers.after(Duration::from_secs(1), Box::new(|| ())).ok().unwrap().unwrap();
+        task.attach(&bench.shared, LooseEnd::StartBy(timer));
+        assert!(canceller.join().unwrap());
+        assert_eq!(bench.shared.timers.pending(), 0);
+    });
+}
+
+/// Breaks when the end looks for the handle in one critical section and puts the result away in another.
+#[test]
+fn the_handle_is_dropped_while_the_task_ends() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let runner = loom::thread::spawn({
+            let bench = bench.clone();
+            move || task.run(&bench.shared)
+        });
+        drop(handle);
+        runner.join().unwrap();
+        assert_eq!((bench.calls(), bench.drops()), (1, 1), "a result that nobody can have is dropped");
+        assert_eq!(lock(&bench.shared.table).len(), 0);
+    });
+}
+
+/// Breaks when the closure's return is not waited for under the lock under which it is noted.
+#[test]
+fn somebody_waits_for_a_closure_whose_task_is_over() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        let runner = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.run(&bench.shared)
+        });
+        bench.shared.stop();
+        assert!(bench.shared.wait_until_returned(Deadline::NEVER).is_empty());
+        let had_begun = handle.info().started.is_some();
+        assert_eq!(bench.calls(), usize::from(had_begun));
+        drop(handle);
+        assert_eq!(bench.drops(), usize::from(had_begun), "what came late was dropped before");
+        runner.join().unwrap();
+    });
+}

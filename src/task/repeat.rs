@@ -1,0 +1,242 @@
+//! A closure that is done again and again.
+//!
+//! Each round is a task like any other, accepted when the one before it has returned, and given to the pool after the
+//! period. So there is one task at most, it can be seen waiting, and rounds never overlap, however long one takes.
+//!
+//! Who ends a round, or the scheduler, drops the round's closure or lets it return; both drop its [`Turn`], and that is what
+//! brings the next round about, or the end. So however a round ended, nothing is forgotten.
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use super::options::{StartBy, TaskOptions};
+use super::report::SubmitError;
+use super::scheduler::{Owner, Tasks};
+use super::status::TaskId;
+use crate::cancel::Cancel;
+use crate::latch::Latch;
+use crate::outcome::{Rejected, drop_contained};
+use crate::pool::PoolStatus;
+use crate::sync::{Arc, Mutex, Weak, lock};
+
+/// The shortest period. A scheduler that is asked for no pause at all would have its timers do nothing else.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The handle of a closure that is repeated. Dropping it changes nothing.
+pub struct Repeat {
+    repeating: Arc<dyn Repeating>,
+}
+
+trait Repeating: Send + Sync {
+    fn cancel(&self) -> bool;
+    fn state(&self) -> (Option<TaskId>, u64);
+    fn over(&self) -> &Latch<()>;
+}
+
+struct Repetition<F> {
+    owner: Weak<Owner>,
+    every: Duration,
+    options: TaskOptions,
+    /// Here between rounds, and with the round while that runs.
+    job: Mutex<Option<F>>,
+    state: Mutex<State>,
+    over: Latch<()>,
+}
+
+#[derive(Default)]
+struct State {
+    is_cancelled: bool,
+    round: Option<TaskId>,
+    begun: u64,
+}
+
+/// One round. Dropped, called or not, it sees to what comes next.
+struct Turn<F, E>
+where
+    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    E: Display + Send + 'static,
+{
+    repetition: Arc<Repetition<F>>,
+    job: Option<F>,
+}
+
+impl Tasks {
+    /// Does a closure again and again: the first time as the options say, and then each time `every` after it has returned
+    /// (at least a millisecond), with the same options. Rounds never overlap.
+    ///
+    /// Each round is a task of its own. It goes on whatever one of them comes to: an error, a panic, a timeout, or a
+    /// cancellation of that round alone. It ends with [`Repeat::cancel`], with the scheduler, when what it stands
+    /// [under](TaskOptions::under) is cancelled, and at the moment that [`start_by`](TaskOptions::start_by) names.
+    /// [`start_within`](TaskOptions::start_within) counts from when a round is due.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit_with), of the first round.
+    pub fn repeat<E, F>(
+        &self,
+        every: Duration,
+        options: TaskOptions,
+        job: F,
+    ) -> Result<Repeat, Rejected<F, SubmitError>>
+    where
+        E: Display + Send + 'static,
+        F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    {
+        let repetition = Arc::new(Repetition {
+            owner: Arc::downgrade(&self.owner),
+            every: every.max(SHORTEST),
+            options,
+            job: Mutex::new(Some(job)),
+            state: Mutex::default(),
+            over: Latch::new(),
+        });
+        match repetition.submit(self, repetition.options.clone()) {
+            Ok(()) => Ok(Repeat { repeating: repetition }),
+            Err((job, why)) => Err(Rejected::new(job, why)),
+        }
+    }
+}
+
+impl Repeat {
+    /// Ends it, and cancels the round that waits or runs. Whether this call did it.
+    pub fn cancel(&self) -> bool {
+        self.repeating.cancel()
+    }
+
+    /// The round that was submitted last.
+    pub fn round(&self) -> Option<TaskId> {
+        self.repeating.state().0
+    }
+
+    /// How often the closure has been called.
+    pub fn rounds(&self) -> u64 {
+        self.repeating.state().1
+    }
+
+    /// Set when there will be no more rounds, and the closure is dropped.
+    pub fn over(&self) -> &Latch<()> {
+        self.repeating.over()
+    }
+}
+
+impl fmt::Debug for Repeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Repeat").field("round", &self.round()).field("rounds", &self.rounds()).finish()
+    }
+}
+
+impl<F, E> Repetition<F>
+where
+    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    E: Display + Send + 'static,
+{
+    /// Submits a round. If it is refused the closure comes back, and there will be no other.
+    fn submit(self: &Arc<Self>, tasks: &Tasks, options: TaskOptions) -> Result<(), (F, SubmitError)> {
+        let turn = Turn { repetition: self.clone(), job: None };
+        match tasks.submit_with(options, move |cancel| turn.run(cancel)) {
+            Ok(task) => {
+                let is_cancelled = {
+                    let mut state = lock(&self.state);
+                    // The next round may have been submitted meanwhile; its number is greater.
+                    state.round = state.round.max(Some(task.id()));
+                    state.is_cancelled
+                };
+                if is_cancelled {
+                    task.cancel();
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                let (round, why) = refused.into_parts();
+                let job = self.last();
+                drop(round);
+                job.map_or(Ok(()), |job| Err((job, why)))
+            }
+        }
+    }
+
+    /// After a round, whatever became of it.
+    fn go_on(self: &Arc<Self>) {
+        if let Some((tasks, options)) = self.next() {
+            match self.submit(&tasks, options) {
+                Ok(()) => return,
+                Err((job, _)) => drop_contained(job),
+            }
+        }
+        drop_contained(self.last());
+        let _ = self.over.set(());
+    }
+
+    /// With what options the next round is to be submitted, if there is to be one.
+    fn next(&self) -> Option<(Tasks, TaskOptions)> {
+        let tasks = Tasks { owner: self.owner.upgrade()? };
+        let mut options = self.options.clone();
+        options.delay = Some(self.every);
+        let is_past = match options.start_by {
+            Some(StartBy::At(moment)) => moment <= tasks.owner.shared.clock.now(),
+            Some(StartBy::Within(limit)) => {
+                options.start_by = Some(StartBy::Within(self.every.saturating_add(limit)));
+                false
+            }
+            None => false,
+        };
+        let is_cancelled = lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(Cancel::is_cancelled);
+        // A round without any time is over before it begins, and so would be all that follow.
+        let has_no_time = options.timeout == Some(Duration::ZERO);
+        // A pool that is shared may have ended by itself, and would refuse all that follow.
+        let pool_ended = tasks.owner.shared.pool.status() != PoolStatus::Running;
+        if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
+    }
+
+    /// There is no other round. The closure, for whoever comes first.
+    fn last(&self) -> Option<F> {
+        lock(&self.state).is_cancelled = true;
+        lock(&self.job).take()
+    }
+}
+
+impl<F: Send> Repeating for Repetition<F> {
+    fn cancel(&self) -> bool {
+        let (was_cancelled, round) = {
+            let mut state = lock(&self.state);
+            (std::mem::replace(&mut state.is_cancelled, true), state.round)
+        };
+        if let (Some(owner), Some(round)) = (self.owner.upgrade(), round) {
+            let _ = Tasks { owner }.cancel(round);
+        }
+        !was_cancelled
+    }
+
+    fn state(&self) -> (Option<TaskId>, u64) {
+        let state = lock(&self.state);
+        (state.round, state.begun)
+    }
+
+    fn over(&self) -> &Latch<()> {
+        &self.over
+    }
+}
+
+impl<F, E> Turn<F, E>
+where
+    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    E: Display + Send + 'static,
+{
+    fn run(mut self, cancel: &Cancel) -> Result<(), E> {
+        self.job = lock(&self.repetition.job).take();
+        lock(&self.repetition.state).begun += 1;
+        self.job.as_mut().map_or(Ok(()), |job| job(cancel))
+    }
+}
+
+impl<F, E> Drop for Turn<F, E>
+where
+    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    E: Display + Send + 'static,
+{
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            *lock(&self.repetition.job) = Some(job);
+        }
+        self.repetition.go_on();
+    }
+}

@@ -1,0 +1,386 @@
+//! The scheduler: takes tasks, looks them up, ends them all.
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use super::handle::Task;
+use super::options::{Keep, StartBy, TaskOptions};
+use super::record::Life;
+use super::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
+use super::shared::{AnyRecord, Shared, Whole};
+use super::status::{Status, TaskId, TaskInfo};
+use super::table::RemoveError;
+use crate::cancel::Cancel;
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::outcome::{Reason, Rejected, drop_contained};
+use crate::pool::{Pool, PoolError};
+use crate::sync::{Arc, Mutex, lock};
+
+/// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
+/// Handles of tasks do not count, and go on working.
+#[derive(Clone)]
+pub struct Tasks {
+    pub(super) owner: Arc<Owner>,
+}
+
+/// Stops the scheduler with its last handle.
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
+    owns_pool: bool,
+}
+
+/// Options of a [`Tasks`].
+#[derive(Clone, Debug, Default)]
+pub struct TasksBuilder {
+    pool: Option<Pool>,
+    clock: Option<Clock>,
+    keep: Keep,
+}
+
+impl Tasks {
+    /// A scheduler with a pool of its own, which has as many threads as there are tasks that run at the same time: tasks
+    /// do not wait for each other. It takes tasks at once, and starts no thread before there is one.
+    pub fn new() -> Tasks {
+        Tasks::builder().build()
+    }
+
+    /// A scheduler on a pool that others use as well. As many tasks run at the same time as it has threads; the others
+    /// wait in its line. Its clock is the scheduler's.
+    pub fn on(pool: &Pool) -> Tasks {
+        Tasks::builder().pool(pool).build()
+    }
+
+    /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
+    /// [with the handle](Keep::WithHandle).
+    pub fn builder() -> TasksBuilder {
+        TasksBuilder::default()
+    }
+
+    /// Accepts a task; its closure is called once, on a thread of the pool. Does not wait for it to begin or to end.
+    ///
+    /// The closure is given a request to stop, which is made when the task is over for whatever reason; one that has no
+    /// use for it takes `|_|`. With this call's return the task can be looked up.
+    ///
+    /// # Errors
+    /// The closure comes back if the scheduler has been stopped, or if the pool does not take it.
+    pub fn submit<T, E, F>(&self, job: F) -> Result<Task<T, E>, Rejected<F, SubmitError>>
+    where
+        T: Send + 'static,
+        E: Display + Send + 'static,
+        F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+    {
+        self.submit_with(TaskOptions::new(), job)
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); also if it needs a timer, and no thread can be had for it.
+    pub fn submit_with<T, E, F>(&self, options: TaskOptions, job: F) -> Result<Task<T, E>, Rejected<F, SubmitError>>
+    where
+        T: Send + 'static,
+        E: Display + Send + 'static,
+        F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+    {
+        let shared = &self.owner.shared;
+        let now = shared.clock.now();
+        let start_by = options.start_by.map_or(Deadline::NEVER, |by| match by {
+            StartBy::At(moment) => Deadline(Some(moment)),
+            StartBy::Within(limit) => Deadline(now.checked_add(limit)),
+        });
+        if (options.timeout.is_some() || start_by != Deadline::NEVER || options.delay.is_some())
+            && let Err(error) = shared.timers.begin()
+        {
+            return Err(Rejected::new(job, SubmitError::NoThread(error)));
+        }
+        let task = {
+            let mut table = lock(&shared.table);
+            if table.is_stopped() {
+                drop(table);
+                return Err(Rejected::new(job, SubmitError::Stopped));
+            }
+            let id = table.next_id();
+            let task = Arc::new(Whole {
+                id,
+                name: options.name,
+                submitted: now,
+                timeout: options.timeout,
+                start_by,
+                over: Latch::new(),
+                life: Mutex::new(Life::new(job)),
+            });
+            table.insert(id, task.clone(), options.keep.unwrap_or(shared.keep));
+            task
+        };
+        let handle = Task::new(task.clone(), shared.clone());
+        if let Some(cancel) = &options.under {
+            task.put_under(shared, cancel);
+        }
+        if options.timeout == Some(Duration::ZERO) {
+            task.time_out(shared);
+        }
+        task.begin_by(shared, now);
+        if task.over.is_set() {
+            return Ok(handle);
+        }
+        let given = match options.delay {
+            Some(delay) if !delay.is_zero() => {
+                task.give_to_pool_after(shared, delay);
+                Ok(())
+            }
+            _ => task.give_to_pool(shared),
+        };
+        match given {
+            Ok(()) => Ok(handle),
+            Err((job, PoolError::Stopped(_))) if self.is_stopped() => Err(Rejected::new(job, SubmitError::Stopped)),
+            Err((job, why)) => Err(Rejected::new(job, SubmitError::Pool(why))),
+        }
+    }
+
+    /// Where a task is in its life.
+    ///
+    /// # Errors
+    /// There is no record of it (any more).
+    pub fn status(&self, id: TaskId) -> Result<Status, UnknownTask> {
+        self.record(id).map(|record| record.status())
+    }
+
+    /// What is known of a task.
+    ///
+    /// # Errors
+    /// There is no record of it (any more).
+    pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTask> {
+        self.record(id).map(|record| record.info())
+    }
+
+    /// What is known of each task of which there is a record, in the order of their submission.
+    pub fn list(&self) -> Vec<TaskInfo> {
+        let records: Vec<_> = lock(&self.owner.shared.table).records().cloned().collect();
+        records.iter().map(|record| record.info()).collect()
+    }
+
+    /// The same of those with this status.
+    pub fn list_by(&self, status: Status) -> Vec<TaskInfo> {
+        self.list().into_iter().filter(|task| task.status == status).collect()
+    }
+
+    /// Cancels a task, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. See
+    /// [`Task::cancel`].
+    ///
+    /// # Errors
+    /// There is no record of it (any more).
+    pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTask> {
+        self.cancel_because(id, Reason::Cancelled)
+    }
+
+    /// The same with a reason.
+    ///
+    /// # Errors
+    /// There is no record of it (any more).
+    pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTask> {
+        let record = self.record(id)?;
+        Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
+    }
+
+    /// Forgets a task that is over, whatever it was to be kept for. A handle that lives goes on working; a closure that
+    /// has not returned is still counted.
+    ///
+    /// # Errors
+    /// There is no record of it (any more), or it is not over, and nothing changes.
+    pub fn remove(&self, id: TaskId) -> Result<(), RemoveError> {
+        let shared = &self.owner.shared;
+        let removed = lock(&shared.table).remove(id)?;
+        if let Some(timer) = removed.timer {
+            drop(shared.timers.cancel(timer));
+        }
+        drop(removed.record);
+        Ok(())
+    }
+
+    /// Takes no more tasks, and stops those that are not over: when this returns, every task that was ever accepted is over.
+    /// It does not wait for closures, which go on until they look at their request; those that were never called are
+    /// dropped.
+    ///
+    /// May be called several times, by several threads at once, and by a task of this scheduler, which is then stopped like
+    /// the others. A pool that is shared goes on.
+    pub fn stop(&self) {
+        self.owner.stop();
+    }
+
+    /// Stops, and waits until all closures have returned. With a pool of its own, its threads have then ended.
+    ///
+    /// Called by a task of this scheduler it does not wait for that one (it would wait for itself).
+    ///
+    /// # Errors
+    /// `limit` was over before that, by the scheduler's clock; whose closures have not returned. With [`Duration::MAX`] it
+    /// never is.
+    pub fn stop_and_join(&self, limit: Duration) -> Result<(), Unreturned> {
+        self.stop();
+        let shared = &self.owner.shared;
+        let deadline = shared.clock.deadline(limit);
+        let left = shared.wait_until_returned(deadline);
+        if !left.is_empty() {
+            return Err(Unreturned { tasks: left.iter().map(|record| record.info()).collect() });
+        }
+        if self.owner.owns_pool {
+            let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));
+            // All closures have returned. What may take longer is the destructors of the threads' own values.
+            let _ = shared.pool.stop(rest);
+        }
+        Ok(())
+    }
+
+    /// Whether it has been stopped: from the moment at which that begins, it takes no more tasks.
+    pub fn is_stopped(&self) -> bool {
+        lock(&self.owner.shared.table).is_stopped()
+    }
+
+    /// Counts, all of one moment.
+    pub fn stats(&self) -> TaskStats {
+        let shared = &self.owner.shared;
+        let table = lock(&shared.table);
+        let counts = table.counts;
+        let running = shared.begun() - counts.over_after_begin;
+        TaskStats {
+            submitted: counts.submitted,
+            // One that is being begun at this moment may be counted as running already.
+            scheduled: (counts.submitted - counts.over()).saturating_sub(running),
+            running,
+            completed: counts.completed,
+            cancelled: counts.cancelled,
+            timed_out: counts.timed_out,
+            stopped: counts.stopped,
+            abandoned: table.inside(None).count(),
+            records: table.len(),
+            timers: shared.timers.pending(),
+        }
+    }
+
+    fn record(&self, id: TaskId) -> Result<Arc<dyn AnyRecord>, UnknownTask> {
+        lock(&self.owner.shared.table).get(id).cloned().ok_or(UnknownTask(id))
+    }
+}
+
+impl Owner {
+    fn stop(&self) {
+        self.shared.stop();
+        if self.owns_pool {
+            // Nothing waits there any more but what is being submitted at this moment, and will be refused.
+            self.shared.pool.abandon().into_iter().for_each(drop_contained);
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Default for Tasks {
+    fn default() -> Tasks {
+        Tasks::new()
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tasks").field(&self.stats()).finish()
+    }
+}
+
+impl TasksBuilder {
+    /// The pool to be used, instead of one of its own.
+    pub fn pool(mut self, pool: &Pool) -> TasksBuilder {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// The clock for delays, limits and times; without this that of the pool, or the system's.
+    pub fn clock(mut self, clock: Clock) -> TasksBuilder {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// How long the records of tasks can be looked up that do not say so themselves.
+    pub fn keep(mut self, keep: Keep) -> TasksBuilder {
+        self.keep = keep;
+        self
+    }
+
+    /// Makes the scheduler. It takes tasks at once.
+    pub fn build(self) -> Tasks {
+        let (pool, clock, owns_pool) = match self.pool {
+            Some(pool) => {
+                let clock = self.clock.unwrap_or_else(|| pool.clock().clone());
+                (pool, clock, false)
+            }
+            None => {
+                let clock = self.clock.unwrap_or_default();
+                (own_pool(&clock), clock, true)
+            }
+        };
+        Tasks { owner: Arc::new(Owner { shared: Arc::new(Shared::new(pool, clock, self.keep)), owns_pool }) }
+    }
+}
+
+/// How long nothing may happen before a pool of its own begins to give up its threads, one after each such period. Short,
+/// for a burst may have brought it very many.
+const IDLE_PERIOD: Duration = Duration::from_millis(100);
+
+/// A pool without a bound on its threads.
+fn own_pool(clock: &Clock) -> Pool {
+    let builder = Pool::builder().max(usize::MAX).idle_period(Some(IDLE_PERIOD)).name("procession-task");
+    let pool = builder.clock(clock.clone()).build();
+    pool.expect("none of these options is out of range")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::threads;
+
+    #[test]
+    fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
+        let body = || |_: &Cancel| Ok::<_, String>(7);
+        let tasks = Tasks::new();
+        threads::refuse(true);
+        let refused = [
+            tasks.submit(body()).unwrap_err(),
+            tasks.submit_with(TaskOptions::new().timeout(Duration::MAX), body()).unwrap_err(),
+        ];
+        threads::refuse(false);
+        assert!(matches!(refused[0].reason(), SubmitError::Pool(PoolError::NoThread(_))));
+        assert!(matches!(refused[1].reason(), SubmitError::NoThread(_)));
+        for refused in refused {
+            assert_eq!(refused.into_inner()(&Cancel::new()), Ok(7));
+        }
+        assert_eq!((tasks.stats().submitted, tasks.stats().records, tasks.stats().timers), (0, 0, 0));
+
+        let manual = ManualClock::new();
+        let tasks = Tasks::builder().clock(manual.clock()).build();
+        let delayed = tasks.submit_with(TaskOptions::new().after(Duration::from_secs(1)), body()).unwrap();
+        threads::refuse(true);
+        manual.advance(Duration::from_secs(1));
+        threads::refuse(false);
+        assert_eq!(delayed.status(), Status::Stopped);
+        assert!(matches!(delayed.wait(), crate::outcome::Exit::Terminated(Reason::NoThread)));
+    }
+
+    #[test]
+    fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
+        let (tasks, group) = (Tasks::new(), Cancel::new());
+        let under =
+            |tasks: &Tasks| tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()));
+        let all: Vec<_> = (0..10).map(|_| under(&tasks).unwrap()).collect();
+        assert_eq!(group.children(), 10);
+        assert!(all[0].cancel());
+        assert_eq!(group.children(), 9);
+        tasks.stop();
+        assert_eq!(group.children(), 0);
+        assert!(under(&tasks).is_err());
+        assert_eq!(group.children(), 0);
+    }
+}

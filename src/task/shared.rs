@@ -1,0 +1,241 @@
+//! What the handles of a scheduler, its timers and its jobs share, and the protocol of a task's end.
+//!
+//! Several may want to end a task: its closure returns; somebody cancels it, or what it stands under; a timer is due; the
+//! scheduler is stopped; the pool drops its job. Each of them does the same:
+//!
+//! 1. Under the task's lock: decide (`task/record.rs`), and note it in the table (under the table's lock, which is taken
+//!    inside of it; nobody takes a task's lock under the table's). Status, result, counts and retention change in this one
+//!    step.
+//! 2. With the locks free: wake who waits; make the request that the closure was given; clear timers and the job in the
+//!    pool's line away; drop what is the user's, contained.
+//!
+//! Who comes second finds the task over at 1 and does nothing; a closure that does so has its result back, and drops it.
+//! So when any of these calls has returned, the task is over, whoever it was.
+//!
+//! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock: either
+//! the end comes later and finds it, or it comes back and is cleared away by whoever made it. A task enters the table under
+//! the same lock under which the scheduler is stopped: either it is refused, or the stop finds it there.
+
+use std::time::{Duration, Instant};
+
+use super::options::Keep;
+use super::record::{End, Life, Loose, LooseEnd};
+use super::status::{Status, TaskId, TaskInfo};
+use super::table::{Settled, Table};
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason, drop_contained};
+use crate::pool::Pool;
+use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, Weak, lock, thread};
+use crate::timer::Timers;
+
+pub(super) struct Shared {
+    pub(super) table: Mutex<Table<Arc<dyn AnyRecord>>>,
+    /// Notified when a closure has returned whose task was over before.
+    pub(super) returned: Condvar,
+    pub(super) clock: Clock,
+    pub(super) timers: Timers,
+    pub(super) pool: Pool,
+    pub(super) keep: Keep,
+    pub(super) begun: AtomicU64,
+}
+
+/// A task, whatever its types.
+pub(super) trait AnyRecord: Send + Sync {
+    fn id(&self) -> TaskId;
+    fn over(&self) -> &Latch<()>;
+    fn status(&self) -> Status;
+    fn info(&self) -> TaskInfo;
+    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
+    /// might wait for the very thread that waits for it.
+    fn run_if_inside(&self);
+    /// Ends it from outside; whether this call did it.
+    fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
+}
+
+/// A task of which the types of its result are known.
+pub(super) trait Record<T, E>: AnyRecord {
+    fn take(&self) -> Option<Exit<T, E>>;
+    fn put_back(&self, exit: Exit<T, E>);
+}
+
+/// A task.
+pub(super) struct Whole<T, E, F> {
+    pub(super) id: TaskId,
+    pub(super) name: Option<Arc<str>>,
+    pub(super) submitted: Instant,
+    pub(super) timeout: Option<Duration>,
+    pub(super) start_by: Deadline,
+    pub(super) over: Latch<()>,
+    pub(super) life: Mutex<Life<T, E, F>>,
+}
+
+impl Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep) -> Shared {
+        Shared {
+            table: Mutex::new(Table::new()),
+            returned: Condvar::new(),
+            timers: Timers::new(clock.clone(), "procession-task-timers"),
+            clock,
+            pool,
+            keep,
+            begun: AtomicU64::new(0),
+        }
+    }
+
+    /// How many closures have been called.
+    pub(super) fn begun(&self) -> u64 {
+        // Ordering: Relaxed: it is read under the table's lock, where all that is compared with it was written later.
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Does what the table could not do under its lock.
+    pub(super) fn settle(self: &Arc<Shared>, id: TaskId, settled: Settled<Arc<dyn AnyRecord>>) {
+        if let Some(moment) = settled.until {
+            let shared = Arc::downgrade(self);
+            let forget = Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.forget(id);
+                }
+            });
+            match self.timers.at(moment, forget) {
+                Ok(timer) => {
+                    let is_there = lock(&self.table).remove_by(id, timer);
+                    if !is_there {
+                        drop(self.timers.cancel(timer));
+                    }
+                }
+                // Nobody would come for it later.
+                Err(_) => self.forget(id),
+            }
+        }
+        drop(settled.gone);
+    }
+
+    fn forget(&self, id: TaskId) {
+        let removed = lock(&self.table).remove(id);
+        drop(removed);
+    }
+
+    /// Takes no more tasks, and ends those that are not over.
+    pub(super) fn stop(self: &Arc<Shared>) {
+        let live = lock(&self.table).stop();
+        for task in live {
+            // If somebody else has decided meanwhile, that was complete when this returns.
+            task.terminate(self, Status::Stopped, Reason::Shutdown);
+        }
+    }
+
+    /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
+    /// Those that have not.
+    pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline) -> Vec<Arc<dyn AnyRecord>> {
+        let me = Some(thread::current().id());
+        let shared = Arc::downgrade(self);
+        let _watch = self.clock.watch(move || {
+            if let Some(shared) = shared.upgrade() {
+                let _table = lock(&shared.table);
+                shared.returned.notify_all();
+            }
+        });
+        let mut table = lock(&self.table);
+        while table.inside(me).next().is_some() && !deadline.has_passed(&self.clock) {
+            table = self.clock.wait(&self.returned, table, deadline);
+        }
+        table.inside(me).cloned().collect()
+    }
+
+    /// A timer for a task: it does nothing if the task, or the scheduler, is gone when it is due.
+    pub(super) fn when_due<R: ?Sized + Send + Sync + 'static>(
+        self: &Arc<Shared>,
+        record: &Arc<R>,
+        act: impl FnOnce(&Arc<R>, &Arc<Shared>) + Send + 'static,
+    ) -> Box<dyn FnOnce() + Send> {
+        let (record, shared): (Weak<R>, _) = (Arc::downgrade(record), Arc::downgrade(self));
+        Box::new(move || {
+            if let (Some(record), Some(shared)) = (record.upgrade(), shared.upgrade()) {
+                act(&record, &shared);
+            }
+        })
+    }
+}
+
+impl<T, E, F> Whole<T, E, F> {
+    /// Decides, unless it has been decided: then the result comes back.
+    pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
+        let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
+        let (left, unwanted, settled) = {
+            let mut life = lock(&self.life);
+            let left = life.end(end, now)?;
+            let thread = left.running.as_ref().map(|(_, thread)| *thread);
+            let settled = lock(&shared.table).is_over(self.id, status, now, thread);
+            (left, if settled.unwanted { life.take() } else { None }, settled)
+        };
+        let _ = self.over.set(());
+        if let Some((context, _)) = left.running {
+            context.cancel(reason);
+        }
+        left.loose.clear(&shared.timers);
+        shared.settle(self.id, settled);
+        drop_contained(left.body);
+        drop_contained(unwanted);
+        Ok(())
+    }
+
+    /// Notes what has to be cleared away when it is over, or has begun; if it is already, that is now.
+    pub(super) fn attach(&self, shared: &Shared, end: LooseEnd) {
+        let moot = lock(&self.life).attach(end);
+        if let Some(end) = moot {
+            Loose::from(end).clear(&shared.timers);
+        }
+    }
+}
+
+impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
+    fn id(&self) -> TaskId {
+        self.id
+    }
+
+    fn over(&self) -> &Latch<()> {
+        &self.over
+    }
+
+    fn status(&self) -> Status {
+        lock(&self.life).status()
+    }
+
+    fn run_if_inside(&self) {
+        let ticket = lock(&self.life).ticket();
+        if let Some(ticket) = ticket {
+            ticket.run_if_inside();
+        }
+    }
+
+    fn info(&self) -> TaskInfo {
+        let life = lock(&self.life);
+        let ended = life.ended();
+        TaskInfo {
+            id: self.id,
+            name: self.name.clone(),
+            status: life.status(),
+            exit: ended.map(|ended| ended.exit.clone()),
+            submitted: self.submitted,
+            started: life.started(),
+            ended: ended.map(|ended| ended.at),
+            output_type: std::any::type_name::<T>(),
+        }
+    }
+
+    fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool {
+        self.end(shared, End::from_outside(status, reason)).is_ok()
+    }
+}
+
+impl<T: Send, E: Send, F: Send> Record<T, E> for Whole<T, E, F> {
+    fn take(&self) -> Option<Exit<T, E>> {
+        lock(&self.life).take()
+    }
+
+    fn put_back(&self, exit: Exit<T, E>) {
+        lock(&self.life).put_back(exit);
+    }
+}

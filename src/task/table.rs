@@ -1,0 +1,385 @@
+//! The scheduler's book: which tasks there are, whose record is kept for how long, and the counts. Plain decisions under
+//! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
+//! taken out of the book is handed back, to be dropped with the lock free.
+//!
+//! A record goes when its task is over, its handle is dropped, and its [`Keep`] is past: the second of the first two asks
+//! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
+//! their submission.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use super::options::Keep;
+use super::status::{Status, TaskId};
+use crate::clock::Clock;
+use crate::sync::ThreadId;
+use crate::timer::TimerKey;
+
+pub(super) struct Table<R> {
+    is_stopped: bool,
+    next: u64,
+    entries: BTreeMap<TaskId, Entry<R>>,
+    /// For each number of records to be kept, those that are, in the order in which they came to it.
+    newest: HashMap<usize, BTreeMap<u64, TaskId>>,
+    arrivals: u64,
+    /// Closures that have not returned though their tasks are over.
+    inside: BTreeMap<TaskId, (R, ThreadId)>,
+    pub(super) counts: Counts,
+}
+
+struct Entry<R> {
+    record: R,
+    keep: Keep,
+    has_handle: bool,
+    ended: Option<Instant>,
+    kept: Kept,
+}
+
+/// Why a record is still there, whose task is over and whose handle is dropped.
+enum Kept {
+    No,
+    Timer(TimerKey),
+    Among { newest: usize, arrival: u64 },
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) submitted: u64,
+    pub(super) completed: u64,
+    pub(super) cancelled: u64,
+    pub(super) timed_out: u64,
+    pub(super) stopped: u64,
+    /// Of those that are over, the ones that had begun.
+    pub(super) over_after_begin: u64,
+}
+
+/// What is left to do after a task was over or its handle was dropped.
+#[must_use]
+pub(super) struct Settled<R> {
+    /// A record that has left the table.
+    pub(super) gone: Option<R>,
+    /// The record has to leave the table at this moment.
+    pub(super) until: Option<Instant>,
+    /// There is no handle that could take the result.
+    pub(super) unwanted: bool,
+}
+
+/// A record that was removed, and the timer that would have done it.
+#[derive(Debug)]
+pub(super) struct Removed<R> {
+    pub(super) record: R,
+    pub(super) timer: Option<TimerKey>,
+}
+
+/// Why a record was not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// There is no record of a task with this number (any more).
+    #[error("there is no task {0}")]
+    Unknown(TaskId),
+    /// The task is scheduled or running.
+    #[error("task {0} is not over")]
+    NotOver(TaskId),
+}
+
+impl<R: Clone> Table<R> {
+    pub(super) fn new() -> Table<R> {
+        Table {
+            is_stopped: false,
+            next: 0,
+            entries: BTreeMap::new(),
+            newest: HashMap::new(),
+            arrivals: 0,
+            inside: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The number of the next task.
+    pub(super) fn next_id(&mut self) -> TaskId {
+        self.next += 1;
+        TaskId(self.next)
+    }
+
+    /// Accepts a task. To be asked only if it is not stopped.
+    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Keep) {
+        self.counts.submitted += 1;
+        self.entries.insert(id, Entry { record, keep, has_handle: true, ended: None, kept: Kept::No });
+    }
+
+    /// Takes back what could not be given to the pool.
+    pub(super) fn take_back(&mut self, id: TaskId) -> Option<R> {
+        let entry = self.entries.remove(&id)?;
+        self.counts.submitted -= 1;
+        Some(entry.record)
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&R> {
+        self.entries.get(&id).map(|entry| &entry.record)
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &R> {
+        self.entries.values().map(|entry| &entry.record)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Takes no more tasks. Those that are not over, to be ended.
+    pub(super) fn stop(&mut self) -> Vec<R> {
+        self.is_stopped = true;
+        self.entries.values().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
+    }
+
+    /// A task is over. If it had begun and did not end by its closure's return, that is still running, on this thread.
+    pub(super) fn is_over(
+        &mut self,
+        id: TaskId,
+        status: Status,
+        now: Instant,
+        had_begun: Option<ThreadId>,
+    ) -> Settled<R> {
+        match status {
+            Status::Cancelled => self.counts.cancelled += 1,
+            Status::TimedOut => self.counts.timed_out += 1,
+            Status::Stopped => self.counts.stopped += 1,
+            _ => self.counts.completed += 1,
+        }
+        self.counts.over_after_begin += u64::from(had_begun.is_some());
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Settled { gone: None, until: None, unwanted: true };
+        };
+        entry.ended = Some(now);
+        if let Some(thread) = had_begun.filter(|_| status != Status::Completed) {
+            self.inside.insert(id, (entry.record.clone(), thread));
+        }
+        if entry.has_handle {
+            return Settled { gone: None, until: None, unwanted: false };
+        }
+        self.retire(id, Some(now))
+    }
+
+    /// The handle was dropped.
+    pub(super) fn handle_dropped(&mut self, id: TaskId, clock: &Clock) -> Settled<R> {
+        match self.entries.get_mut(&id) {
+            Some(entry) => {
+                entry.has_handle = false;
+                if entry.ended.is_some() {
+                    // Reading the time costs more than all the rest, and few ask for it.
+                    let now = if let Keep::For(_) = entry.keep { Some(clock.now()) } else { None };
+                    return self.retire(id, now);
+                }
+                Settled { gone: None, until: None, unwanted: false }
+            }
+            None => Settled { gone: None, until: None, unwanted: true },
+        }
+    }
+
+    /// The task is over and has no handle: does its record stay?
+    fn retire(&mut self, id: TaskId, now: Option<Instant>) -> Settled<R> {
+        let mut settled = Settled { gone: None, until: None, unwanted: true };
+        let Some(entry) = self.entries.get_mut(&id) else { return settled };
+        match entry.keep {
+            Keep::UntilRemoved => {}
+            Keep::For(time) if !is_past(entry.ended, time, now) => {
+                settled.until = entry.ended.and_then(|ended| ended.checked_add(time));
+            }
+            Keep::Newest(newest @ 1..) => {
+                self.arrivals += 1;
+                entry.kept = Kept::Among { newest, arrival: self.arrivals };
+                let kept = self.newest.entry(newest).or_default();
+                kept.insert(self.arrivals, id);
+                let oldest = if kept.len() > newest { kept.pop_first() } else { None };
+                settled.gone = oldest.and_then(|(_, id)| self.entries.remove(&id)).map(|entry| entry.record);
+            }
+            Keep::WithHandle | Keep::For(_) | Keep::Newest(0) => {
+                settled.gone = self.entries.remove(&id).map(|entry| entry.record);
+            }
+        }
+        settled
+    }
+
+    /// The timer that will remove a record; whether the record is still there.
+    pub(super) fn remove_by(&mut self, id: TaskId, timer: TimerKey) -> bool {
+        self.entries.get_mut(&id).map(|entry| entry.kept = Kept::Timer(timer)).is_some()
+    }
+
+    /// Forgets a task that is over.
+    pub(super) fn remove(&mut self, id: TaskId) -> Result<Removed<R>, RemoveError> {
+        match self.entries.get(&id) {
+            None => return Err(RemoveError::Unknown(id)),
+            Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotOver(id)),
+            Some(_) => {}
+        }
+        let Some(Entry { record, kept, .. }) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
+        let timer = match kept {
+            Kept::No => None,
+            Kept::Timer(timer) => Some(timer),
+            Kept::Among { newest, arrival } => {
+                if let Some(others) = self.newest.get_mut(&newest) {
+                    others.remove(&arrival);
+                    if others.is_empty() {
+                        self.newest.remove(&newest);
+                    }
+                }
+                None
+            }
+        };
+        Ok(Removed { record, timer })
+    }
+
+    /// A closure has returned whose task was over before.
+    pub(super) fn has_returned(&mut self, id: TaskId) -> Option<R> {
+        self.inside.remove(&id).map(|(record, _)| record)
+    }
+
+    /// Closures that have not returned though their tasks are over, but for those on this thread.
+    pub(super) fn inside(&self, but_for: Option<ThreadId>) -> impl Iterator<Item = &R> {
+        self.inside.values().filter(move |(_, thread)| Some(*thread) != but_for).map(|(record, _)| record)
+    }
+}
+
+impl Counts {
+    pub(super) fn over(&self) -> u64 {
+        self.completed + self.cancelled + self.timed_out + self.stopped
+    }
+}
+
+fn is_past(ended: Option<Instant>, time: Duration, now: Option<Instant>) -> bool {
+    ended.and_then(|ended| ended.checked_add(time)).is_some_and(|until| now.is_some_and(|now| until <= now))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct Bench {
+        table: Table<u64>,
+        manual: ManualClock,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench { table: Table::new(), manual: ManualClock::new() }
+        }
+
+        fn insert(&mut self, id: u64, keep: Keep) {
+            assert_eq!(self.table.next_id(), TaskId(id));
+            self.table.insert(TaskId(id), id, keep);
+        }
+
+        fn over(&mut self, id: u64) -> Settled<u64> {
+            self.table.is_over(TaskId(id), Status::Completed, self.manual.now(), None)
+        }
+
+        fn drop_handle(&mut self, id: u64) -> Settled<u64> {
+            self.table.handle_dropped(TaskId(id), &self.manual.clock())
+        }
+
+        fn there(&self) -> Vec<u64> {
+            self.table.records().copied().collect()
+        }
+    }
+
+    #[test]
+    fn a_record_goes_with_the_second_of_end_and_handle() {
+        let mut bench = Bench::new();
+        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        let over = bench.over(1);
+        assert_eq!((over.gone, over.unwanted), (None, false));
+        assert_eq!(bench.drop_handle(1).gone, Some(1));
+        assert_eq!(bench.drop_handle(2).gone, None);
+        let over = bench.over(2);
+        assert_eq!((over.gone, over.unwanted), (Some(2), true), "nobody can take its result");
+        assert!(bench.there().is_empty());
+    }
+
+    #[test]
+    fn a_kept_record_stays_until_it_is_removed() {
+        let mut bench = Bench::new();
+        bench.insert(1, Keep::UntilRemoved);
+        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::NotOver(TaskId(1)));
+        assert!(bench.drop_handle(1).gone.is_none() && bench.over(1).gone.is_none());
+        assert_eq!(bench.there(), [1]);
+        assert_eq!(bench.table.remove(TaskId(1)).unwrap().record, 1);
+        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::Unknown(TaskId(1)));
+    }
+
+    #[test]
+    fn a_record_that_is_kept_for_a_time_stays_so_long_after_its_end() {
+        let mut bench = Bench::new();
+        for (id, time) in [(1, 2 * SECOND), (2, 2 * SECOND), (3, Duration::MAX), (4, Duration::ZERO)] {
+            bench.insert(id, Keep::For(time));
+            assert!(bench.over(id).until.is_none(), "its handle lives");
+        }
+        let end = bench.manual.now();
+        bench.manual.advance(SECOND);
+        assert_eq!(bench.drop_handle(1).until, Some(end + 2 * SECOND));
+        bench.manual.advance(SECOND);
+        assert_eq!(bench.drop_handle(2).gone, Some(2), "its time was over before its handle was dropped");
+        let settled = bench.drop_handle(3);
+        assert!(settled.until.is_none() && settled.gone.is_none(), "for ever");
+        assert_eq!(bench.drop_handle(4).gone, Some(4));
+        assert_eq!(bench.there(), [1, 3]);
+    }
+
+    #[test]
+    fn each_rule_of_the_newest_counts_its_own_and_what_was_removed_takes_no_place() {
+        let mut bench = Bench::new();
+        (1..=3).for_each(|id| bench.insert(id, Keep::Newest(2)));
+        (4..=5).for_each(|id| bench.insert(id, Keep::Newest(1)));
+        bench.insert(6, Keep::Newest(0));
+        (1..=6).for_each(|id| drop(bench.drop_handle(id)));
+        // Those that end last are the newest, whenever they were submitted.
+        let gone: Vec<_> = [3, 2, 4, 1, 6, 5].map(|id| bench.over(id).gone).to_vec();
+        assert_eq!(gone, [None, None, None, Some(3), Some(6), Some(4)]);
+        assert_eq!(bench.there(), [1, 2, 5]);
+        bench.table.remove(TaskId(2)).unwrap();
+        bench.insert(7, Keep::Newest(2));
+        assert!(bench.over(7).gone.is_none() && bench.drop_handle(7).gone.is_none());
+        assert_eq!(bench.there(), [1, 5, 7]);
+        [1, 5, 7].iter().for_each(|id| assert_eq!(bench.table.remove(TaskId(*id)).unwrap().record, *id));
+        assert!(bench.table.newest.is_empty(), "an empty rule leaves nothing behind");
+    }
+
+    #[test]
+    fn closures_that_have_not_returned_are_known_by_their_thread() {
+        let mut bench = Bench::new();
+        let here = std::thread::current().id();
+        let there = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        for (id, status, thread) in [
+            (1, Status::Cancelled, Some(here)),
+            (2, Status::TimedOut, Some(there)),
+            (3, Status::Stopped, None),
+            (4, Status::Completed, Some(here)),
+        ] {
+            bench.insert(id, Keep::WithHandle);
+            let _ = bench.table.is_over(TaskId(id), status, bench.manual.now(), thread);
+        }
+        assert_eq!(bench.table.inside(None).collect::<Vec<_>>(), [&1, &2]);
+        assert_eq!(bench.table.inside(Some(here)).collect::<Vec<_>>(), [&2]);
+        assert_eq!((bench.table.has_returned(TaskId(2)), bench.table.has_returned(TaskId(2))), (Some(2), None));
+        assert_eq!(bench.table.counts.over_after_begin, 3);
+        assert_eq!(bench.table.counts.over(), 4);
+    }
+
+    #[test]
+    fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
+        let mut bench = Bench::new();
+        (1..=3).for_each(|id| bench.insert(id, Keep::WithHandle));
+        let _ = bench.over(2);
+        assert!(!bench.table.is_stopped());
+        assert_eq!(bench.table.stop(), [1, 3]);
+        assert!(bench.table.is_stopped());
+        assert_eq!((bench.table.counts.submitted, bench.table.counts.over()), (3, 1));
+    }
+}

@@ -1,0 +1,155 @@
+//! What a thread knows: which loops it is in, and how it makes new ones.
+//!
+//! Both end with the thread by themselves.
+
+use std::any::Any;
+use std::cell::RefCell;
+
+use super::report::PanicPolicy;
+use crate::clock::Clock;
+use crate::pool::Pool;
+use crate::sync::Arc;
+
+/// How a loop is made. Cheap to clone.
+///
+/// ```
+/// use procession::clock::ManualClock;
+/// use procession::tasklet::{Loop, PanicPolicy};
+///
+/// let manual = ManualClock::new();
+/// let home = Loop::<u64>::builder().clock(manual.clock()).on_panic(PanicPolicy::Stop).build(0);
+/// assert_eq!(*home.get(), 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct LoopBuilder {
+    pub(super) pool: Option<Pool>,
+    pub(super) clock: Clock,
+    pub(super) policy: PanicPolicy,
+    pub(super) automatic: bool,
+}
+
+impl LoopBuilder {
+    /// Each option with its default: a pool of its own, the system's clock, [`PanicPolicy::Finish`], not automatic.
+    pub fn new() -> LoopBuilder {
+        LoopBuilder { pool: None, clock: Clock::system(), policy: PanicPolicy::Finish, automatic: false }
+    }
+
+    /// What the calling thread makes loops with: what it was told with [`set_for_thread`](Self::set_for_thread), or what
+    /// the loop has whose Async step it runs.
+    pub fn of_thread() -> LoopBuilder {
+        inherited().map_or_else(LoopBuilder::new, |builder| LoopBuilder::clone(&builder))
+    }
+
+    /// Has the calling thread make its loops with this from now on, those of [`Loop::new`](super::Loop::new) and the
+    /// [automatic](super::on_automatic) ones, and the Async steps of loops that run here as well. Gives what it was before, if
+    /// something had been set.
+    pub fn set_for_thread(self) -> Option<LoopBuilder> {
+        replace(Some(Arc::new(self)))
+    }
+
+    /// Takes that back.
+    pub fn reset_for_thread() -> Option<LoopBuilder> {
+        replace(None)
+    }
+
+    /// The pool on which Async steps run. It can be shared by many loops, and with other work. Without this the loop makes
+    /// one of its own when it first needs one, of at most [`DEFAULT_ASYNC_THREADS`](super::DEFAULT_ASYNC_THREADS) threads.
+    pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// The clock for limits and timers.
+    pub fn clock(mut self, clock: Clock) -> LoopBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// What a panic in a step does.
+    pub fn on_panic(mut self, policy: PanicPolicy) -> LoopBuilder {
+        self.policy = policy;
+        self
+    }
+
+    /// Makes loops that turn by themselves: a tasklet that is scheduled with [`Directive::Sync`](super::Directive::Sync)
+    /// has run when [`Loop::schedule`](super::Loop::schedule) returns.
+    pub fn automatic(mut self) -> LoopBuilder {
+        self.automatic = true;
+        self
+    }
+}
+
+impl Default for LoopBuilder {
+    fn default() -> LoopBuilder {
+        LoopBuilder::new()
+    }
+}
+
+type AnyLoop = Arc<dyn Any + Send + Sync>;
+
+struct Here {
+    // The innermost last.
+    loops: Vec<AnyLoop>,
+    builder: Option<Arc<LoopBuilder>>,
+}
+
+thread_local! {
+    static HERE: RefCell<Here> = const { RefCell::new(Here { loops: Vec::new(), builder: None }) };
+}
+
+/// The calling thread is in a loop as long as this lives; afterwards it is where it was before.
+#[must_use]
+pub(super) struct Entered {
+    builder: Option<Option<Arc<LoopBuilder>>>,
+}
+
+/// Comes into a loop.
+pub(super) fn enter(entered: AnyLoop) -> Entered {
+    let _ = HERE.try_with(|here| here.borrow_mut().loops.push(entered));
+    Entered { builder: None }
+}
+
+/// The same for an Async step, which makes loops as its loop's home thread does.
+pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) -> Entered {
+    let before = HERE.try_with(|here| {
+        let mut here = here.borrow_mut();
+        here.loops.push(entered);
+        std::mem::replace(&mut here.builder, builder)
+    });
+    Entered { builder: before.ok() }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // What is dropped may be the last of a loop, whose tasklets may have destructors that come back here.
+        let left = HERE.try_with(|here| {
+            let mut here = here.borrow_mut();
+            let builder = self.builder.take().map(|before| std::mem::replace(&mut here.builder, before));
+            (here.loops.pop(), builder)
+        });
+        drop(left);
+    }
+}
+
+/// The innermost loop that the calling thread is in, if it is one of these.
+pub(super) fn current<T: Any + Send + Sync>() -> Option<Arc<T>> {
+    let innermost = HERE.try_with(|here| here.borrow().loops.last().cloned()).ok()??;
+    innermost.downcast().ok()
+}
+
+/// Whether the calling thread is in this loop, however deep.
+pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
+    let address = Arc::as_ptr(which).cast::<()>();
+    HERE.try_with(|here| here.borrow().loops.iter().any(|other| Arc::as_ptr(other).cast::<()>() == address))
+        .unwrap_or_default()
+}
+
+/// How the calling thread makes loops, if it was told.
+pub(super) fn inherited() -> Option<Arc<LoopBuilder>> {
+    HERE.try_with(|here| here.borrow().builder.clone()).ok().flatten()
+}
+
+fn replace(builder: Option<Arc<LoopBuilder>>) -> Option<LoopBuilder> {
+    let before = HERE.try_with(|here| std::mem::replace(&mut here.borrow_mut().builder, builder)).ok().flatten();
+    before.map(Arc::unwrap_or_clone)
+}

@@ -1,0 +1,206 @@
+//! What becomes of a tasklet: its end, waited for from anywhere, and the value that it has promised.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::directive::{Directive, ScheduleError, TaskletId};
+use super::shared::Control;
+use crate::clock::Clock;
+use crate::latch::{Latch, Waiting};
+use crate::outcome::{Exit, Failure, Reason};
+use crate::sync::{Arc, Mutex, Weak, lock};
+
+/// One tasklet, from outside. Clones are the same tasklet; dropping it changes nothing.
+///
+/// Waiting is for other threads: a step of the same loop that waits for a tasklet of its own loop may wait for itself.
+#[derive(Clone)]
+pub struct TaskletHandle {
+    id: TaskletId,
+    name: Cow<'static, str>,
+    ended: Latch<Exit>,
+    clock: Clock,
+    of: Weak<dyn Control>,
+}
+
+impl TaskletHandle {
+    pub(super) fn new<C: Control + 'static>(
+        id: TaskletId,
+        name: Cow<'static, str>,
+        ended: Latch<Exit>,
+        (clock, of): (Clock, &Arc<C>),
+    ) -> TaskletHandle {
+        let of: Weak<C> = Arc::downgrade(of);
+        TaskletHandle { id, name, ended, clock, of }
+    }
+
+    /// Which one.
+    pub fn id(&self) -> TaskletId {
+        self.id
+    }
+
+    /// What it calls itself.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it has ended, its destructor included.
+    pub fn is_over(&self) -> bool {
+        self.ended.is_set()
+    }
+
+    /// How it has ended, if it has: done, panicked, or terminated with the reason.
+    pub fn exit(&self) -> Option<Exit> {
+        self.ended.get()
+    }
+
+    /// Blocks the calling thread until it has ended.
+    pub fn wait(&self) -> Exit {
+        self.ended.wait()
+    }
+
+    /// The same, but no longer than `limit` by the loop's clock.
+    pub fn wait_timeout(&self, limit: Duration) -> Option<Exit> {
+        let deadline = self.clock.deadline(limit);
+        if self.ended.wait_until(&self.clock, deadline) { self.ended.get() } else { None }
+    }
+
+    /// A future of its end.
+    pub fn ended(&self) -> impl Future<Output = Exit> + Send + Unpin + use<> {
+        Waiting::new(self.ended.clone())
+    }
+
+    /// Cancels it; whether this call did. Its [token](super::Cx::cancelled) is cancelled. If it is queued or waits it is
+    /// dropped at once, on this thread; if it is in a step, when the step returns.
+    pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
+        self.of.upgrade().is_some_and(|control| control.cancel(self.id, reason.into()))
+    }
+
+    /// Gives it another directive; whether it was there. See [`LoopHandle::redirect`](super::LoopHandle::redirect).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn redirect(&self, directive: Directive) -> Result<bool, ScheduleError> {
+        self.of.upgrade().map_or(Ok(false), |control| control.redirect(self.id, directive))
+    }
+}
+
+impl IntoFuture for TaskletHandle {
+    type Output = Exit;
+    type IntoFuture = Pin<Box<dyn Future<Output = Exit> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.ended())
+    }
+}
+
+impl fmt::Debug for TaskletHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskletHandle")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("exit", &self.exit())
+            .finish()
+    }
+}
+
+/// Where the value that somebody promises is put.
+pub(super) type Place<U> = Arc<Mutex<Option<U>>>;
+
+/// A value that a tasklet has promised: whoever has the [`Answer`] gets what this was [kept](Self::keep) with, when the
+/// tasklet has ended.
+pub struct Promise<U> {
+    place: Place<U>,
+}
+
+impl<U> Promise<U> {
+    pub(super) fn new(place: Place<U>) -> Promise<U> {
+        Promise { place }
+    }
+
+    /// The value.
+    pub fn keep(self, value: U) {
+        let _none = lock(&self.place).replace(value);
+    }
+}
+
+impl<U> fmt::Debug for Promise<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Promise")
+    }
+}
+
+/// A tasklet was done and had not kept its [`Promise`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tasklet is done and has left no value")]
+pub struct NothingKept;
+
+/// The end of a tasklet together with the value that it has promised. It can be waited for, or awaited.
+#[must_use = "the value can only be had from this"]
+pub struct Answer<U> {
+    handle: TaskletHandle,
+    waiting: Waiting<Exit>,
+    place: Place<U>,
+}
+
+impl<U> Answer<U> {
+    pub(super) fn new(handle: TaskletHandle, place: Place<U>) -> Answer<U> {
+        let waiting = Waiting::new(handle.ended.clone());
+        Answer { handle, waiting, place }
+    }
+
+    /// The tasklet.
+    pub fn handle(&self) -> &TaskletHandle {
+        &self.handle
+    }
+
+    /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
+    /// done and has kept no promise has failed with [`NothingKept`].
+    pub fn wait(self) -> Exit<U> {
+        let exit = self.handle.wait();
+        self.with_value(exit)
+    }
+
+    /// The same, but no longer than `limit` by the loop's clock.
+    ///
+    /// # Errors
+    /// The limit was over first. The answer comes back.
+    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Answer<U>> {
+        match self.handle.wait_timeout(limit) {
+            Some(exit) => Ok(self.with_value(exit)),
+            None => Err(self),
+        }
+    }
+
+    fn with_value(&self, exit: Exit) -> Exit<U> {
+        match exit {
+            Exit::Done(()) => {
+                let value = lock(&self.place).take();
+                value.map_or_else(|| Exit::Failed(Failure::new(NothingKept)), Exit::Done)
+            }
+            Exit::Failed(failure) => Exit::Failed(failure),
+            Exit::Panicked(panic) => Exit::Panicked(panic),
+            Exit::Terminated(reason) => Exit::Terminated(reason),
+        }
+    }
+}
+
+impl<U> Future for Answer<U> {
+    type Output = Exit<U>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<U>> {
+        match Pin::new(&mut self.waiting).poll(cx) {
+            Poll::Ready(exit) => Poll::Ready(self.with_value(exit)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<U> fmt::Debug for Answer<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Answer").field(&self.handle).finish()
+    }
+}

@@ -1,0 +1,65 @@
+//! Tasklets: work in several turns, which says after each turn where the next one runs.
+//!
+//! A [`Loop`] owns a state, and a thread that runs it is its home. A [`Tasklet`] is moved into the loop and stepped: at
+//! home with the state ([`Directive::Sync`]), or on a pool, where it may block and does not see the state
+//! ([`Directive::Async`]). It may wait until somebody [resumes](Resume) it ([`Directive::Wait`]), and ends with
+//! [`Directive::Done`]. So what would be a nest of callbacks with locks is plain code without: read at home, call out on the
+//! pool, write at home.
+//!
+//! ```
+//! use procession::tasklet::{Loop, ready};
+//! use std::cell::RefCell;
+//! use std::rc::Rc;
+//!
+//! // The state need not be `Send`: it never leaves this thread.
+//! let screen = Rc::new(RefCell::new(String::new()));
+//! let mut home = Loop::new(screen.clone());
+//! home.handle().call(
+//!     ready::begin()
+//!         .then(|screen: &mut Rc<RefCell<String>>, ()| screen.borrow_mut().push_str("loading… "))
+//!         .then_blocking(|()| std::fs::read_to_string("Cargo.toml").map_or(0, |text| text.lines().count()))
+//!         .then(|screen, lines| screen.borrow_mut().push_str(if lines > 0 { "loaded" } else { "nothing there" })),
+//! )?;
+//! let report = home.run()?;
+//! assert!(report.is_clean());
+//! assert_eq!(*screen.borrow(), "loading… loaded");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Loop::run`] is home until no tasklet is left; [`Loop::run_until`] and [`Loop::run_for`] can be cut short and
+//!   resumed; [`Loop::turn`] is for a loop inside of another main loop.
+//! - [`LoopHandle`] schedules from any thread; [`LoopHandle::current`] is the loop that the calling thread is in.
+//! - [`Cx::suspend`] gives a [`Resume`]; [`Cx::suspend_for`] and [`Resume::resume_after`] go by the loop's clock.
+//! - [`TaskletHandle`] and [`Answer`] wait for the end of a tasklet and for what it leaves.
+//! - [`ready`] has tasklets made of closures.
+//! - [`on_automatic`] lends a loop of the thread that turns by itself.
+//!
+//! Panics are contained: see [`PanicPolicy`]. What is promised, with the tests that show it, is in the repository's
+//! `docs/guarantees/tasklets.md`.
+
+mod directive;
+mod report;
+mod slot;
+mod arrows;
+mod current;
+mod shared;
+mod resume;
+mod handle;
+mod context;
+mod home;
+pub mod ready;
+mod automatic;
+#[cfg(all(test, loom))]
+mod models;
+
+pub use self::automatic::{InUse, on_automatic, reset_automatic};
+pub use self::context::{Cx, LoopHandle, Tasklet};
+pub use self::current::LoopBuilder;
+pub use self::directive::{Directive, ScheduleError, TaskletId};
+pub use self::handle::{Answer, NothingKept, Promise, TaskletHandle};
+pub use self::home::Loop;
+pub use self::report::{
+    Holding, Interrupted, Interruption, MOST_NAMED, Named, PanicHandler, PanicPolicy, Report, TaskletPanic, Turn,
+};
+pub use self::resume::Resume;
+pub use self::shared::DEFAULT_ASYNC_THREADS;

@@ -1,0 +1,270 @@
+//! The races of a loop, under the model checker: the real slots, the real lock, the real home thread; no pool.
+
+use super::context::{Body, Common, Cx, Tasklet};
+use super::current::LoopBuilder;
+use super::directive::{Directive, TaskletId};
+use super::home::{run_for_models, step_for_models};
+use super::report::Report;
+use super::resume::Resume;
+use super::shared::{Control, Shared};
+use super::slot::{Place, Presence};
+use crate::outcome::{Exit, Reason};
+use crate::sync::{Arc, Mutex, lock, thread};
+
+type Log = Vec<&'static str>;
+
+/// A tasklet that does what a closure says, at home only.
+struct Turns<F>(F);
+
+impl<F: FnMut(&mut Log, &mut Cx<'_, Log>) -> Directive + Send + 'static> Tasklet<Log> for Turns<F> {
+    fn sync(&mut self, log: &mut Log, cx: &mut Cx<'_, Log>) -> Directive {
+        (self.0)(log, cx)
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, Log>) -> Directive {
+        Directive::Sync
+    }
+}
+
+fn turns<F: FnMut(&mut Log, &mut Cx<'_, Log>) -> Directive + Send + 'static>(turns: F) -> Body<Log> {
+    Box::new(Turns(turns))
+}
+
+fn new_loop() -> Arc<Common<Log>> {
+    Shared::new(LoopBuilder::new())
+}
+
+fn schedule(shared: &Arc<Common<Log>>, body: Body<Log>) -> TaskletId {
+    shared.schedule("a".into(), None, body, Directive::Sync).ok().unwrap()
+}
+
+/// Suspends, leaves its resumption for another thread, waits, and is done at its second step.
+fn waits(shared: &Arc<Common<Log>>, left: usize) -> Arc<Mutex<Vec<Resume>>> {
+    let resumes = Arc::new(Mutex::new(Vec::new()));
+    let leaves = resumes.clone();
+    let mut steps = 0;
+    schedule(
+        shared,
+        turns(move |log, cx| {
+            steps += 1;
+            if steps == 2 {
+                log.push("woken");
+                return Directive::Done;
+            }
+            lock(&leaves).extend((0..left).map(|_| cx.suspend()));
+            Directive::Wait
+        }),
+    );
+    resumes
+}
+
+fn take(resumes: &Mutex<Vec<Resume>>) -> Option<Resume> {
+    lock(resumes).pop()
+}
+
+/// Breaks when a resumption that comes before the return of `Wait` is not noted, or when `settle` does not look.
+#[test]
+fn a_resumption_races_with_the_return_of_wait() {
+    loom::model(|| {
+        let shared = new_loop();
+        let resumes = waits(&shared, 1);
+        let mut log = Log::new();
+        // The first step is taken here, so that there is a resumption, and then settled while another thread resumes.
+        step_for_models(&shared, &mut log, |settle| {
+            let resume = take(&resumes).unwrap();
+            let other = thread::spawn(move || resume.resume(Directive::Sync));
+            settle();
+            other.join().unwrap();
+        });
+        let report = run_for_models(&shared, &mut log);
+        assert_eq!(log, ["woken"]);
+        assert_eq!((report.steps, report.finished), (2, 1));
+    });
+}
+
+/// Breaks when a resumption does not turn the epoch.
+#[test]
+fn two_resumptions_of_one_wait_wake_it_once() {
+    loom::model(|| {
+        let shared = new_loop();
+        let resumes = waits(&shared, 2);
+        let mut log = Log::new();
+        step_for_models(&shared, &mut log, |settle| {
+            let others = [take(&resumes).unwrap(), take(&resumes).unwrap()]
+                .map(|resume| thread::spawn(move || resume.resume(Directive::Sync)));
+            settle();
+            for other in others {
+                other.join().unwrap();
+            }
+        });
+        let report = run_for_models(&shared, &mut log);
+        assert_eq!(log, ["woken"], "it is woken, and once");
+        assert_eq!((report.steps, report.finished), (2, 1));
+    });
+}
+
+/// Breaks when `settle` does not see that nobody is left who could resume, or the drop does not see that it waits.
+#[test]
+fn a_resumption_is_dropped_while_wait_is_returned() {
+    loom::model(|| {
+        let shared = new_loop();
+        let resumes = waits(&shared, 1);
+        let mut log = Log::new();
+        step_for_models(&shared, &mut log, |settle| {
+            let resume = take(&resumes).unwrap();
+            let other = thread::spawn(move || drop(resume));
+            settle();
+            other.join().unwrap();
+        });
+        let report = run_for_models(&shared, &mut log);
+        assert!(log.is_empty());
+        assert_eq!((report.steps, report.abandoned), (1, 1));
+    });
+}
+
+/// Breaks when the home thread looks for something ready and falls asleep under two locks instead of one.
+#[test]
+fn the_home_thread_falls_asleep_while_a_tasklet_arrives() {
+    loom::model(|| {
+        let shared = new_loop();
+        let holds = shared.schedule("holds".into(), None, turns(|_, _| Directive::Done), Directive::Wait).ok().unwrap();
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                schedule(
+                    &shared,
+                    turns(move |log, cx| {
+                        log.push("arrived");
+                        assert!(cx.handle().cancel(holds, Reason::Cancelled));
+                        Directive::Done
+                    }),
+                );
+            }
+        });
+        let mut log = Log::new();
+        let report = run_for_models(&shared, &mut log);
+        assert_eq!(log, ["arrived"]);
+        assert_eq!((report.finished, report.cancelled), (1, 1));
+        other.join().unwrap();
+    });
+}
+
+/// Breaks when the one that retires the last tasklet does not wake the home thread, or wakes it before the body is dropped.
+#[test]
+fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
+    struct Told(Arc<Mutex<bool>>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            *lock(&self.0) = true;
+        }
+    }
+    loom::model(|| {
+        let shared = new_loop();
+        let dropped = Arc::new(Mutex::new(false));
+        let told = Told(dropped.clone());
+        let body = turns(move |_, _| {
+            let _ = &told;
+            Directive::Done
+        });
+        let id = shared.schedule("elsewhere".into(), None, body, Directive::Wait).ok().unwrap();
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || assert!(shared.cancel_one(id, Reason::Cancelled))
+        });
+        let mut log = Log::new();
+        let report = run_for_models(&shared, &mut log);
+        assert!(*lock(&dropped), "the destructor has run before `run` returns");
+        assert_eq!(report.cancelled, 1);
+        other.join().unwrap();
+    });
+}
+
+/// A step on the pool returns `Sync` while the home thread falls asleep; meanwhile it is cancelled. Exactly one of the ends.
+#[test]
+fn a_step_comes_back_from_the_pool_while_the_home_thread_falls_asleep_and_it_is_cancelled() {
+    loom::model(|| {
+        let shared = new_loop();
+        let id = {
+            let mut slots = lock(&shared.slots);
+            slots.enter(Presence::Inside);
+            let body = turns(|log, _| {
+                log.push("back");
+                Directive::Done
+            });
+            // As `schedule` does, but the step is taken by a thread of the model's.
+            let (id, effects) = slots.insert(("b".into(), None), body, Directive::Async, &shared.clock).ok().unwrap();
+            assert_eq!(effects.start, Some(id));
+            id
+        };
+        let pool = thread::spawn({
+            let shared = shared.clone();
+            move || shared.step_elsewhere(id)
+        });
+        let canceller = thread::spawn({
+            let shared = shared.clone();
+            move || Control::cancel(shared, id, Reason::Cancelled)
+        });
+        let mut log = Log::new();
+        let report = run_for_models(&shared, &mut log);
+        pool.join().unwrap();
+        let cancelled = canceller.join().unwrap();
+        assert_eq!(report.ended(), 1);
+        assert!(report.finished == u64::from(log == ["back"]), "{report:?} {log:?}");
+        assert!(cancelled || report.cancelled == 0);
+    });
+}
+
+/// The step that a resumption and a redirection both want to wake is woken once.
+#[test]
+fn a_redirection_races_with_a_resumption() {
+    loom::model(|| {
+        let shared = new_loop();
+        let resumes = waits(&shared, 1);
+        let mut log = Log::new();
+        step_for_models(&shared, &mut log, |settle| settle());
+        let resume = take(&resumes).unwrap();
+        let id = resume.id();
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || shared.redirect_one(id, Directive::Done).unwrap()
+        });
+        resume.resume(Directive::Sync);
+        let redirected = other.join().unwrap();
+        let report = run_for_models(&shared, &mut log);
+        assert!(redirected);
+        assert_eq!(
+            (report.finished, report.steps),
+            (1, 1),
+            "Done came last, or first; either way it takes no second step"
+        );
+        assert!(log.is_empty());
+    });
+}
+
+/// The end that a handle tells is the one that the report counts.
+#[test]
+fn a_tasklet_is_cancelled_while_it_is_resumed() {
+    loom::model(|| {
+        let shared = new_loop();
+        let ended = crate::latch::Latch::new();
+        let body = turns(|log, _| {
+            log.push("stepped");
+            Directive::Done
+        });
+        let id = shared.schedule("c".into(), Some(ended.clone()), body, Directive::Wait).ok().unwrap();
+        let other = thread::spawn({
+            let shared = shared.clone();
+            move || shared.cancel_one(id, Reason::Cancelled)
+        });
+        let _ = shared.redirect_one(id, Directive::Sync);
+        let mut log = Log::new();
+        let report = run_for_models(&shared, &mut log);
+        let _ = other.join().unwrap();
+        match ended.get().unwrap() {
+            Exit::Done(()) => assert_eq!((report.finished, log.len()), (1, 1)),
+            _ => assert_eq!((report.cancelled, log.len()), (1, 0)),
+        }
+        assert!(!matches!(lock(&shared.slots).find(id).map(|slot| &slot.place), Some(Place::Waiting(_))));
+        let _: Report = report;
+    });
+}

@@ -1,0 +1,313 @@
+//! Tasklets that are ready made: of closures, in phases, and two that do nothing.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::context::{Cx, LoopHandle, Tasklet};
+use super::directive::{Directive, ScheduleError};
+use super::handle::{Answer, Place};
+use crate::outcome::Rejected;
+use crate::sync::lock;
+
+/// A tasklet that is done at its first step.
+pub fn done() -> Done {
+    Done
+}
+
+/// A tasklet that only waits: it holds its loop open until it is cancelled or [redirected](super::LoopHandle::redirect).
+pub fn wait() -> Wait {
+    Wait
+}
+
+/// Has steps of its own at home, and none elsewhere, by a closure.
+///
+/// ```
+/// use procession::tasklet::{Directive, Loop, ready};
+///
+/// let mut home = Loop::new(0_u32);
+/// let mut left = 3;
+/// let count = ready::from_fn(move |sum: &mut u32, _| {
+///     *sum += left;
+///     left -= 1;
+///     if left > 0 { Directive::Sync } else { Directive::Done }
+/// });
+/// home.schedule(count, Directive::Sync)?.run()?;
+/// assert_eq!(home.into_inner(), 3 + 2 + 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn from_fn<S: 'static, H>(at_home: H) -> FromFn<H>
+where
+    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+{
+    FromFn { at_home }
+}
+
+/// Has steps of its own at home and on the pool, each by a closure.
+pub fn from_fns<S: 'static, H, E>(at_home: H, elsewhere: E) -> FromFns<H, E>
+where
+    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+    E: FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static,
+{
+    FromFns { at_home, elsewhere }
+}
+
+/// The same tasklet under another name.
+pub fn named<T>(tasklet: T, name: impl Into<Cow<'static, str>>) -> Renamed<T> {
+    Renamed { tasklet, name: name.into() }
+}
+
+/// Runs `call` on the pool, where it may block; [`then`](Phases::then) says what is done at home with what it returns.
+///
+/// ```
+/// use procession::tasklet::{Loop, ready};
+///
+/// let mut home = Loop::new(Vec::new());
+/// let length = home.handle().call(
+///     ready::call_blocking(|| std::fs::read("Cargo.toml"))
+///         .then(|list: &mut Vec<usize>, bytes| list.push(bytes.map_or(0, |bytes| bytes.len()))),
+/// )?;
+/// home.run()?;
+/// assert!(length.wait().is_done() && home.get()[0] > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + Send + 'static) -> Phases<S, A> {
+    begin().then_blocking(|()| call())
+}
+
+/// Begins a tasklet of phases: each is a closure that is called once, at home or on the pool, with what the one before has
+/// returned.
+///
+/// ```
+/// use procession::tasklet::{Loop, ready};
+///
+/// let mut home = Loop::new(10_u32);
+/// let answer = home.handle().call(
+///     ready::begin()
+///         .then(|state: &mut u32, ()| *state)
+///         .then_blocking(|n| n * 2)
+///         .then(|state, n| { *state = n; n + 1 }),
+/// )?;
+/// home.run()?;
+/// assert_eq!((answer.wait().into_result()?, home.into_inner()), (21, 20));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn begin<S: 'static>() -> Phases<S, ()> {
+    Phases { left: VecDeque::new(), last: Place::default() }.seeded()
+}
+
+/// See [`done`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done;
+
+impl<S: 'static> Tasklet<S> for Done {
+    fn sync(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+        Directive::Done
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
+        Directive::Done
+    }
+}
+
+/// See [`wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait;
+
+impl<S: 'static> Tasklet<S> for Wait {
+    fn sync(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+        Directive::Wait
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
+        Directive::Wait
+    }
+}
+
+/// See [`from_fn`].
+pub struct FromFn<H> {
+    at_home: H,
+}
+
+impl<S: 'static, H> Tasklet<S> for FromFn<H>
+where
+    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+{
+    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+        (self.at_home)(state, cx)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(std::any::type_name::<H>())
+    }
+}
+
+/// See [`from_fns`].
+pub struct FromFns<H, E> {
+    at_home: H,
+    elsewhere: E,
+}
+
+impl<S: 'static, H, E> Tasklet<S> for FromFns<H, E>
+where
+    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+    E: FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static,
+{
+    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+        (self.at_home)(state, cx)
+    }
+
+    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+        (self.elsewhere)(cx)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(std::any::type_name::<H>())
+    }
+}
+
+/// See [`named`].
+#[derive(Clone, Debug)]
+pub struct Renamed<T> {
+    tasklet: T,
+    name: Cow<'static, str>,
+}
+
+impl<T> Renamed<T> {
+    /// The tasklet under its own name.
+    pub fn into_inner(self) -> T {
+        self.tasklet
+    }
+}
+
+impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
+    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+        self.tasklet.sync(state, cx)
+    }
+
+    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+        self.tasklet.blocking(cx)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.name.clone()
+    }
+}
+
+/// A tasklet of closures that are called once, one after the other; the last one has an `A`. See [`begin`] and
+/// [`call_blocking`].
+///
+/// Whatever directive it is first scheduled with, each phase runs where it belongs.
+#[must_use = "phases do nothing until they are scheduled"]
+pub struct Phases<S: 'static, A> {
+    left: VecDeque<Phase<S>>,
+    // What the last phase has returned, or will have.
+    last: Place<A>,
+}
+
+enum Phase<S> {
+    Home(Box<dyn FnOnce(&mut S) + Send>),
+    Elsewhere(Box<dyn FnOnce() + Send>),
+}
+
+impl<S: 'static> Phases<S, ()> {
+    /// The first phase gets nothing from none.
+    fn seeded(self) -> Phases<S, ()> {
+        lock(&self.last).replace(());
+        self
+    }
+}
+
+impl<S: 'static, A: Send + 'static> Phases<S, A> {
+    /// Adds a phase at home.
+    pub fn then<B: Send + 'static>(self, phase: impl FnOnce(&mut S, A) -> B + Send + 'static) -> Phases<S, B> {
+        let last: Place<B> = Place::default();
+        let next = last.clone();
+        let Phases { mut left, last: before } = self;
+        left.push_back(Phase::Home(Box::new(move |state| {
+            let value = lock(&before).take();
+            if let Some(value) = value {
+                let value = phase(state, value);
+                let _none = lock(&next).replace(value);
+            }
+        })));
+        Phases { left, last }
+    }
+
+    /// Adds a phase on the pool, where it may block.
+    pub fn then_blocking<B: Send + 'static>(self, phase: impl FnOnce(A) -> B + Send + 'static) -> Phases<S, B> {
+        let last: Place<B> = Place::default();
+        let next = last.clone();
+        let Phases { mut left, last: before } = self;
+        left.push_back(Phase::Elsewhere(Box::new(move || {
+            let value = lock(&before).take();
+            if let Some(value) = value {
+                let value = phase(value);
+                let _none = lock(&next).replace(value);
+            }
+        })));
+        Phases { left, last }
+    }
+
+    fn next(&self) -> Directive {
+        match self.left.front() {
+            None => Directive::Done,
+            Some(Phase::Home(_)) => Directive::Sync,
+            Some(Phase::Elsewhere(_)) => Directive::Async,
+        }
+    }
+}
+
+impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
+    fn sync(&mut self, state: &mut S, _: &mut Cx<'_, S>) -> Directive {
+        if self.next() == Directive::Sync
+            && let Some(Phase::Home(phase)) = self.left.pop_front()
+        {
+            phase(state);
+        }
+        self.next()
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
+        if self.next() == Directive::Async
+            && let Some(Phase::Elsewhere(phase)) = self.left.pop_front()
+        {
+            phase();
+        }
+        self.next()
+    }
+}
+
+impl<S: 'static> LoopHandle<S> {
+    /// Schedules phases, and gives what the last one returns.
+    ///
+    /// # Errors
+    /// The loop is closed. The phases come back.
+    pub fn call<A: Send + 'static>(
+        &self,
+        phases: Phases<S, A>,
+    ) -> Result<Answer<A>, Rejected<Phases<S, A>, ScheduleError>> {
+        let last = phases.last.clone();
+        // At home first, whatever the first phase is: that is accepted also if nobody runs the loop yet.
+        let handle = self.schedule(phases, Directive::Sync)?;
+        Ok(Answer::new(handle, last))
+    }
+}
+
+impl<H> fmt::Debug for FromFn<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FromFn({})", std::any::type_name::<H>())
+    }
+}
+
+impl<H, E> fmt::Debug for FromFns<H, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FromFns({})", std::any::type_name::<H>())
+    }
+}
+
+impl<S: 'static, A> fmt::Debug for Phases<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Phases").field("left", &self.left.len()).finish()
+    }
+}

@@ -1,0 +1,288 @@
+//! What a loop tells about itself: what it has done, what still holds it, and what cut a run short.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use super::directive::{Directive, TaskletId};
+use crate::outcome::{Panic, Reason, contain, tell_log};
+use crate::sync::Arc;
+
+/// Of those that a report names, it names so many at most. The counts are exact.
+pub const MOST_NAMED: usize = 100;
+
+/// What a loop has done since its last report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Steps on the home thread.
+    pub steps: u64,
+    /// Steps on the pool.
+    pub async_steps: u64,
+    /// Tasklets that said that they were done, or were given [`Directive::Done`].
+    pub finished: u64,
+    /// Tasklets that panicked.
+    pub panicked: u64,
+    /// Tasklets that were cancelled, one by one or with their loop.
+    pub cancelled: u64,
+    /// Tasklets that waited for a resumption that was dropped.
+    pub abandoned: u64,
+    /// Tasklets for whose step the pool had no thread any more.
+    pub refused: u64,
+    /// Who panicked: the first [`MOST_NAMED`].
+    pub panics: Vec<TaskletPanic>,
+    /// Who was abandoned: the first [`MOST_NAMED`].
+    pub abandoned_waits: Vec<Named>,
+}
+
+/// A tasklet by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which one.
+    pub id: TaskletId,
+    /// What it calls itself.
+    pub name: Cow<'static, str>,
+}
+
+/// A panic in a step.
+#[derive(Clone)]
+pub struct TaskletPanic {
+    /// Of which tasklet.
+    pub id: TaskletId,
+    /// What it calls itself.
+    pub name: Cow<'static, str>,
+    /// Where the step ran: [`Directive::Sync`] at home, [`Directive::Async`] on the pool.
+    pub directive: Directive,
+    /// What it panicked with.
+    pub panic: Panic,
+}
+
+/// What becomes of a loop when a step panics. The tasklet is finished in any case, and the report names it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum PanicPolicy {
+    /// The others go on.
+    #[default]
+    Finish,
+    /// The run that is going on, or else the next one, ends with the panic as its error.
+    Stop,
+    /// This is called, on the thread of the step, with no lock held. The others go on. A panic in it is contained.
+    Handler(PanicHandler),
+}
+
+/// What [`PanicPolicy::Handler`] calls.
+pub type PanicHandler = Arc<dyn Fn(&TaskletPanic) + Send + Sync>;
+
+/// A tasklet that holds a loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holding {
+    /// Which one.
+    pub id: TaskletId,
+    /// What it calls itself.
+    pub name: Cow<'static, str>,
+    /// What it waits for: [`Directive::Sync`] for the home thread, [`Directive::Async`] for the pool, [`Directive::Wait`]
+    /// for being resumed.
+    pub directive: Directive,
+    /// Whether it is in a step now.
+    pub running: bool,
+    /// How long it has had this directive, by the loop's clock.
+    pub since: Duration,
+}
+
+/// How a [turn](super::Loop::turn) ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "whether there is more to do"]
+pub enum Turn {
+    /// It took so many steps; there may be more to do at once.
+    Ran(usize),
+    /// There was nothing to do at once, but there are tasklets that wait or are on the pool.
+    Idle,
+    /// There is no tasklet left.
+    Finished,
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`].
+    Stopped(TaskletPanic),
+}
+
+/// A run ended before the loop was empty. Nothing is lost: the loop can be run again, and goes on where it was.
+#[derive(Clone, thiserror::Error)]
+#[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
+pub struct Interrupted {
+    inner: Box<Cut>,
+}
+
+#[derive(Clone)]
+struct Cut {
+    why: Interruption,
+    report: Report,
+    left: usize,
+    holding: Vec<Holding>,
+}
+
+/// What cut a run short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interruption {
+    /// The token was cancelled.
+    Cancelled(Reason),
+    /// The limit was over.
+    LimitOver,
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`].
+    Panicked(TaskletPanic),
+}
+
+impl Report {
+    /// Whether every tasklet that ended said itself that it was done.
+    pub fn is_clean(&self) -> bool {
+        self.panicked + self.cancelled + self.abandoned + self.refused == 0
+    }
+
+    /// How many tasklets have ended.
+    pub fn ended(&self) -> u64 {
+        self.finished + self.panicked + self.cancelled + self.abandoned + self.refused
+    }
+
+    pub(super) fn panicked(&mut self, panic: &TaskletPanic) {
+        self.panicked += 1;
+        if self.panics.len() < MOST_NAMED {
+            self.panics.push(panic.clone());
+        }
+    }
+
+    pub(super) fn abandoned(&mut self, id: TaskletId, name: Cow<'static, str>) {
+        self.abandoned += 1;
+        if self.abandoned_waits.len() < MOST_NAMED {
+            self.abandoned_waits.push(Named { id, name });
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} steps at home, {} on the pool; {} tasklets finished",
+            self.steps, self.async_steps, self.finished
+        )?;
+        let others = [
+            ("panicked", self.panicked),
+            ("cancelled", self.cancelled),
+            ("abandoned", self.abandoned),
+            ("refused", self.refused),
+        ];
+        for (what, count) in others.into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        for panic in &self.panics {
+            write!(f, "\n{panic}")?;
+        }
+        for Named { id, name } in &self.abandoned_waits {
+            write!(f, "\n{name} ({id}) waited for a resumption that was dropped")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for TaskletPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) {}", self.name, self.id, self.panic)
+    }
+}
+
+impl fmt::Debug for TaskletPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskletPanic({self})")
+    }
+}
+
+/// Of the same tasklet: one tasklet panics once.
+impl PartialEq for TaskletPanic {
+    fn eq(&self, other: &TaskletPanic) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for TaskletPanic {}
+
+impl PanicPolicy {
+    /// Calls `handler`.
+    pub fn call(handler: impl Fn(&TaskletPanic) + Send + Sync + 'static) -> PanicPolicy {
+        PanicPolicy::Handler(Arc::new(handler))
+    }
+
+    /// Tells whoever is to be told.
+    pub(super) fn tell(&self, panic: &TaskletPanic) {
+        tell_log(|| tracing::error!(tasklet = %panic.name, id = %panic.id, panic = %panic.panic, "a step panicked"));
+        if let PanicPolicy::Handler(handler) = self
+            && let Err(panic) = contain(|| handler(panic))
+        {
+            tell_log(|| tracing::error!(%panic, "a handler of panics panicked"));
+        }
+    }
+}
+
+impl fmt::Debug for PanicPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PanicPolicy::Finish => "Finish",
+            PanicPolicy::Stop => "Stop",
+            PanicPolicy::Handler(_) => "Handler",
+        })
+    }
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let running = if self.running { ", in a step" } else { "" };
+        write!(f, "{} ({}): {:?} for {:?}{running}", self.name, self.id, self.directive, self.since)
+    }
+}
+
+impl Interrupted {
+    pub(super) fn new(why: Interruption, report: Report, mut holding: Vec<Holding>) -> Interrupted {
+        let left = holding.len();
+        holding.truncate(MOST_NAMED);
+        Interrupted { inner: Box::new(Cut { why, report, left, holding }) }
+    }
+
+    /// What cut the run short.
+    pub fn why(&self) -> &Interruption {
+        &self.inner.why
+    }
+
+    /// What was done until then.
+    pub fn report(&self) -> &Report {
+        &self.inner.report
+    }
+
+    /// How many tasklets are left.
+    pub fn left(&self) -> usize {
+        self.inner.left
+    }
+
+    /// Which ones: the first [`MOST_NAMED`].
+    pub fn holding(&self) -> &[Holding] {
+        &self.inner.holding
+    }
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupted")
+            .field("why", self.why())
+            .field("report", self.report())
+            .field("left", &self.left())
+            .field("holding", &self.holding())
+            .finish()
+    }
+}
+
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Interruption::Cancelled(reason) => write!(f, "{reason}"),
+            Interruption::LimitOver => f.write_str("the limit was over"),
+            Interruption::Panicked(panic) => panic.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What the home thread, the pool's threads, and whoever resumes have in common: the slots with their lock, and what is done
+//! when the lock has been released.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use super::current::{self, LoopBuilder};
+use super::directive::{Directive, ScheduleError, TaskletId};
+use super::report::{Holding, Interrupted, Interruption, Report};
+use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
+use crate::cancel::Cancel;
+use crate::clock::Clock;
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::pool::{Pool, PoolError};
+use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
+use crate::timer::Timers;
+
+/// The most threads of a loop's own pool.
+pub const DEFAULT_ASYNC_THREADS: usize = 512;
+
+const POOL_NAME: &str = "procession-tasklet";
+const TIMERS_NAME: &str = "procession-tasklet-timers";
+
+/// A body that can be stepped on a thread of the pool.
+pub(super) trait Elsewhere: Send + Sized + 'static {
+    fn step_elsewhere(&mut self, shared: &Arc<Shared<Self>>, id: TaskletId, timed_out: bool) -> Directive;
+}
+
+pub(super) struct Shared<B> {
+    pub(super) slots: Mutex<Slots<B>>,
+    /// Where the home thread sleeps.
+    pub(super) home: Condvar,
+    /// Notified when the last tasklet is over.
+    quiet: Condvar,
+    pub(super) clock: Clock,
+    pub(super) timers: Timers,
+    given_pool: Option<Pool>,
+    own_pool: OnceLock<Pool>,
+    /// How the thread that was last in the loop makes loops.
+    builder: Mutex<Option<Arc<LoopBuilder>>>,
+}
+
+/// What a resumption, a handle or a timer can do with a loop, whatever its state and its tasklets are.
+pub(super) trait Control: Send + Sync {
+    fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
+    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>);
+    fn release(self: Arc<Self>, ticket: Ticket);
+    fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool;
+    fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError>;
+}
+
+impl<B: Elsewhere> Shared<B> {
+    pub(super) fn new(builder: LoopBuilder) -> Arc<Shared<B>> {
+        let timers = Timers::new(builder.clock.clone(), TIMERS_NAME);
+        Arc::new(Shared {
+            slots: Mutex::new(Slots::new(RandomState::new().hash_one(0), builder.policy)),
+            home: Condvar::new(),
+            quiet: Condvar::new(),
+            clock: builder.clock,
+            timers,
+            given_pool: builder.pool,
+            own_pool: OnceLock::new(),
+            builder: Mutex::new(None),
+        })
+    }
+
+    /// Takes a tasklet. If the pool takes no job, it comes back.
+    pub(super) fn schedule(
+        self: &Arc<Shared<B>>,
+        name: Cow<'static, str>,
+        ended: Option<Latch<Exit>>,
+        body: B,
+        directive: Directive,
+    ) -> Result<TaskletId, (B, ScheduleError)> {
+        let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive, &self.clock)?;
+        let start = effects.start.take();
+        self.carry_out(effects);
+        match start.map(|id| self.hand_over(id)) {
+            Some(Err((why, Some(body)))) => {
+                self.retire(id);
+                Err((body, ScheduleError::Pool(why)))
+            }
+            _ => Ok(id),
+        }
+    }
+
+    /// Does what an arrow has left to be done with no lock held.
+    pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
+        let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
+        for kept in deadlines {
+            drop_contained(self.timers.take_back(kept));
+        }
+        if let Some((cancel, reason)) = cancel {
+            cancel.cancel(reason);
+        }
+        if let Some((policy, panic)) = panicked {
+            policy.tell(&panic);
+        }
+        if let Some(id) = start {
+            self.start(id);
+        }
+        self.wake(wake);
+        if let Some(Over { id, body, exit, ended, cancel }) = over {
+            drop_contained(body);
+            drop_contained(cancel);
+            if let Some(ended) = ended {
+                let _ = ended.set(exit);
+            }
+            self.retire(id);
+        }
+    }
+
+    pub(super) fn wake(&self, wake: Option<Wake>) {
+        match wake {
+            None => {}
+            Some(Wake::Home) => self.home.notify_one(),
+            Some(Wake::Hook(hook)) => {
+                if let Err(panic) = contain(|| hook()) {
+                    tell_log(|| tracing::error!(%panic, "the wake-up hook of a loop panicked"));
+                }
+            }
+        }
+    }
+
+    /// Frees the slot of a tasklet that has been dropped.
+    pub(super) fn retire(&self, id: TaskletId) {
+        let (Retired { wake, slot_left }, is_empty) = {
+            let mut slots = lock(&self.slots);
+            (slots.retire(id), slots.live() == 0)
+        };
+        if let Some((cancel, deadlines)) = slot_left {
+            drop_contained(cancel);
+            for kept in deadlines {
+                drop_contained(self.timers.take_back(kept));
+            }
+        }
+        if is_empty {
+            self.quiet.notify_all();
+        }
+        self.wake(wake);
+    }
+
+    /// Hands a tasklet to the pool, or ends it if the pool takes it not.
+    fn start(self: &Arc<Shared<B>>, id: TaskletId) {
+        if let Err((why, Some(body))) = self.hand_over(id) {
+            let reason = if let PoolError::NoThread(_) = why {
+                Reason::NoThread
+            } else if let PoolError::Stopped(_) = why {
+                Reason::Shutdown
+            } else {
+                Reason::from(why.to_string())
+            };
+            let effects = lock(&self.slots).refused(id, body, reason);
+            self.carry_out(effects);
+        }
+    }
+
+    /// Hands a tasklet to the pool. If the pool takes it not, its body comes back, unless somebody else has it by now.
+    fn hand_over(self: &Arc<Shared<B>>, id: TaskletId) -> Result<(), (PoolError, Option<B>)> {
+        let errand = Errand { shared: self.clone(), id, is_done: false };
+        self.pool().execute(move || errand.run()).map_err(|refused| {
+            let (job, why) = refused.into_parts();
+            // Before the errand is dropped, which would end the tasklet.
+            let body = lock(&self.slots).take_back(id);
+            drop(job);
+            (why, body)
+        })
+    }
+
+    /// Hands everything to the pool that was held until somebody came.
+    pub(super) fn start_held(self: &Arc<Shared<B>>) {
+        loop {
+            let next = lock(&self.slots).release_held(&self.clock);
+            let Some(id) = next else { return };
+            self.start(id);
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.given_pool.as_ref().unwrap_or_else(|| {
+            self.own_pool.get_or_init(|| {
+                let builder = Pool::builder().max(DEFAULT_ASYNC_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                builder.build().expect("the options are constants, and good ones")
+            })
+        })
+    }
+
+    /// A step on a thread of the pool.
+    pub(super) fn step_elsewhere(self: &Arc<Shared<B>>, id: TaskletId) {
+        let begun = lock(&self.slots).begin_elsewhere(id);
+        let Some(Begun { id, mut body, timed_out }) = begun else { return };
+        let outcome = contain(|| body.step_elsewhere(self, id, timed_out));
+        let effects = {
+            let mut slots = lock(&self.slots);
+            match outcome {
+                Ok(directive) => slots.settle(id, body, directive, &self.clock),
+                Err(panic) => slots.panicked(id, body, panic, false),
+            }
+        };
+        self.carry_out(effects);
+    }
+
+    /// The token of a tasklet in a step.
+    pub(super) fn token(&self, id: TaskletId) -> Cancel {
+        let (token, doomed) = lock(&self.slots).token(id, &self.clock);
+        if let Some(reason) = doomed {
+            token.cancel(reason);
+        }
+        token
+    }
+
+    pub(super) fn cancel_one(self: &Arc<Shared<B>>, id: TaskletId, reason: Reason) -> bool {
+        let effects = lock(&self.slots).cancel(id, reason);
+        effects.map(|effects| self.carry_out(effects)).is_some()
+    }
+
+    pub(super) fn redirect_one(self: &Arc<Shared<B>>, id: TaskletId, to: Directive) -> Result<bool, ScheduleError> {
+        let effects = lock(&self.slots).redirect(id, to, &self.clock)?;
+        Ok(effects.map(|effects| self.carry_out(effects)).is_some())
+    }
+
+    /// Takes no more tasklets and cancels those there are.
+    pub(super) fn close(self: &Arc<Shared<B>>, reason: &Reason) {
+        lock(&self.slots).close();
+        let mut place = 0;
+        loop {
+            let next = lock(&self.slots).cancel_next(&mut place, reason);
+            let Some(effects) = next else { return };
+            self.carry_out(effects);
+        }
+    }
+
+    /// After that: waits until those have returned that were in a step, unless the calling thread is in such a step itself.
+    pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, Interrupted> {
+        let deadline = self.clock.deadline(limit);
+        let weak = Arc::downgrade(self);
+        let _watch = self.clock.watch(move || {
+            if let Some(shared) = Weak::upgrade(&weak) {
+                let _slots = lock(&shared.slots);
+                shared.quiet.notify_all();
+            }
+        });
+        let waits = !current::is_inside(self);
+        let mut slots = lock(&self.slots);
+        while waits && slots.live() > 0 && !deadline.has_passed(&self.clock) {
+            slots = self.clock.wait(&self.quiet, slots, deadline);
+        }
+        let report = std::mem::take(&mut slots.report);
+        if slots.live() == 0 {
+            return Ok(report);
+        }
+        let holding = slots.holding(&self.clock);
+        drop(slots);
+        Err(Interrupted::new(Interruption::LimitOver, report, holding))
+    }
+
+    /// What nobody comes to any more: the timers and their thread, and what the user has left here to be called. That may
+    /// hold the loop, which would hold itself then.
+    pub(super) fn end(&self) {
+        let (hook, policy) = {
+            let mut slots = lock(&self.slots);
+            (slots.set_hook(None), std::mem::take(&mut slots.policy))
+        };
+        drop_contained(hook);
+        drop_contained(policy);
+        let (pending, _thread) = self.timers.halt();
+        pending.into_iter().for_each(drop_contained);
+    }
+
+    /// Who holds the loop.
+    pub(super) fn holding(&self) -> Vec<Holding> {
+        lock(&self.slots).holding(&self.clock)
+    }
+
+    /// How Async steps make loops: as the thread does that is in the loop.
+    pub(super) fn builder(&self) -> Option<Arc<LoopBuilder>> {
+        lock(&self.builder).clone()
+    }
+
+    pub(super) fn set_builder(&self, builder: Option<Arc<LoopBuilder>>) {
+        let before = std::mem::replace(&mut *lock(&self.builder), builder);
+        drop(before);
+    }
+
+    /// Ends a wait when its time is over.
+    pub(super) fn set_deadline(self: &Arc<Shared<B>>, ticket: Ticket, limit: Duration, directive: Directive) {
+        let weak = Arc::downgrade(self);
+        let action = Box::new(move || {
+            if let Some(shared) = Weak::upgrade(&weak) {
+                shared.resume(ticket, directive, true);
+            }
+        });
+        match self.timers.after_or_never(limit, action) {
+            Ok(kept) => {
+                let late = lock(&self.slots).set_deadline(ticket, kept);
+                if let Some(kept) = late {
+                    drop_contained(self.timers.take_back(kept));
+                }
+            }
+            // Better a wait that ends at once than one that never does.
+            Err(action) => action(),
+        }
+    }
+}
+
+impl<B: Elsewhere> Control for Shared<B> {
+    fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool) {
+        let effects = lock(&self.slots).resume(ticket, directive, timed_out, &self.clock);
+        self.carry_out(effects);
+    }
+
+    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
+        if let Err(resume) = self.timers.after_or_never(delay, resume) {
+            drop_contained(resume);
+        }
+    }
+
+    fn release(self: Arc<Self>, ticket: Ticket) {
+        let effects = lock(&self.slots).release(ticket);
+        self.carry_out(effects);
+    }
+
+    fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool {
+        self.cancel_one(id, reason)
+    }
+
+    fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
+        self.redirect_one(id, directive)
+    }
+}
+
+/// A job of the pool: to step one tasklet. Dropped undone, by a pool that was stopped, it ends the tasklet.
+struct Errand<B: Elsewhere> {
+    shared: Arc<Shared<B>>,
+    id: TaskletId,
+    is_done: bool,
+}
+
+impl<B: Elsewhere> Errand<B> {
+    fn run(mut self) {
+        self.is_done = true;
+        self.shared.step_elsewhere(self.id);
+    }
+}
+
+impl<B: Elsewhere> Drop for Errand<B> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let effects = lock(&self.shared.slots).refuse(self.id, Reason::Shutdown);
+            self.shared.carry_out(effects);
+        }
+    }
+}

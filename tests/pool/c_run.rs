@@ -1,0 +1,143 @@
+//! C. Submit and wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use procession::pool::{JobError, PoolError, RunError};
+
+use crate::helpers::*;
+
+#[test]
+fn run_returns_after_the_job_and_execute_before_it() {
+    let pool = pool(2);
+    let ran = Arc::new(AtomicBool::new(false));
+    let set = ran.clone();
+    pool.run(move || set.store(true, Ordering::Relaxed)).unwrap();
+    assert!(ran.load(Ordering::Relaxed));
+    // This returns although the job cannot end before it does.
+    let held = submit_held(&pool);
+    held.let_go();
+}
+
+#[test]
+fn run_returns_the_value_or_the_panic() {
+    let pool = pool(1);
+    assert_eq!(pool.run(|| String::from("value")).unwrap(), "value");
+    let error = pool.run(|| -> u8 { panic!("on purpose") }).unwrap_err();
+    assert_eq!(error.to_string(), "the job panicked: on purpose");
+    let RunError::Job(JobError::Panicked(panic)) = error else { panic!("{error:?}") };
+    assert_eq!(*panic.take_payload().unwrap().downcast::<&str>().unwrap(), "on purpose");
+    assert_eq!(pool.stats().panicked, 1);
+}
+
+#[test]
+fn whoever_waits_for_a_job_that_a_stop_abandons_wakes_with_an_error() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let waiter = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.run(|| 1)
+    });
+    until("it waits", || pool.stats().waiting == 1);
+    pool.stop(Some(std::time::Duration::ZERO)).unwrap_err();
+    // The worker is still held.
+    assert!(matches!(waiter.join().unwrap(), Err(RunError::Job(JobError::Abandoned))));
+    held.let_go();
+    ended(&pool);
+}
+
+#[test]
+fn run_from_a_job_of_the_same_pool_does_not_deadlock_with_one_worker_at_any_depth() {
+    fn down(pool: &procession::pool::Pool, left: u32) -> u32 {
+        let inner = pool.clone();
+        if left == 0 { 0 } else { 1 + pool.run(move || down(&inner, left - 1)).unwrap() }
+    }
+    let pool = pool(1);
+    assert_eq!(down(&pool, 50), 50);
+    let stats = pool.stats();
+    assert_eq!((stats.submitted, stats.finished, stats.nested, stats.workers), (50, 50, 0, 1));
+}
+
+#[test]
+fn a_nested_run_is_counted_while_it_lasts_and_its_panic_is_its_own() {
+    let pool = pool(1);
+    let inner = pool.clone();
+    let (during, error) = pool
+        .run(move || {
+            let inside = inner.clone();
+            let during = inner.run(move || inside.stats()).unwrap();
+            (during, inner.run(|| panic!("nested")).unwrap_err().to_string())
+        })
+        .unwrap();
+    assert_eq!((during.running, during.nested, during.waiting, during.submitted), (1, 1, 0, 2));
+    assert_eq!(error, "the job panicked: nested");
+    let stats = pool.stats();
+    assert_eq!((stats.submitted, stats.finished, stats.panicked), (3, 3, 1));
+}
+
+#[test]
+fn waiting_for_a_handle_from_inside_runs_the_queued_job_on_the_calling_worker() {
+    let pool = pool(1);
+    let inner = pool.clone();
+    let (same, order) = pool
+        .run(move || {
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let jobs: Vec<_> = (0..3)
+                .map(|n| {
+                    let order = order.clone();
+                    inner
+                        .spawn(move || {
+                            order.lock().unwrap().push(n);
+                            std::thread::current().id()
+                        })
+                        .unwrap()
+                })
+                .collect();
+            let ids: Vec<_> = jobs.into_iter().rev().map(|job| job.wait().unwrap()).collect();
+            let order = order.lock().unwrap().clone();
+            (ids.iter().all(|id| *id == std::thread::current().id()), order)
+        })
+        .unwrap();
+    assert!(same);
+    assert_eq!(order, [2, 1, 0], "as they were waited for");
+    assert!(pool.wait_idle(Some(LIMIT)));
+    assert_eq!((pool.stats().finished, pool.stats().withdrawn), (4, 0));
+}
+
+#[test]
+fn a_batch_from_inside_is_shared_with_workers_that_are_free_and_never_hangs() {
+    let pool = pool(2);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (inner, count) = (pool.clone(), ran.clone());
+    let results = pool
+        .run(move || {
+            let jobs = (0..100).map(|n| {
+                let (count, inner) = (count.clone(), inner.clone());
+                // Each runs a batch in its turn.
+                move || {
+                    add(&count);
+                    inner.run_all((0..3).map(|m| move || m * n)).into_iter().map(Result::unwrap).sum::<i32>()
+                }
+            });
+            inner.run_all(jobs).into_iter().map(Result::unwrap).collect::<Vec<_>>()
+        })
+        .unwrap();
+    assert_eq!(results, (0..100).map(|n| 3 * n).collect::<Vec<_>>());
+    assert_eq!(ran.load(Ordering::SeqCst), 100);
+}
+
+#[test]
+fn a_nested_run_is_refused_by_a_pool_that_drains_as_every_new_job_is() {
+    let pool = pool(1);
+    let inner = pool.clone();
+    let refused = pool
+        .run(move || {
+            inner.close();
+            match inner.run(|| 1) {
+                Err(RunError::Refused(refused)) => matches!(refused.reason(), PoolError::Stopped(_)),
+                _ => false,
+            }
+        })
+        .unwrap();
+    assert!(refused);
+}

@@ -1,0 +1,114 @@
+//! D. Batches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::helpers::*;
+
+type Boxed = Box<dyn FnOnce() -> usize + Send>;
+
+#[test]
+fn a_batch_takes_what_is_in_a_queue_now_and_leaves_what_comes_later() {
+    let pool = pool(2);
+    let queue: Arc<Mutex<VecDeque<Boxed>>> = Arc::default();
+    for n in 0..5 {
+        let later = queue.clone();
+        queue.lock().unwrap().push_back(Box::new(move || {
+            later.lock().unwrap().push_back(Box::new(|| 99));
+            n
+        }));
+    }
+    let now: Vec<Boxed> = queue.lock().unwrap().drain(..).collect();
+    let results: Vec<usize> = pool.run_all(now).into_iter().map(Result::unwrap).collect();
+    assert_eq!(results, [0, 1, 2, 3, 4], "all have run when it returns, with the results in order");
+    assert_eq!(queue.lock().unwrap().len(), 5, "what they have put there is left");
+}
+
+#[test]
+fn an_empty_batch_is_nothing_to_do() {
+    let pool = pool(2);
+    assert!(pool.run_all(Vec::<fn()>::new()).is_empty());
+    assert!(pool.spawn_all(None::<fn()>).is_empty());
+    assert_eq!((pool.stats().submitted, pool.stats().workers), (0, 0));
+}
+
+#[test]
+fn a_batch_without_waiting_gives_a_handle_for_each() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let handles = pool.spawn_all((0..10).map(|n| move || n * n));
+    assert_eq!(pool.stats().waiting, 10);
+    held.let_go();
+    let values: Vec<i32> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    assert_eq!(values, (0..10).map(|n| n * n).collect::<Vec<_>>());
+}
+
+#[test]
+fn results_are_in_order_whatever_the_order_of_the_ends_and_a_panic_is_one_of_them() {
+    let pool = pool(2);
+    let first = procession::Latch::new();
+    let jobs: Vec<Box<dyn FnOnce() -> u32 + Send>> = vec![
+        Box::new({
+            let first = first.clone();
+            move || {
+                first.wait();
+                1
+            }
+        }),
+        Box::new(|| panic!("the second")),
+        Box::new(move || {
+            first.set(()).unwrap();
+            3
+        }),
+    ];
+    let results = pool.run_all(jobs);
+    assert_eq!(results[0].as_ref().unwrap(), &1);
+    assert_eq!(results[1].as_ref().unwrap_err().to_string(), "the job panicked: the second");
+    assert_eq!(results[2].as_ref().unwrap(), &3);
+}
+
+#[test]
+fn batches_that_take_from_the_same_queue_at_the_same_time_do_not_block_and_share_it() {
+    let pool = pool(2);
+    for _ in 0..50 {
+        let queue = Arc::new(crossbeam_queue::SegQueue::new());
+        (0..100).for_each(|n: usize| queue.push(n));
+        let (ran, sum) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        together(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    // As many as are there now, and fewer if somebody else is quicker.
+                    let jobs = (0..queue.len()).map_while(|_| queue.pop()).map(|n| {
+                        let (ran, sum) = (ran.clone(), sum.clone());
+                        move || {
+                            add(&ran);
+                            sum.fetch_add(n, Ordering::SeqCst);
+                        }
+                    });
+                    pool.run_all(jobs).into_iter().for_each(|result| result.unwrap());
+                });
+            }
+        });
+        assert_eq!((ran.load(Ordering::SeqCst), sum.load(Ordering::SeqCst)), (100, 4_950));
+    }
+}
+
+#[test]
+fn an_iterator_that_panics_does_so_for_its_caller_and_what_it_gave_before_is_run() {
+    let pool = pool(1);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let caller = std::thread::Builder::new().name(String::from("pool-caller")).spawn({
+        let (pool, ran) = (pool.clone(), ran.clone());
+        move || {
+            pool.run_all((0..5).map(|n| {
+                assert!(n < 3, "in the iterator");
+                let ran = ran.clone();
+                move || add(&ran)
+            }));
+        }
+    });
+    assert!(caller.unwrap().join().is_err());
+    pool.drain(Some(LIMIT)).unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+}

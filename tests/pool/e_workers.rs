@@ -1,0 +1,225 @@
+//! E. Workers: reuse and idling out.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::pool::DEFAULT_IDLE_PERIOD;
+
+use crate::helpers::*;
+
+#[test]
+fn jobs_that_follow_each_other_need_one_worker_in_all() {
+    for _ in 0..50 {
+        let pool = pool(4);
+        for n in 0..10 {
+            assert_eq!(pool.spawn(move || n).unwrap().wait().unwrap(), n);
+        }
+        assert_eq!(pool.stats().workers, 1);
+    }
+}
+
+/// The exact rule (of twenty, nineteen are left after two and a half periods and eighteen after three and a half) is shown
+/// where nothing depends on when a thread wakes: `src/pool/rules.rs`. Here: never sooner, and one after the other.
+#[test]
+fn idle_workers_end_one_a_period_and_never_sooner() {
+    let (pool, manual) = by_hand(20);
+    rested(&pool, 20);
+    let mut before = 20;
+    for period in 1..400 {
+        manual.advance(SECOND);
+        std::thread::yield_now();
+        let now = pool.stats().workers;
+        assert!(now <= before && 20 - now < period, "{now} are left after {period} periods");
+        before = now;
+    }
+    until("the others go", || {
+        manual.advance(SECOND);
+        pool.stats().workers == 0
+    });
+}
+
+#[test]
+fn with_minimum_zero_a_pool_goes_down_to_nothing_and_the_next_job_starts_a_worker() {
+    let (pool, manual) = by_hand(3);
+    rested(&pool, 3);
+    until("all have gone", || {
+        manual.advance(SECOND);
+        pool.stats().workers == 0
+    });
+    assert_eq!(pool.run(|| 7).unwrap(), 7);
+    assert_eq!(pool.stats().workers, 1);
+}
+
+#[test]
+fn the_minimum_is_kept_and_who_has_ended_is_not_started_again() {
+    let manual = procession::clock::ManualClock::new();
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = started.clone();
+    let pool = builder(5)
+        .min(2)
+        .idle_period(Some(SECOND))
+        .clock(manual.clock())
+        .on_start(move || add(&count))
+        .build()
+        .unwrap();
+    rested(&pool, 5);
+    until("the surplus has gone", || {
+        manual.advance(SECOND);
+        assert!(pool.stats().workers >= 2);
+        pool.stats().workers == 2
+    });
+    for _ in 0..1_000 {
+        manual.advance(SECOND);
+        std::thread::yield_now();
+    }
+    assert_eq!((pool.stats().workers, started.load(Ordering::SeqCst)), (2, 5));
+}
+
+#[test]
+fn a_busy_worker_is_not_ended_and_a_paused_one_neither() {
+    let (pool, manual) = by_hand(2);
+    let held = hold_all(&pool, 2);
+    manual.advance(SECOND * 100);
+    assert_eq!(pool.stats().workers, 2);
+    drop(held);
+    let pause = pool.pause().unwrap();
+    for _ in 0..100 {
+        manual.advance(SECOND);
+        std::thread::yield_now();
+    }
+    assert_eq!(pool.stats().workers, 2, "in a pause nobody ages");
+    drop(pause);
+    until("they age again", || {
+        manual.advance(SECOND);
+        pool.stats().workers == 0
+    });
+}
+
+#[test]
+fn without_an_idle_period_all_are_there_after_hours() {
+    let manual = procession::clock::ManualClock::new();
+    let pool = builder(20).idle_period(None).clock(manual.clock()).build().unwrap();
+    rested(&pool, 20);
+    for _ in 0..100 {
+        manual.advance(Duration::from_secs(3_600));
+        std::thread::yield_now();
+    }
+    assert_eq!(pool.stats().workers, 20);
+}
+
+#[test]
+fn an_idle_period_of_zero_is_the_default() {
+    let text = format!("{:?}", builder(1).idle_period(Some(Duration::ZERO)));
+    assert!(text.contains(&format!("idle_period: Some({DEFAULT_IDLE_PERIOD:?})")), "{text}");
+    let manual = procession::clock::ManualClock::new();
+    let pool = builder(1).idle_period(Some(Duration::ZERO)).clock(manual.clock()).build().unwrap();
+    rested(&pool, 1);
+    for _ in 0..19 {
+        manual.advance(DEFAULT_IDLE_PERIOD / 10);
+        std::thread::yield_now();
+    }
+    assert_eq!(pool.stats().workers, 1, "one period only marks");
+    until("it ends", || {
+        manual.advance(DEFAULT_IDLE_PERIOD);
+        pool.stats().workers == 0
+    });
+    // And the greatest period is never.
+    let pool = builder(1).idle_period(Some(Duration::MAX)).clock(manual.clock()).build().unwrap();
+    rested(&pool, 1);
+    manual.advance(Duration::from_secs(1 << 30));
+    assert_eq!(pool.stats().workers, 1);
+}
+
+#[test]
+fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
+    thread_local!(static LAST: RefCell<Option<Farewell>> = const { RefCell::new(None) });
+    struct Farewell(Arc<AtomicUsize>);
+    impl Drop for Farewell {
+        fn drop(&mut self) {
+            add(&self.0);
+        }
+    }
+    let (pool, manual) = by_hand(4);
+    let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for round in 0..10 {
+        let together = Arc::new(std::sync::Barrier::new(4));
+        let results = pool.run_all((0..4).map(|_| {
+            let (together, started, ended) = (together.clone(), started.clone(), ended.clone());
+            move || {
+                together.wait();
+                LAST.with(|last| {
+                    if last.borrow().is_none() {
+                        add(&started);
+                        *last.borrow_mut() = Some(Farewell(ended));
+                    }
+                });
+            }
+        }));
+        assert!(results.into_iter().all(|result| result.is_ok()), "{round}");
+        // Some go, and are ending when the stop comes.
+        manual.advance(SECOND);
+        manual.advance(SECOND);
+    }
+    together(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                pool.stop(None).unwrap();
+                // The destructors of the thread-locals are the very last that a thread does.
+                assert_eq!(ended.load(Ordering::SeqCst), started.load(Ordering::SeqCst));
+            });
+        }
+    });
+    assert!(started.load(Ordering::SeqCst) >= 4);
+}
+
+/// Says when it is dropped, after a while.
+struct Slow(Arc<AtomicUsize>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        (0..500).for_each(|_| std::thread::yield_now());
+        add(&self.0);
+    }
+}
+
+thread_local!(static SLOW: std::cell::RefCell<Option<Slow>> = const { std::cell::RefCell::new(None) });
+
+#[test]
+fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
+    for _ in 0..100 {
+        let (pool, gone, begun) = (pool(1), Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+        let (submits, slow, set) = (pool.clone(), Slow(gone.clone()), begun.clone());
+        let spawner = std::thread::spawn(move || {
+            let job = move || {
+                SLOW.with(|place| *place.borrow_mut() = Some(slow));
+                let _ = set.set(());
+            };
+            submits.execute(job).unwrap();
+        });
+        begun.wait();
+        pool.drain(None).unwrap();
+        assert_eq!(gone.load(Ordering::SeqCst), 1);
+        spawner.join().unwrap();
+    }
+}
+
+#[test]
+fn a_start_hook_that_takes_long_holds_up_no_job() {
+    let (starts, go) = (Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+    let (count, gate) = (starts.clone(), go.clone());
+    let pool = builder(2).on_start(move || {
+        if count.fetch_add(1, Ordering::SeqCst) == 1 {
+            gate.wait();
+        }
+    });
+    let pool = pool.build().unwrap();
+    let pause = pool.pause().unwrap();
+    let jobs = [pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap()];
+    drop(pause);
+    until("the second thread is in its hook", || starts.load(Ordering::SeqCst) == 2);
+    jobs.into_iter().for_each(|job| job.wait().unwrap());
+    pool.spawn(|| ()).unwrap().wait().unwrap();
+    go.set(()).unwrap();
+}

@@ -1,0 +1,177 @@
+//! Handles (beyond the original).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::pool::{JobError, JobHandle, JobStatus};
+use procession::{Cancel, Latch};
+
+use crate::helpers::*;
+
+#[test]
+fn a_handle_gives_the_value_to_a_thread_and_to_a_future() {
+    let pool = pool(2);
+    assert_eq!(pool.spawn(|| vec![1, 2]).unwrap().wait().unwrap(), [1, 2]);
+    assert_eq!(block_on(pool.spawn(|| "value").unwrap()).unwrap(), "value");
+    let error = block_on(pool.spawn(|| -> () { panic!("on purpose") }).unwrap()).unwrap_err();
+    assert!(matches!(error, JobError::Panicked(panic) if panic.message() == "on purpose"));
+    // A value that no other thread may look at.
+    assert_eq!(pool.spawn(|| std::cell::Cell::new(3)).unwrap().wait().unwrap().get(), 3);
+}
+
+#[test]
+fn a_future_is_woken_by_its_last_waker_and_dropped_it_leaves_the_job_to_itself() {
+    use std::task::{Context, Poll, Waker};
+    let (pool, go, ran) = (pool(1), Latch::new(), Latch::new());
+    let (wait, set) = (go.clone(), ran.clone());
+    let mut job = pool
+        .spawn(move || {
+            wait.wait();
+            set.set(()).unwrap();
+        })
+        .unwrap();
+    let mut poll = |waker: &Waker| std::pin::Pin::new(&mut job).poll(&mut Context::from_waker(waker));
+    struct Never;
+    impl std::task::Wake for Never {
+        fn wake(self: Arc<Self>) {
+            panic!("it was replaced");
+        }
+    }
+    let first = Arc::new(Never);
+    assert!(matches!(poll(&Waker::from(first.clone())), Poll::Pending));
+    assert!(matches!(poll(Waker::noop()), Poll::Pending));
+    assert_eq!(Arc::strong_count(&first), 1, "the old waker is let go");
+    assert!(matches!(poll(&Waker::from(first.clone())), Poll::Pending));
+    drop(job);
+    assert_eq!(Arc::strong_count(&first), 1);
+    go.set(()).unwrap();
+    ran.wait();
+    ended(&pool);
+}
+
+#[test]
+fn a_wait_with_a_limit_gives_the_handle_back() {
+    let (pool, manual) = by_hand(1);
+    let held = hold(&pool);
+    let job = pool.spawn(|| 5).unwrap();
+    let job = job.wait_within(Duration::ZERO).unwrap_err();
+    assert!(!job.is_over_within(Some(Duration::ZERO)));
+    let waits = std::thread::spawn(move || job.wait_within(SECOND * 3).unwrap_err());
+    until("it gives up", || {
+        manual.advance(SECOND);
+        waits.is_finished()
+    });
+    let job = waits.join().unwrap();
+    held.let_go();
+    assert!(job.is_over_within(None));
+    assert_eq!(job.status(), JobStatus::Returned);
+    assert_eq!(job.wait_within(Duration::ZERO).unwrap().unwrap(), 5, "and the value is still there");
+}
+
+#[test]
+fn a_job_that_waits_can_be_cancelled_once_and_leaves_the_queue_at_once() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let token = Arc::new(());
+    let jobs: Vec<JobHandle<()>> = (0..3)
+        .map(|_| {
+            let token = token.clone();
+            pool.spawn(move || drop(token)).unwrap()
+        })
+        .collect();
+    assert!(jobs[1].cancel());
+    assert_eq!((pool.stats().waiting, pool.stats().withdrawn, Arc::strong_count(&token)), (2, 1, 3));
+    assert!(!jobs[1].cancel());
+    assert_eq!(jobs[1].status(), JobStatus::Cancelled);
+    held.let_go();
+    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(!jobs[0].cancel(), "it is over");
+    let errors: Vec<_> = jobs.into_iter().map(|job| job.wait().err().map(|error| error.to_string())).collect();
+    assert_eq!(errors, [None, Some(String::from("the job was cancelled before it began")), None]);
+}
+
+#[test]
+fn cancelling_wakes_whoever_waits_as_a_future() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let job = pool.spawn(|| ()).unwrap();
+    struct Tell(Latch<()>);
+    impl std::task::Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.set(());
+        }
+    }
+    let woken = Latch::new();
+    let waker = std::task::Waker::from(Arc::new(Tell(woken.clone())));
+    let mut job = job;
+    let polled = std::pin::Pin::new(&mut job).poll(&mut std::task::Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    assert!(job.cancel());
+    woken.wait();
+    assert!(matches!(block_on(job), Err(JobError::Cancelled)));
+    held.let_go();
+}
+
+#[test]
+fn a_hundred_thousand_waiting_jobs_are_cancelled_out_of_the_middle_and_the_rest_runs() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let jobs: Vec<_> = (0..100_000).map(|n| pool.spawn(move || n).unwrap()).collect();
+    assert!(jobs.iter().rev().filter(|job| job.times().began.is_none()).step_by(2).all(JobHandle::cancel));
+    assert_eq!(pool.stats().waiting, 50_000);
+    held.let_go();
+    let values: Vec<i32> = jobs.into_iter().filter_map(|job| job.wait().ok()).collect();
+    assert_eq!(values, (0..100_000).step_by(2).collect::<Vec<_>>());
+}
+
+#[test]
+fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
+    let (pool, manual) = by_hand(1);
+    let first = hold(&pool);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (set, wait) = (begun.clone(), go.clone());
+    let submitted = manual.now();
+    let job = pool
+        .spawn(move || {
+            let _ = set.set(());
+            wait.wait();
+        })
+        .unwrap();
+    assert_eq!((job.status(), job.status().is_over()), (JobStatus::Waiting, false));
+    assert_eq!((job.times().submitted, job.times().began, job.times().ended), (submitted, None, None));
+    manual.advance(SECOND * 2);
+    first.let_go();
+    begun.wait();
+    assert_eq!((job.status(), job.status().is_over()), (JobStatus::Running, false));
+    manual.advance(SECOND * 3);
+    go.set(()).unwrap();
+    assert!(job.is_over_within(Some(LIMIT)));
+    assert!(job.status().is_over());
+    let times = job.times();
+    assert_eq!(times.began.unwrap() - times.submitted, SECOND * 2, "in the queue");
+    assert_eq!(times.ended.unwrap() - times.began.unwrap(), SECOND * 3, "at work");
+    assert!(format!("{job:?}").contains("Returned"));
+    let panicked = pool.spawn(|| -> () { panic!("on purpose") }).unwrap();
+    assert!(panicked.is_over_within(Some(LIMIT)));
+    assert_eq!(panicked.status(), JobStatus::Panicked);
+}
+
+#[test]
+fn a_running_job_is_stopped_by_a_token_that_it_shares() {
+    let pool = pool(1);
+    let token = Cancel::new();
+    let watched = token.clone();
+    let job = pool
+        .spawn(move || {
+            let mut steps = 0_u64;
+            while watched.check().is_ok() {
+                steps += 1;
+            }
+            (steps, watched.reason())
+        })
+        .unwrap();
+    until("it runs", || job.status() == JobStatus::Running);
+    assert!(!job.cancel(), "it has begun");
+    token.cancel("enough");
+    assert_eq!(job.wait().unwrap().1, Some(procession::Reason::from("enough")));
+}

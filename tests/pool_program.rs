@@ -1,0 +1,48 @@
+//! The example `pool` as a program: what it prints, and with which code it ends.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("pool"));
+
+#[test]
+fn every_act_says_what_came_of_it_and_the_end_adds_up() {
+    let output = Command::new(&*PROGRAM).args(["--jobs", "10", "--millis", "1"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    let begins: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(begins, ["submitted", "resized", "paused:", "paced:", "\"the", "drained:"], "{text}");
+    assert!(text.contains("drained: 50 submitted") && text.ends_with("0 left\n"), "{text}");
+    assert!(output.stderr.is_empty(), "no display without a terminal");
+}
+
+#[test]
+fn options_that_make_no_sense_are_explained_and_end_with_2() {
+    for bad in [&["--jobs", "none"][..], &["--jobs", "0"], &["--millis", "1001"], &["--colour", "red"]] {
+        let output = Command::new(&*PROGRAM).args(bad).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("usage: pool"), "{bad:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_drains_and_ends_with_130() {
+    let mut child =
+        Command::new(&*PROGRAM).args(["--jobs", "3", "--millis", "1000"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    // The first act is over, and the others take seconds.
+    out.read_line(&mut first).unwrap();
+    assert!(first.starts_with("submitted 3 jobs"), "{first}");
+    let interrupt = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(rest.starts_with("drained:") && rest.ends_with("0 left\n"), "{rest}");
+}

@@ -1,0 +1,61 @@
+//! The feature `signals`: Ctrl-C asks for a shutdown, and the second one is told of.
+
+#![cfg(unix)]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use procession::{Latch, State};
+
+const CHILD: &str = "PROCESSION_SIGNALS_CHILD";
+
+fn signal(child: &Child, signal: &str) {
+    // By the shell, for the standard library has no word for it.
+    let told = Command::new("sh").args(["-c", &format!("kill -{signal} {}", child.id())]).status();
+    assert!(told.is_ok_and(|status| status.success()));
+}
+
+/// In a process of its own: there is one handler for a process.
+fn lives_as_a_child() {
+    let (state, tail) = State::job([]);
+    let signals = state.shutdown_on_signals().unwrap();
+    assert!(state.shutdown_on_signals().is_err(), "there can be one handler only");
+    let again = Latch::new();
+    let set = again.clone();
+    let _second = signals.on_second(move || set.set(()).unwrap());
+    println!("child: ready");
+    std::io::stdout().flush().unwrap();
+    tail.end().wait();
+    assert!(state.is_shutting_down() && signals.count() == 1);
+    println!("child: told");
+    std::io::stdout().flush().unwrap();
+    again.wait();
+    assert_eq!(signals.count(), 2);
+    tail.done();
+    state.wait_closed(None);
+    println!("child: closed");
+}
+
+#[test]
+fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
+    if std::env::var_os(CHILD).is_some() {
+        return lives_as_a_child();
+    }
+    for signals in [["INT", "INT"], ["TERM", "INT"]] {
+        let name = "ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of";
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut until = |word: &str| lines.by_ref().any(|line| line.unwrap().contains(word));
+        assert!(until("child: ready"));
+        signal(&child, signals[0]);
+        assert!(until("child: told"));
+        signal(&child, signals[1]);
+        assert!(until("child: closed"));
+        assert!(child.wait().unwrap().success());
+    }
+}

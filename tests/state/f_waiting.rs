@@ -1,0 +1,138 @@
+//! F: waiting for counters.
+
+use std::time::Duration;
+
+use procession::State;
+use procession::clock::ManualClock;
+
+use crate::helpers::{LIMIT, ZERO, job};
+
+/// Waits on another thread.
+fn waiter(state: &State) -> std::thread::JoinHandle<bool> {
+    let state = state.clone();
+    std::thread::spawn(move || state.wait(LIMIT))
+}
+
+#[test]
+fn wait_returns_when_all_counters_from_here_down_are_zero() {
+    let (below, counter) = State::counted([]);
+    let (state, own) = State::counted([below]);
+    let (one, two) = (counter.add(), counter.add());
+    let third = own.add();
+    assert_eq!((counter.count(), own.count()), (2, 1));
+    for guard in [one, third, two] {
+        assert!(!state.wait(ZERO));
+        drop(guard);
+    }
+    assert!(state.wait(ZERO));
+
+    let guard = counter.add();
+    let waiting = waiter(&state);
+    drop(guard);
+    assert!(waiting.join().unwrap());
+}
+
+#[test]
+fn three_inside_each_other_are_waited_for_in_any_order() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let (one, one_counter) = State::counted([]);
+        let (two, two_counter) = State::counted([one]);
+        let (three, three_counter) = State::counted([two]);
+        let mut guards = [one_counter, two_counter, three_counter].map(|counter| Some(counter.add()));
+        let waiting = waiter(&three);
+        for next in order {
+            assert!(!three.wait(ZERO) && !waiting.is_finished());
+            guards[next] = None;
+        }
+        assert!(waiting.join().unwrap());
+    }
+}
+
+#[test]
+fn a_dependency_is_waited_for_with_parent_and_children() {
+    let ((parent, parent_counter), (child, child_counter)) = (State::counted([]), State::counted([]));
+    let all = parent.depends_on([child]);
+    let guard = parent_counter.add();
+    assert!(!all.wait(ZERO));
+    drop(guard);
+    let guard = child_counter.add();
+    assert!(!all.wait(ZERO));
+    drop(guard);
+    assert!(all.wait(ZERO));
+}
+
+#[test]
+fn nothing_to_wait_for_is_no_wait() {
+    let (work, _tail) = job();
+    let (counted, _counter) = State::counted([work.clone()]);
+    for state in [work, counted, State::empty(), State::merge([]), State::error("broken", [])] {
+        assert!(state.wait(ZERO) && state.wait(None));
+    }
+}
+
+#[test]
+fn waiting_and_shutting_down_have_nothing_to_do_with_each_other() {
+    let (work, tail) = job();
+    let (state, counter) = State::counted([work]);
+    let guard = counter.add();
+    state.request_shutdown();
+    tail.done();
+    state.shutdown(ZERO).unwrap();
+    assert!(!state.wait(ZERO), "closed, and still counted");
+    drop(guard);
+    assert!(state.wait(ZERO));
+
+    let (work, _tail) = job();
+    let (open, counter) = State::counted([work]);
+    drop(counter.add());
+    assert!(open.wait(ZERO) && !open.is_shutting_down());
+}
+
+#[test]
+fn a_count_may_rise_again_after_it_was_zero() {
+    let (state, counter) = State::counted([]);
+    drop(counter.add());
+    assert!(state.wait(ZERO));
+    let again = counter.add();
+    assert!(!state.wait(ZERO));
+    let waiting = waiter(&state);
+    drop(again);
+    assert!(waiting.join().unwrap());
+}
+
+#[test]
+fn a_wait_has_a_limit() {
+    let clock = ManualClock::new();
+    let (state, counter) = State::counted([State::builder().clock(clock.clock()).merge()]);
+    let _guard = counter.add();
+    let waiting = std::thread::spawn({
+        let state = state.clone();
+        move || state.wait(Some(Duration::from_secs(5)))
+    });
+    while !waiting.is_finished() {
+        // The limit may begin only now.
+        clock.advance(Duration::from_secs(5));
+        std::thread::yield_now();
+    }
+    assert!(!waiting.join().unwrap());
+}
+
+#[test]
+fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
+    // Always at least one is counted: the next is raised before the last is lowered.
+    let (left, left_counter) = State::counted([]);
+    let (right, right_counter) = State::counted([]);
+    let all = State::merge([left, right]);
+    let mut guard = left_counter.add();
+    let waiting = waiter(&all);
+    for _ in 0..2_000 {
+        let next = right_counter.add();
+        drop(std::mem::replace(&mut guard, next));
+        assert!(!waiting.is_finished());
+        let next = left_counter.add();
+        drop(std::mem::replace(&mut guard, next));
+    }
+    assert!(!waiting.is_finished());
+    drop(guard);
+    assert!(waiting.join().unwrap());
+}

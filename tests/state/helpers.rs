@@ -1,0 +1,54 @@
+//! What the tests share.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use procession::State;
+use procession::clock::ManualClock;
+use procession::state::{JobTail, StillOpen};
+
+// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
+#[cfg(not(procession_sanitize_thread))]
+pub(crate) use std::sync::Mutex;
+#[cfg(procession_sanitize_thread)]
+#[path = "../../src/sync/watched.rs"]
+mod watched;
+#[cfg(procession_sanitize_thread)]
+pub(crate) use watched::Mutex;
+
+/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
+pub const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
+
+pub const ZERO: Option<Duration> = Some(Duration::ZERO);
+
+/// A job without children.
+pub fn job() -> (State, JobTail) {
+    State::job([])
+}
+
+/// A job with a name.
+pub fn named(name: &str) -> (State, JobTail) {
+    State::builder().name(name).job()
+}
+
+pub fn is_told(tail: &JobTail) -> bool {
+    tail.end().is_cancelled()
+}
+
+/// Which of them have been told.
+pub fn told<const N: usize>(tails: [&JobTail; N]) -> [bool; N] {
+    tails.map(is_told)
+}
+
+/// Shuts down on another thread; returns when that has told this job, so its limit has begun.
+pub fn shutdown(state: &State, limit: Option<Duration>, first: &JobTail) -> JoinHandle<Result<(), StillOpen>> {
+    let shuts = state.clone();
+    let thread = std::thread::spawn(move || shuts.shutdown(limit));
+    first.end().wait();
+    thread
+}
+
+/// A job by a clock that is moved by hand.
+pub fn timed(name: &str, clock: &ManualClock) -> (State, JobTail) {
+    State::builder().name(name).clock(clock.clock()).job()
+}

@@ -1,0 +1,162 @@
+//! Beyond the original: states that come and go.
+
+use procession::state::{AddError, Key};
+use procession::{Latch, State};
+
+use crate::helpers::{LIMIT, ZERO, job, named};
+
+#[test]
+fn what_is_taken_in_closes_before_what_the_group_is_below() {
+    let (state, group) = State::group([]);
+    let (supervisor, supervisor_tail) = State::job([state]);
+    let (child, child_tail) = job();
+    group.add(child).unwrap();
+    supervisor.request_shutdown();
+    assert!(child_tail.end().is_cancelled() && !supervisor_tail.end().is_cancelled());
+    child_tail.done();
+    assert!(supervisor_tail.end().is_cancelled());
+}
+
+#[test]
+fn a_group_through_which_much_passes_does_not_grow() {
+    let (state, group) = State::group([]);
+    let (stays, stays_tail) = named("stays");
+    group.add(stays).unwrap();
+    for _ in 0..10_000 {
+        let (child, tail) = job();
+        group.add(child.annotate("passes")).unwrap();
+        tail.done();
+    }
+    assert_eq!((group.len(), state.report().nodes().len()), (1, 2));
+    // What was done before it is taken in leaves at once.
+    let (early, tail) = job();
+    tail.done();
+    group.add(early).unwrap();
+    assert_eq!(state.report().nodes().len(), 2);
+    stays_tail.done();
+    assert!(group.is_empty() && !state.is_closed(), "there is somebody who may still add");
+    drop(group);
+    assert!(state.is_closed());
+}
+
+#[test]
+fn what_is_taken_in_while_the_group_closes_is_told_at_once_and_waited_for() {
+    let (state, group) = State::group([]);
+    let (first, first_tail) = job();
+    group.add(first).unwrap();
+    state.request_shutdown();
+    let (late, late_tail) = job();
+    group.add(late).unwrap();
+    assert!(late_tail.end().is_cancelled());
+    first_tail.done();
+    assert!(!state.is_closed());
+    late_tail.done();
+    assert!(state.is_closed());
+    assert_eq!(*group.add(job().0).unwrap_err().reason(), AddError::Closed);
+}
+
+#[test]
+fn values_errors_and_readiness_are_found_in_a_group() {
+    #[derive(PartialEq, Eq)]
+    struct Size;
+    impl Key for Size {
+        type Value = u32;
+    }
+    let (state, group) = State::group([]);
+    group.add(State::value(Size, 4, [])).unwrap();
+    assert_eq!(state.get(&Size).as_deref(), Some(&4), "what has nothing to end stays as long as the group");
+    let (unready, ready) = State::readiness([]);
+    group.add(unready).unwrap();
+    assert!(!state.is_ready());
+    ready.ok();
+    assert!(state.is_ready());
+    let (errors, tail) = State::errors([]);
+    group.add(errors.annotate("late")).unwrap();
+    tail.set("broken");
+    assert_eq!(state.err().unwrap().to_string(), "late: broken");
+    drop(tail);
+    assert_eq!(state.err().unwrap().to_string(), "late: broken", "its place has left, and the error is kept");
+
+    let (other, group) = State::group([]);
+    let heard = Latch::new();
+    let set = heard.clone();
+    let _on = other.on_error(move |_| set.set(()).unwrap());
+    group.add(State::error("broken before", [])).unwrap();
+    assert!(heard.is_set(), "an error comes in with its state");
+}
+
+#[test]
+fn a_state_may_be_in_several_groups() {
+    let ((one, one_group), (two, two_group)) = (State::group([]), State::group([]));
+    let (child, tail) = job();
+    one_group.add(child.clone()).unwrap();
+    two_group.add(child.clone()).unwrap();
+    two_group.add(child).unwrap();
+    one.request_shutdown();
+    assert!(tail.end().is_cancelled());
+    tail.done();
+    assert!(one.is_closed() && !two.is_closed());
+    assert!(two_group.is_empty());
+}
+
+#[test]
+fn two_groups_that_are_taken_into_each_other_at_the_same_time_make_no_circle() {
+    for _ in 0..500 {
+        let ((one, one_group), (two, two_group)) = (State::group([]), State::group([]));
+        let together = std::sync::Barrier::new(2);
+        let taken = std::thread::scope(|scope| {
+            let (one, two, together) = (one.clone(), two.clone(), &together);
+            let (into_one, into_two) = (one_group.clone(), two_group.clone());
+            let first = scope.spawn(move || {
+                together.wait();
+                into_one.add(two).is_ok()
+            });
+            let second = scope.spawn(move || {
+                together.wait();
+                into_two.add(one).is_ok()
+            });
+            [first.join().unwrap(), second.join().unwrap()]
+        });
+        assert_ne!(taken, [true, true]);
+        one.shutdown(LIMIT).unwrap();
+        two.shutdown(LIMIT).unwrap();
+    }
+}
+
+#[test]
+fn children_given_to_the_constructor_stay() {
+    let (child, tail) = named("stays");
+    let (state, group) = State::group([child]);
+    tail.done();
+    assert_eq!((group.len(), state.report().nodes().len()), (0, 2));
+    state.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
+    for _ in 0..100 {
+        let (state, group) = State::group([]);
+        let together = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for _ in 0..2 {
+                let (group, together) = (group.clone(), &together);
+                threads.push(scope.spawn(move || {
+                    together.wait();
+                    for _ in 0..50 {
+                        let (child, tail) = job();
+                        if group.add(child).is_err() {
+                            return;
+                        }
+                        drop(tail);
+                    }
+                }));
+            }
+            together.wait();
+            state.shutdown(LIMIT).unwrap();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert!(group.is_closed() && group.is_empty());
+        assert_eq!(state.report().nodes().len(), 1);
+    }
+}

@@ -1,0 +1,147 @@
+//! Beyond the original: limits of single jobs, and what happens when they are over.
+
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::state::{Phase, StateBuilder};
+use procession::{Reason, State};
+
+use crate::helpers::{LIMIT, ZERO, job, shutdown};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limited(name: &str, clock: &ManualClock) -> StateBuilder {
+    State::builder().name(name).clock(clock.clock()).cancel_after(2 * SECOND).give_up_after(5 * SECOND)
+}
+
+#[test]
+fn a_job_that_does_not_end_is_told_to_cancel_and_then_given_up() {
+    let clock = ManualClock::new();
+    let (stuck, tail) = limited("stuck", &clock).job();
+    let (above, above_tail) = State::builder().name("above").children([stuck.clone()]).job();
+    clock.advance(100 * SECOND);
+    assert!(!tail.end().is_cancelled(), "its time begins with the end signal");
+    above.request_shutdown();
+    let phase = || above.report().find("stuck").unwrap().phase;
+    assert_eq!((phase(), tail.cancel().is_cancelled()), (Phase::Told, false));
+    clock.advance(SECOND);
+    assert!(!tail.cancel().is_cancelled());
+    clock.advance(SECOND);
+    assert_eq!((phase(), tail.cancel().reason()), (Phase::Cancelled, Some(Reason::TimedOut)));
+    assert!(!above_tail.end().is_cancelled());
+    clock.advance(3 * SECOND);
+    assert_eq!(phase(), Phase::GivenUp);
+    assert!(above_tail.end().is_cancelled(), "the others go on");
+    above_tail.done();
+    assert!(above.is_closed());
+
+    let error = above.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "above: stuck: timeout expired");
+    assert!(error.open()[0].was_given_up() && error.only_given_up());
+    assert!(error.report().to_string().contains("stuck (job): given up"), "{}", error.report());
+    // It ends after all, and a later call succeeds.
+    tail.done();
+    above.shutdown(ZERO).unwrap();
+    assert_eq!(phase(), Phase::Done);
+}
+
+#[test]
+fn a_job_that_cancels_in_time_is_a_success() {
+    let clock = ManualClock::new();
+    let (slow, tail) = limited("slow", &clock).job();
+    let call = shutdown(&slow, LIMIT, &tail);
+    clock.advance(2 * SECOND);
+    assert!(tail.cancel().is_cancelled());
+    tail.done();
+    call.join().unwrap().unwrap();
+    clock.advance(100 * SECOND);
+    assert_eq!(slow.report().nodes()[0].phase, Phase::Done);
+    assert_eq!(clock.next_due(), None, "no limit is left behind");
+}
+
+#[test]
+fn limits_of_jobs_that_end_leave_nothing_behind() {
+    let clock = ManualClock::new();
+    let (states, tails): (Vec<_>, Vec<_>) = (0..1_000).map(|_| limited("one", &clock).job()).unzip();
+    let all = State::merge(states);
+    all.request_shutdown();
+    assert!(clock.next_due().is_some());
+    drop(tails);
+    all.shutdown(ZERO).unwrap();
+    assert_eq!(clock.next_due(), None);
+}
+
+#[test]
+fn a_limit_for_giving_up_alone_tells_to_cancel_at_the_same_time() {
+    let clock = ManualClock::new();
+    let (stuck, tail) = State::builder().clock(clock.clock()).give_up_after(SECOND).job();
+    stuck.request_shutdown();
+    assert!(!tail.cancel().is_cancelled());
+    clock.advance(SECOND);
+    assert!(tail.cancel().is_cancelled() && stuck.is_closed());
+}
+
+#[test]
+fn limits_of_zero_are_over_at_once() {
+    let clock = ManualClock::new();
+    let (stuck, tail) =
+        State::builder().clock(clock.clock()).cancel_after(Duration::ZERO).give_up_after(Duration::ZERO).job();
+    let (above, above_tail) = State::job([stuck]);
+    above.request_shutdown();
+    assert!(tail.end().is_cancelled() && tail.cancel().is_cancelled() && above_tail.end().is_cancelled());
+}
+
+#[test]
+fn one_slow_job_does_not_use_up_the_time_of_the_others() {
+    let clock = ManualClock::new();
+    let (stuck, _stuck_tail) = limited("stuck", &clock).job();
+    let (next, next_tail) = limited("next", &clock).children([stuck]).job();
+    let (last, last_tail) = limited("last", &clock).children([next]).job();
+    last.request_shutdown();
+    clock.advance(5 * SECOND);
+    assert!(next_tail.end().is_cancelled() && !next_tail.cancel().is_cancelled());
+    clock.advance(SECOND);
+    next_tail.done();
+    assert!(last_tail.end().is_cancelled());
+    clock.advance(SECOND);
+    assert!(!last_tail.cancel().is_cancelled(), "it has its own two seconds");
+}
+
+#[test]
+fn what_was_given_up_stays_in_its_group() {
+    let clock = ManualClock::new();
+    let (stuck, tail) = limited("stuck", &clock).job();
+    let (state, group) = State::builder().clock(clock.clock()).group();
+    group.add(stuck.clone()).unwrap();
+    stuck.request_shutdown();
+    clock.advance(5 * SECOND);
+    assert!(group.is_empty(), "it is not waited for");
+    assert!(state.report().find("stuck").is_some(), "but it has not ended");
+    let error = state.shutdown(ZERO).unwrap_err();
+    assert!(state.is_closed() && error.only_given_up());
+    tail.done();
+    state.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn limits_by_the_clock_of_the_system_come_as_well() {
+    let (stuck, tail) = State::builder().cancel_after(Duration::from_millis(1)).job();
+    stuck.request_shutdown();
+    assert_eq!(tail.cancel().wait(), Reason::TimedOut);
+    tail.done();
+    stuck.shutdown(LIMIT).unwrap();
+}
+
+#[test]
+fn a_job_may_end_in_the_callback_that_tells_it_to_cancel() {
+    let clock = ManualClock::new();
+    let (slow, tail) = limited("slow", &clock).job();
+    let (above, above_tail) = State::job([slow, job().0]);
+    let ends = tail.job();
+    let _on = tail.cancel().on_cancel(move |_| ends.done());
+    above.request_shutdown();
+    clock.advance(2 * SECOND);
+    assert!(above_tail.end().is_cancelled());
+    above_tail.done();
+    above.shutdown(ZERO).unwrap();
+}

@@ -1,0 +1,270 @@
+//! E. Stopping.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use procession::task::{Keep, Status, SubmitError, TaskOptions, Tasks};
+use procession::{Latch, Reason};
+
+use crate::helpers::*;
+use crate::tools::*;
+
+#[test]
+fn when_stop_returns_every_task_is_over() {
+    let (_, pool, tasks) = bounded(2);
+    let held = [stubborn(&tasks, TaskOptions::new()), stubborn(&tasks, TaskOptions::new())];
+    let counted = Counted::default();
+    let waiting: Vec<_> = (0..500).map(|_| tasks.submit(counted.closure()).unwrap()).collect();
+    let delayed = tasks.submit_with(TaskOptions::new().after(HOUR), counted.closure()).unwrap();
+    // Nobody has their handles.
+    (0..10).for_each(|_| drop(tasks.submit(counted.closure()).unwrap()));
+    tasks.stop();
+    assert!(held.iter().all(|held| held.task.status() == Status::Stopped));
+    assert!(waiting.iter().chain([&delayed]).all(|task| task.status() == Status::Stopped));
+    let stats = tasks.stats();
+    assert_eq!((stats.stopped, stats.scheduled, stats.running), (513, 0, 0));
+    assert_eq!((stats.records, stats.abandoned), (503, 2));
+    assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
+    held.iter().for_each(Stubborn::let_go);
+}
+
+#[test]
+fn stopping_leaves_the_ends_that_there_are() {
+    let (manual, tasks) = manual();
+    let keep = || TaskOptions::new().keep(Keep::UntilRemoved);
+    let completed = tasks.submit_with(keep(), |_| Ok::<_, Reason>(1)).unwrap();
+    let cancelled = tasks.submit_with(keep(), obedient).unwrap();
+    let timed_out = tasks.submit_with(keep().timeout(SECOND), obedient).unwrap();
+    until("one is over", || completed.status().is_over());
+    until("the others run", || tasks.stats().running == 2);
+    cancelled.cancel();
+    manual.advance(SECOND);
+    let all = [&completed, &cancelled, &timed_out].map(|task| task.id());
+    let before = all.map(|id| tasks.status(id).unwrap());
+    assert_eq!(before, [Status::Completed, Status::Cancelled, Status::TimedOut]);
+    tasks.stop();
+    assert_eq!(all.map(|id| tasks.status(id).unwrap()), before);
+    assert_eq!(tasks.stats().stopped, 0);
+}
+
+#[test]
+fn stopping_does_not_wait_for_closures_that_ignore_it() {
+    let tasks = tasks();
+    let held = stubborn(&tasks, TaskOptions::new().name("held"));
+    tasks.stop();
+    assert!(!held.returned.is_set());
+    assert_eq!(tasks.stats().abandoned, 1);
+    held.let_go();
+    tasks.stop_and_join(LIMIT).unwrap();
+    assert!(held.returned.is_set());
+}
+
+#[test]
+fn who_is_asked_to_stop_can_clear_away() {
+    let tasks = tasks();
+    let cleared = Arc::new(AtomicUsize::new(0));
+    for _ in 0..10 {
+        let cleared = cleared.clone();
+        let task = tasks.submit(move |cancel| {
+            let reason = cancel.wait();
+            cleared.fetch_add(usize::from(reason == Reason::Shutdown), Ordering::SeqCst);
+            Err::<(), _>(reason)
+        });
+        drop(task.unwrap());
+    }
+    until("all run", || tasks.stats().running == 10);
+    tasks.stop_and_join(LIMIT).unwrap();
+    assert_eq!((cleared.load(Ordering::SeqCst), tasks.stats().abandoned), (10, 0));
+}
+
+#[test]
+fn many_may_stop_at_once_and_each_returns_when_all_are_over() {
+    for _ in 0..50 {
+        let (_, _pool, tasks) = bounded(2);
+        let all: Vec<_> = (0..50).map(|_| tasks.submit(obedient).unwrap()).collect();
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    tasks.stop();
+                    assert!(all.iter().all(|task| task.status() == Status::Stopped));
+                });
+            }
+        });
+        tasks.stop();
+        assert_eq!(tasks.stats().stopped, 50);
+    }
+}
+
+#[test]
+fn it_is_stopped_from_the_begin_of_the_stop() {
+    let tasks = tasks();
+    assert!(!tasks.is_stopped());
+    let (seen, other) = (Latch::new(), tasks.clone());
+    let sees = seen.clone();
+    let registered = Latch::new();
+    let registers = registered.clone();
+    let task = tasks.submit(move |cancel| {
+        // Called while the stop is in progress.
+        let _registration = cancel.on_cancel(move |_| {
+            let _ = sees.set(other.is_stopped() && other.submit(obedient).is_err());
+        });
+        let _ = registers.set(());
+        Err::<(), _>(cancel.wait())
+    });
+    wait(&registered);
+    tasks.stop();
+    assert!(wait(&seen) && tasks.is_stopped());
+    drop(task);
+}
+
+#[test]
+fn a_stopped_scheduler_hands_the_closure_back() {
+    let tasks = tasks();
+    tasks.stop();
+    let counted = Counted::default();
+    let options = [TaskOptions::new(), TaskOptions::new().after(SECOND), TaskOptions::new().timeout(SECOND)];
+    for (before, options) in options.into_iter().enumerate() {
+        let refused = tasks.submit_with(options, counted.closure()).unwrap_err();
+        assert!(matches!(refused.reason(), SubmitError::Stopped));
+        assert_eq!(refused.to_string(), "the scheduler has been stopped");
+        assert_eq!((counted.calls(), counted.alive()), (before, 1));
+        refused.into_inner()(&procession::Cancel::new()).unwrap();
+    }
+    assert_eq!(counted.calls(), 3, "by whoever had it back");
+    assert_eq!((tasks.stats().submitted, tasks.stats().records), (0, 0));
+}
+
+#[test]
+fn submitting_against_stopping_is_refused_or_over() {
+    for round in 0..100 {
+        let (_, pool, tasks) = bounded(2);
+        let tasks = if round % 2 == 0 { Tasks::new() } else { tasks };
+        let (start, counted) = (Barrier::new(3), Counted::default());
+        let (accepted, refused) = std::thread::scope(|scope| {
+            let submitters: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        let (mut accepted, mut refused) = (Vec::new(), 0);
+                        for _ in 0..20 {
+                            match tasks.submit(counted.closure()) {
+                                Ok(task) => accepted.push(task),
+                                Err(_) => refused += 1,
+                            }
+                        }
+                        (accepted, refused)
+                    })
+                })
+                .collect();
+            start.wait();
+            tasks.stop();
+            let stats = tasks.stats();
+            assert_eq!((stats.scheduled, stats.running), (0, 0), "{stats:?}");
+            let both = submitters.into_iter().map(|thread| thread.join().unwrap());
+            both.fold((Vec::new(), 0), |(mut all, no), (accepted, refused)| {
+                all.extend(accepted);
+                (all, no + refused)
+            })
+        });
+        assert_eq!(accepted.len() + refused, 40);
+        assert!(accepted.iter().all(|task| task.status().is_over()));
+        assert_eq!(tasks.stats().submitted, accepted.len() as u64);
+        tasks.stop_and_join(HOUR).unwrap();
+        pool.drain(None).unwrap();
+        let called = accepted.iter().filter(|task| task.info().started.is_some()).count();
+        assert_eq!((counted.calls(), counted.alive()), (called, 0));
+    }
+}
+
+#[test]
+fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
+    let tasks = tasks();
+    let kept = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), obedient).unwrap();
+    let id = kept.id();
+    tasks.stop();
+    assert_eq!(tasks.status(id).unwrap(), Status::Stopped);
+    assert!(!tasks.cancel(id).unwrap());
+    assert_eq!(tasks.list().len(), 1);
+    tasks.remove(id).unwrap();
+    assert!(tasks.status(id).is_err() && tasks.cancel(id).is_err() && tasks.list().is_empty());
+    assert!(was_ended(&kept.wait(), Reason::Shutdown), "the handle goes on working");
+}
+
+#[test]
+fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
+    let tasks = tasks();
+    let (inner, go) = (tasks.clone(), Latch::new());
+    let other = stubborn(&tasks, TaskOptions::new().name("other"));
+    let gate = other.go.clone();
+    let (answer, answers) = (Latch::new(), go.clone());
+    let told = answer.clone();
+    let task = tasks.submit(move |cancel| {
+        answers.wait();
+        inner.stop();
+        let is_stopped = cancel.reason() == Some(Reason::Shutdown);
+        let early = inner.stop_and_join(std::time::Duration::ZERO).unwrap_err();
+        let names: Vec<_> = early.tasks.iter().map(|task| task.name.as_deref().map(String::from)).collect();
+        let _ = gate.set(());
+        // It waits for the other one, and not for this one.
+        let joined = inner.stop_and_join(LIMIT).is_ok();
+        let _ = told.set((is_stopped, names, joined));
+        Ok::<_, String>(())
+    });
+    let task = task.unwrap();
+    go.set(()).unwrap();
+    assert_eq!(wait(&answer), (true, vec![Some(String::from("other"))], true));
+    assert_eq!(task.status(), Status::Stopped);
+    assert!(other.returned.is_set());
+    tasks.stop_and_join(LIMIT).unwrap();
+}
+
+#[test]
+fn stopping_a_scheduler_that_never_had_a_task_returns() {
+    let tasks = tasks();
+    tasks.stop();
+    tasks.stop_and_join(std::time::Duration::ZERO).unwrap();
+    assert!(tasks.is_stopped());
+    Tasks::builder().build().stop_and_join(std::time::Duration::MAX).unwrap();
+}
+
+#[test]
+fn the_last_handle_stops_the_scheduler_without_waiting() {
+    let (_, pool, tasks) = bounded(1);
+    let held = stubborn(&tasks, TaskOptions::new());
+    let counted = Counted::default();
+    let waits = tasks.submit(counted.closure()).unwrap();
+    let clone = tasks.clone();
+    drop(tasks);
+    assert_eq!((held.task.status(), waits.status()), (Status::Running, Status::Scheduled));
+    drop(clone);
+    assert_eq!((held.task.status(), waits.status()), (Status::Stopped, Status::Stopped));
+    assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
+    assert!(was_ended(&waits.wait(), Reason::Shutdown));
+    // The pool was not its own.
+    held.let_go();
+    let ran = Latch::new();
+    let set = ran.clone();
+    pool.execute(move || set.set(()).unwrap()).unwrap();
+    wait(&ran);
+    assert!(was_ended(&held.task.wait(), Reason::Shutdown));
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_a_task_of_its_own() {
+    let tasks = tasks();
+    let (inner, dropped, go) = (tasks.clone(), Latch::new(), Latch::new());
+    let (drops, gate) = (dropped.clone(), go.clone());
+    let task = tasks.submit(move |cancel| {
+        gate.wait();
+        drop(inner);
+        let _ = drops.set(cancel.reason());
+        Ok::<_, String>(())
+    });
+    let task = task.unwrap();
+    drop(tasks);
+    go.set(()).unwrap();
+    assert_eq!(wait(&dropped), Some(Reason::Shutdown));
+    assert!(was_ended(&end(task), Reason::Shutdown));
+}

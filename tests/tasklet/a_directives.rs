@@ -1,0 +1,152 @@
+//! A. Tasklets and directives.
+
+use procession::Exit;
+use procession::tasklet::{Cx, Directive, Loop, Tasklet, ready};
+
+use crate::helpers::*;
+
+/// The motivating example: home, pool, home.
+struct ThreePhases {
+    phase: usize,
+    // Of its own, written by whatever thread runs it, without a lock.
+    seen: Vec<(usize, ThreadId)>,
+    told: Arc<Mutex<Vec<(usize, ThreadId)>>>,
+}
+
+impl Tasklet<Vec<usize>> for ThreePhases {
+    fn sync(&mut self, state: &mut Vec<usize>, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+        state.push(self.phase);
+        self.seen.push((self.phase, me()));
+        self.phase += 1;
+        if self.phase == 1 {
+            return Directive::Async;
+        }
+        self.told.lock().unwrap().append(&mut self.seen);
+        Directive::Done
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+        self.seen.push((self.phase, me()));
+        self.phase += 1;
+        Directive::Sync
+    }
+}
+
+#[test]
+fn home_then_pool_then_home_and_run_returns_after_the_last_step() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut home = Loop::new(Vec::new());
+    home.schedule(ThreePhases { phase: 0, seen: Vec::new(), told: told.clone() }, Directive::Sync).unwrap();
+    let report = home.run().unwrap();
+    let seen = std::mem::take(&mut *told.lock().unwrap());
+    assert_eq!(seen.iter().map(|(phase, _)| *phase).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!((seen[0].1, seen[2].1), (me(), me()));
+    assert_ne!(seen[1].1, me());
+    assert_eq!(home.get(), &[0, 2]);
+    assert_eq!((report.steps, report.async_steps, report.finished), (2, 1, 1));
+    assert_eq!(Arc::strong_count(&told), 1, "the tasklet is gone");
+}
+
+#[test]
+fn each_directive_can_be_the_first_one() {
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    let thread_of_step = Arc::new(Mutex::new(Vec::new()));
+    let tells = || {
+        let (at_home, elsewhere) = (thread_of_step.clone(), thread_of_step.clone());
+        ready::from_fns(
+            move |(): &mut (), _: &mut Cx<'_, ()>| {
+                at_home.lock().unwrap().push(me());
+                Directive::Done
+            },
+            move |_: &mut Cx<'_, ()>| {
+                elsewhere.lock().unwrap().push(me());
+                Directive::Done
+            },
+        )
+    };
+    let done = handle.schedule(tells(), Directive::Done).unwrap();
+    assert!(done.is_over(), "without a step");
+    let waits = handle.schedule(tells(), Directive::Wait).unwrap();
+    let at_home = handle.schedule(tells(), Directive::Sync).unwrap();
+    let inside = tells();
+    let mut inside = Some(inside);
+    let starter = numbered(move |_, (), cx| {
+        cx.schedule(inside.take().unwrap(), Directive::Async).unwrap();
+        waits.cancel("enough");
+        Directive::Done
+    });
+    home.schedule(starter, Directive::Sync).unwrap().run().unwrap();
+    assert!(matches!(at_home.exit(), Some(Exit::Done(()))));
+    let threads = thread_of_step.lock().unwrap();
+    assert_eq!(threads.len(), 2, "only Sync and Async are stepped");
+    assert_eq!(threads[0], me());
+    assert_ne!(threads[1], me());
+}
+
+#[test]
+fn each_directive_can_be_returned_at_home_and_on_the_pool() {
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let (at_home, elsewhere) = (steps.clone(), steps.clone());
+    let mut home_script = [Directive::Sync, Directive::Async, Directive::Done].into_iter();
+    let mut pool_script = [Directive::Async, Directive::Wait, Directive::Sync].into_iter();
+    let tasklet = ready::from_fns(
+        move |(): &mut (), _: &mut Cx<'_, ()>| {
+            let next = home_script.next().unwrap();
+            at_home.lock().unwrap().push(("home", next));
+            next
+        },
+        move |cx: &mut Cx<'_, ()>| {
+            let next = pool_script.next().unwrap();
+            if next == Directive::Wait {
+                cx.suspend().resume(Directive::Async);
+            }
+            elsewhere.lock().unwrap().push(("pool", next));
+            next
+        },
+    );
+    let mut home = Loop::new(());
+    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    let expected = [
+        ("home", Directive::Sync),
+        ("home", Directive::Async),
+        ("pool", Directive::Async),
+        ("pool", Directive::Wait),
+        ("pool", Directive::Sync),
+        ("home", Directive::Done),
+    ];
+    assert_eq!(*steps.lock().unwrap(), expected);
+}
+
+#[test]
+fn the_same_directive_again_is_another_step() {
+    let mut home = Loop::new(0);
+    let twice = numbered(|step, count: &mut usize, _| {
+        *count += 1;
+        if step < 2 { Directive::Sync } else { Directive::Done }
+    });
+    let report = home.schedule(twice, Directive::Sync).unwrap().run().unwrap();
+    assert_eq!((*home.get(), report.steps), (3, 3));
+}
+
+#[test]
+fn one_ready_made_tasklet_is_done_at_once_and_the_other_holds_the_loop_until_it_is_let_go() {
+    let mut home = Loop::new(());
+    let report = home.schedule(ready::done(), Directive::Sync).unwrap().run().unwrap();
+    assert_eq!((report.steps, report.finished), (1, 1));
+    let holds = home.handle().schedule(ready::wait(), Directive::Sync).unwrap();
+    let released = holds.clone();
+    // The loop is held: only when another thread has found it so is it let go.
+    let handle = home.handle();
+    let other = std::thread::spawn(move || {
+        while handle.holding().first().is_none_or(|holding| holding.directive != Directive::Wait) {
+            std::thread::yield_now();
+        }
+        assert!(!released.is_over());
+        assert!(released.redirect(Directive::Done).unwrap());
+    });
+    let report = home.run().unwrap();
+    other.join().unwrap();
+    assert_eq!((report.steps, report.finished), (1, 1));
+    assert!(matches!(holds.exit(), Some(Exit::Done(()))));
+}

@@ -1,0 +1,396 @@
+//! D. Wait, suspending and resuming.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::tasklet::{Cx, Directive, Loop, Resume, Tasklet, Turn, ready};
+use procession::{Exit, Latch, Reason};
+
+use crate::helpers::*;
+
+type Log = Vec<&'static str>;
+
+/// Suspends in its first step and sends the resumption away; its next step, wherever it is, is written down.
+fn waits(resumes: mpsc::Sender<Resume>, woken: Arc<Mutex<Log>>) -> impl Tasklet<Log> {
+    let elsewhere = woken.clone();
+    let mut resumes = Some(resumes);
+    ready::from_fns(
+        move |log: &mut Log, cx: &mut Cx<'_, Log>| {
+            if let Some(resumes) = resumes.take() {
+                resumes.send(cx.suspend()).unwrap();
+                return Directive::Wait;
+            }
+            log.push("home");
+            woken.lock().unwrap().push("home");
+            Directive::Done
+        },
+        move |_: &mut Cx<'_, Log>| {
+            elsewhere.lock().unwrap().push("pool");
+            Directive::Done
+        },
+    )
+}
+
+#[test]
+fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive() {
+    for (directive, expected) in
+        [(Directive::Sync, vec!["home"]), (Directive::Async, vec!["pool"]), (Directive::Done, vec![])]
+    {
+        let (sender, receiver) = mpsc::channel();
+        let woken = Arc::new(Mutex::new(Log::new()));
+        let mut home = Loop::new(Log::new());
+        home.schedule(waits(sender, woken.clone()), Directive::Sync).unwrap();
+        assert_eq!(home.turn(10), Turn::Ran(1));
+        assert_eq!(home.turn(10), Turn::Idle, "it waits");
+        let handle = home.handle();
+        let other = std::thread::spawn(move || {
+            let resume: Resume = receiver.recv().unwrap();
+            assert_eq!(handle.holding()[0].id, resume.id());
+            resume.resume(directive);
+        });
+        let report = home.run().unwrap();
+        other.join().unwrap();
+        assert_eq!(*woken.lock().unwrap(), expected, "{directive:?}");
+        assert_eq!(report.finished, 1);
+    }
+}
+
+#[test]
+fn run_does_not_return_while_a_tasklet_waits() {
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::new(Log::new());
+    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    let returned = Arc::new(Latch::new());
+    let seen = returned.clone();
+    let handle = home.handle();
+    let other = std::thread::spawn(move || {
+        let resume: Resume = receiver.recv().unwrap();
+        while handle.holding()[0].directive != Directive::Wait {
+            std::thread::yield_now();
+        }
+        assert!(!seen.is_set());
+        resume.resume(Directive::Sync);
+    });
+    home.run().unwrap();
+    returned.set(()).unwrap();
+    other.join().unwrap();
+    assert_eq!(home.get(), &["home"]);
+}
+
+#[test]
+fn a_resumption_can_be_a_plain_callback_with_its_directive_chosen_before() {
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::new(Log::new());
+    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    let _ = home.turn(1);
+    let callback: Box<dyn FnOnce() + Send> = Box::new(receiver.recv().unwrap().resume_later(Directive::Sync));
+    std::thread::spawn(callback).join().unwrap();
+    home.run().unwrap();
+    assert_eq!(home.get(), &["home"]);
+    // A callback that is thrown away is a resumption that is.
+    let (sender, receiver) = mpsc::channel();
+    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    let _ = home.turn(1);
+    drop(receiver.recv().unwrap().resume_later(Directive::Sync));
+    assert_eq!(home.run().unwrap().abandoned, 1);
+}
+
+#[test]
+fn a_resumption_before_wait_is_returned_is_not_lost() {
+    for (elsewhere, directive) in
+        [(false, Directive::Sync), (true, Directive::Sync), (false, Directive::Async), (true, Directive::Async)]
+    {
+        let steps = counter();
+        let (at_home, on_pool) = (steps.clone(), steps.clone());
+        let mut first = true;
+        let tasklet = ready::from_fns(
+            move |(): &mut (), cx: &mut Cx<'_, ()>| {
+                at_home.fetch_add(1, Ordering::SeqCst);
+                if !std::mem::take(&mut first) {
+                    return Directive::Done;
+                }
+                let resume = cx.suspend();
+                if elsewhere {
+                    // Another thread has done it before this step goes on.
+                    std::thread::spawn(move || resume.resume(directive)).join().unwrap();
+                } else {
+                    resume.resume(directive);
+                }
+                Directive::Wait
+            },
+            move |_: &mut Cx<'_, ()>| {
+                on_pool.fetch_add(1, Ordering::SeqCst);
+                Directive::Done
+            },
+        );
+        let mut home = Loop::new(());
+        let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+        assert_eq!((count(&steps), report.finished), (2, 1));
+    }
+}
+
+#[test]
+fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
+    let mut home = Loop::new(0);
+    let tasklet = ready::from_fns(
+        {
+            let mut steps = 0;
+            move |sum: &mut u32, _: &mut Cx<'_, u32>| {
+                steps += 1;
+                *sum = steps;
+                if steps == 1 { Directive::Async } else { Directive::Done }
+            }
+        },
+        |cx: &mut Cx<'_, u32>| {
+            let resume = cx.suspend();
+            std::thread::spawn(move || resume.resume(Directive::Sync)).join().unwrap();
+            Directive::Wait
+        },
+    );
+    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    assert_eq!(*home.get(), 2);
+}
+
+#[test]
+fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does() {
+    let mut home = Loop::new(0);
+    let tasklet = ready::from_fns(
+        numbered_steps(),
+        // The resumption that was made at home came while the tasklet was on its way here.
+        |_: &mut Cx<'_, u32>| Directive::Wait,
+    );
+    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    assert_eq!(*home.get(), 2);
+
+    fn numbered_steps() -> impl FnMut(&mut u32, &mut Cx<'_, u32>) -> Directive + Send + 'static {
+        |steps, cx| {
+            *steps += 1;
+            if *steps == 2 {
+                return Directive::Done;
+            }
+            cx.suspend().resume(Directive::Sync);
+            Directive::Async
+        }
+    }
+}
+
+#[test]
+fn of_several_resumptions_of_one_wait_the_first_counts_and_the_others_do_nothing() {
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::new(0);
+    let tasklet = numbered(move |step, steps: &mut u32, cx| {
+        *steps += 1;
+        match step {
+            0 => {
+                sender.send([cx.suspend(), cx.suspend(), cx.suspend()]).unwrap();
+                Directive::Wait
+            }
+            1 => {
+                // It waits again: what resumed the first wait must not end this one.
+                sender.send([cx.suspend(), cx.suspend(), cx.suspend()]).unwrap();
+                Directive::Wait
+            }
+            _ => Directive::Done,
+        }
+    });
+    home.schedule(tasklet, Directive::Sync).unwrap();
+    assert_eq!(home.run_until_idle(), Turn::Ran(1));
+    let [one, two, three] = receiver.recv().unwrap();
+    one.resume(Directive::Sync);
+    two.resume(Directive::Sync);
+    assert_eq!(home.run_until_idle(), Turn::Ran(1), "two resumptions are one step");
+    three.resume(Directive::Sync);
+    assert_eq!(home.run_until_idle(), Turn::Idle, "it is of the wait before");
+    let [one, two, three] = receiver.recv().unwrap();
+    drop((one, two));
+    assert_eq!(home.run_until_idle(), Turn::Idle, "one is left");
+    three.resume(Directive::Sync);
+    assert_eq!(home.run().unwrap().finished, 1);
+    assert_eq!(*home.get(), 3);
+}
+
+#[test]
+fn resuming_a_tasklet_that_is_over_does_nothing() {
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::new(0);
+    let tasklet = ready::from_fn(move |steps: &mut u32, cx| {
+        *steps += 1;
+        sender.send(cx.suspend()).unwrap();
+        Directive::Done
+    });
+    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    let late = receiver.recv().unwrap();
+    // Another one has its slot now.
+    let next = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
+    late.resume(Directive::Sync);
+    assert_eq!((home.turn(1), *home.get()), (Turn::Idle, 1));
+    next.cancel("over");
+    // And of a loop that is gone.
+    let (sender, receiver) = mpsc::channel();
+    let mut gone = Loop::new(Log::new());
+    gone.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    let _ = gone.turn(1);
+    drop(gone);
+    receiver.recv().unwrap().resume(Directive::Sync);
+}
+
+#[test]
+fn a_resumption_that_is_dropped_finishes_its_tasklet_and_the_report_names_it() {
+    // Before the step has returned, and after.
+    for early in [true, false] {
+        let (sender, receiver) = mpsc::channel();
+        let drops = counter();
+        let token = Dropped(drops.clone());
+        let tasklet = ready::from_fn(move |(): &mut (), cx| {
+            let _ = &token;
+            let resume = cx.suspend();
+            if early {
+                drop(resume);
+            } else {
+                sender.send(resume).unwrap();
+            }
+            Directive::Wait
+        });
+        let mut home = Loop::new(());
+        let ended = home.handle().schedule(ready::named(tasklet, "forgotten"), Directive::Sync).unwrap();
+        let other = std::thread::spawn(move || drop(receiver.recv()));
+        let report = home.run().unwrap();
+        other.join().unwrap();
+        assert_eq!((report.abandoned, report.ended(), count(&drops)), (1, 1, 1));
+        assert_eq!(report.abandoned_waits[0].name, "forgotten");
+        assert_eq!(report.abandoned_waits[0].id, ended.id());
+        assert!(report.to_string().contains("forgotten"), "{report}");
+        let reason = Reason::from("its resumption was dropped unused");
+        assert!(matches!(ended.exit(), Some(Exit::Terminated(why)) if why == reason));
+    }
+}
+
+#[test]
+fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_to_be_done_takes_no_step() {
+    let mut home = Loop::new(Vec::new());
+    let handle = home.handle();
+    let pushes = |n: u32| {
+        ready::from_fn(move |order: &mut Vec<u32>, _| {
+            order.push(n);
+            Directive::Done
+        })
+    };
+    let tasklets: Vec<_> = (0..5).map(|n| handle.schedule(pushes(n), Directive::Sync).unwrap()).collect();
+    assert!(tasklets[1].redirect(Directive::Wait).unwrap());
+    assert!(tasklets[3].redirect(Directive::Done).unwrap());
+    assert!(matches!(tasklets[3].exit(), Some(Exit::Done(()))));
+    // Sync again, for one that is queued: one step.
+    assert!(tasklets[2].redirect(Directive::Sync).unwrap());
+    assert!(tasklets[4].redirect(Directive::Async).is_err(), "nobody runs the loop, and it stays where it is");
+    while home.turn(1) == Turn::Ran(1) {}
+    assert_eq!(home.get(), &[0, 2, 4]);
+    assert!(tasklets[1].redirect(Directive::Sync).unwrap());
+    assert!(tasklets[1].redirect(Directive::Sync).unwrap());
+    let report = home.run().unwrap();
+    assert_eq!(home.get(), &[0, 2, 4, 1]);
+    assert_eq!((report.finished, report.steps), (5, 4));
+    assert!(!tasklets[1].redirect(Directive::Sync).unwrap(), "it is over");
+}
+
+#[test]
+fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
+    let (sender, receiver) = mpsc::channel();
+    let woken = Arc::new(Mutex::new(Log::new()));
+    let mut home = Loop::new(Log::new());
+    home.schedule(waits(sender, woken.clone()), Directive::Sync).unwrap();
+    let _ = home.turn(1);
+    receiver.recv().unwrap().resume(Directive::Async);
+    let held = home.holding();
+    assert_eq!((held[0].directive, held[0].running), (Directive::Async, false));
+    assert_eq!(home.run().unwrap().async_steps, 1);
+    assert_eq!(*woken.lock().unwrap(), ["pool"]);
+}
+
+#[test]
+fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
+    let manual = ManualClock::new();
+    let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
+    let sleeps = numbered(|step, steps: &mut u32, cx| {
+        *steps += 1;
+        if step == 2 {
+            return Directive::Done;
+        }
+        cx.suspend().resume_after(Duration::from_secs(10), Directive::Sync);
+        Directive::Wait
+    });
+    home.schedule(sleeps, Directive::Sync).unwrap();
+    for expected in 1..=3 {
+        assert_eq!(home.run_until_idle(), Turn::Ran(1));
+        assert_eq!(*home.get(), expected);
+        manual.advance(Duration::from_millis(9_999));
+        assert_eq!(home.turn(1) == Turn::Finished, expected == 3);
+        manual.advance(Duration::from_millis(1));
+    }
+    // Zero is at once, and the greatest delay is never.
+    for (delay, ended) in [(Duration::ZERO, true), (Duration::MAX, false)] {
+        let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
+        let sleeps = numbered(move |step, _: &mut u32, cx| {
+            if step == 1 {
+                return Directive::Done;
+            }
+            cx.suspend().resume_after(delay, Directive::Sync);
+            Directive::Wait
+        });
+        home.schedule(sleeps, Directive::Sync).unwrap();
+        let _ = home.run_until_idle();
+        manual.advance(Duration::from_secs(1_000_000));
+        let _ = home.run_until_idle();
+        assert_eq!(home.holding().is_empty(), ended);
+    }
+    assert_eq!(manual.next_due(), None);
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_when_the_limit_is_over_and_says_so_unless_it_was_resumed_before() {
+    let manual = ManualClock::new();
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::<Vec<bool>>::builder().clock(manual.clock()).build(Vec::new());
+    let tasklet = numbered(move |step, timed_out: &mut Vec<bool>, cx| {
+        timed_out.push(cx.timed_out());
+        if step == 3 {
+            return Directive::Done;
+        }
+        if step == 2 {
+            // What is not a wait with a limit has not timed out.
+            return Directive::Sync;
+        }
+        sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Sync)).unwrap();
+        Directive::Wait
+    });
+    home.schedule(tasklet, Directive::Sync).unwrap();
+    let _ = home.run_until_idle();
+    manual.advance(Duration::from_millis(4_999));
+    assert_eq!(home.run_until_idle(), Turn::Idle);
+    manual.advance(Duration::from_millis(1));
+    assert_eq!(home.run_until_idle(), Turn::Ran(1));
+    // The resumption of a wait that has timed out does nothing; that of the next one takes its timer with it.
+    receiver.recv().unwrap().resume(Directive::Sync);
+    assert_eq!(home.run_until_idle(), Turn::Idle);
+    assert!(manual.next_due().is_some());
+    receiver.recv().unwrap().resume(Directive::Sync);
+    assert_eq!(manual.next_due(), None, "the timer is gone");
+    home.run().unwrap();
+    assert_eq!(home.get(), &[false, true, false, false]);
+}
+
+#[test]
+fn a_timer_of_the_system_wakes_a_sleeping_loop() {
+    let mut home = Loop::new(0);
+    let sleeps = numbered(|step, steps: &mut u32, cx| {
+        *steps += 1;
+        if step == 3 {
+            return Directive::Done;
+        }
+        cx.suspend().resume_after(Duration::from_millis(1), Directive::Sync);
+        Directive::Wait
+    });
+    assert_eq!(home.schedule(sleeps, Directive::Sync).unwrap().run().unwrap().finished, 1);
+    assert_eq!(*home.get(), 4);
+}

@@ -1,0 +1,429 @@
+//! Beyond the reference: cancelling, closing, reports, and loops inside of other main loops.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::tasklet::{
+    Cx, Directive, Interruption, Loop, LoopHandle, MOST_NAMED, ScheduleError, Tasklet, Turn, ready,
+};
+use procession::{Exit, Latch, Reason};
+
+use crate::helpers::*;
+
+/// On the pool until its token is cancelled; tells when it has begun.
+fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
+    ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |cx: &mut Cx<'_, ()>| {
+            let _ = begun.set(());
+            cx.cancelled().wait();
+            Directive::Sync
+        },
+    )
+}
+
+#[test]
+fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_returns() {
+    let drops = counter();
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    for directive in [Directive::Sync, Directive::Wait] {
+        let token = Dropped(drops.clone());
+        let tasklet = ready::from_fn(move |(): &mut (), _| {
+            let _ = &token;
+            Directive::Done
+        });
+        let before = count(&drops);
+        let tasklet = handle.schedule(tasklet, directive).unwrap();
+        assert!(tasklet.cancel("enough"));
+        assert_eq!(count(&drops), before + 1);
+        assert!(!tasklet.cancel("again"));
+        assert!(matches!(tasklet.exit(), Some(Exit::Terminated(why)) if why == Reason::from("enough")));
+    }
+    let begun = Latch::new();
+    let on_pool = handle.schedule(until_cancelled(begun.clone()), Directive::Sync).unwrap();
+    let canceller = std::thread::spawn({
+        let on_pool = on_pool.clone();
+        move || {
+            begun.wait();
+            (on_pool.cancel("stop"), on_pool.cancel("again"))
+        }
+    });
+    let report = home.run().unwrap();
+    assert_eq!(canceller.join().unwrap(), (true, false));
+    assert_eq!((report.cancelled, report.finished, report.steps), (3, 0, 1));
+    assert!(matches!(on_pool.wait(), Exit::Terminated(why) if why == Reason::from("stop")));
+}
+
+#[test]
+fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    let ends = |says: Directive| {
+        ready::from_fn(move |(): &mut (), cx| {
+            assert!(cx.handle().cancel(cx.id(), "by itself"));
+            assert!(cx.cancelled().is_cancelled(), "also one that is asked for afterwards");
+            says
+        })
+    };
+    let goes_on = handle.schedule(ends(Directive::Sync), Directive::Sync).unwrap();
+    let done = handle.schedule(ends(Directive::Done), Directive::Sync).unwrap();
+    let report = home.run().unwrap();
+    assert_eq!((report.steps, report.cancelled, report.finished), (2, 1, 1));
+    assert!(matches!(goes_on.exit(), Some(Exit::Terminated(_))));
+    assert!(matches!(done.exit(), Some(Exit::Done(()))));
+}
+
+#[test]
+fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
+    let pool = procession::pool::Pool::builder().max(1).build().unwrap();
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (set, wait) = (begun.clone(), go.clone());
+    pool.execute(move || {
+        let _ = set.set(());
+        wait.wait();
+    })
+    .unwrap();
+    begun.wait();
+    let mut home = Loop::on((), &pool);
+    let (drops, steps) = (counter(), counter());
+    let (token, counts) = (Dropped(drops.clone()), steps.clone());
+    let tasklet = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |_: &mut Cx<'_, ()>| {
+            let _ = &token;
+            counts.fetch_add(1, Ordering::SeqCst);
+            Directive::Done
+        },
+    );
+    let tasklet = home.handle().schedule(tasklet, Directive::Sync).unwrap();
+    assert_eq!(home.turn(1), Turn::Ran(1));
+    assert!(tasklet.cancel("too late"));
+    assert_eq!(count(&drops), 1, "at once, although the pool is busy");
+    assert_eq!(home.run().unwrap().cancelled, 1);
+    go.set(()).unwrap();
+    pool.drain(Some(LIMIT)).unwrap();
+    assert_eq!(count(&steps), 0);
+}
+
+#[test]
+fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    let begun = Latch::new();
+    let tasklets = [
+        handle.schedule(until_cancelled(begun.clone()), Directive::Sync).unwrap(),
+        handle.schedule(ready::wait(), Directive::Wait).unwrap(),
+    ];
+    let closer = handle.clone();
+    let other = std::thread::spawn(move || {
+        begun.wait();
+        closer.close(LIMIT)
+    });
+    let ran = home.run();
+    let closed = other.join().unwrap();
+    // The one or the other has the report of the cancelled ones.
+    let cancelled = ran.map_or(0, |report| report.cancelled) + closed.unwrap().cancelled;
+    assert_eq!(cancelled, 2);
+    assert!(tasklets.iter().all(|it| matches!(it.exit(), Some(Exit::Terminated(Reason::Shutdown)))));
+    assert!(matches!(handle.schedule(ready::done(), Directive::Sync).unwrap_err().reason(), ScheduleError::Closed));
+    assert!(home.run().is_ok());
+}
+
+#[test]
+fn closing_says_who_is_stuck_when_the_limit_is_over() {
+    let manual = ManualClock::new();
+    let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (set, wait) = (begun.clone(), go.clone());
+    let stubborn = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |_: &mut Cx<'_, ()>| {
+            let _ = set.set(());
+            wait.wait();
+            Directive::Sync
+        },
+    );
+    let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Sync).unwrap();
+    assert_eq!(home.turn(1), Turn::Ran(1));
+    begun.wait();
+    let closer = std::thread::spawn({
+        let handle = home.handle();
+        move || handle.close(Duration::from_secs(5))
+    });
+    while !closer.is_finished() {
+        manual.advance(Duration::from_secs(1));
+        std::thread::yield_now();
+    }
+    let cut = closer.join().unwrap().unwrap_err();
+    assert_eq!(*cut.why(), Interruption::LimitOver);
+    assert_eq!((cut.left(), cut.holding()[0].name.as_ref(), cut.holding()[0].running), (1, "stubborn", true));
+    go.set(()).unwrap();
+    assert!(matches!(stubborn.wait(), Exit::Terminated(Reason::Shutdown)));
+    assert!(home.close(LIMIT).is_ok());
+}
+
+#[test]
+fn closing_from_a_step_of_the_loop_does_not_wait_for_itself() {
+    for first in [Directive::Sync, Directive::Async] {
+        let closed = counter();
+        let (at_home, on_pool) = (closed.clone(), closed.clone());
+        let closes = move |handle: LoopHandle<()>, closed: &AtomicUsize| {
+            let cut = handle.close(Duration::MAX).unwrap_err();
+            assert!(cut.holding()[0].running);
+            closed.fetch_add(1, Ordering::SeqCst);
+        };
+        let tasklet = ready::from_fns(
+            move |(): &mut (), cx: &mut Cx<'_, ()>| {
+                if first == Directive::Sync {
+                    closes(cx.handle(), &at_home);
+                }
+                first
+            },
+            move |cx: &mut Cx<'_, ()>| {
+                closes(cx.handle(), &on_pool);
+                Directive::Sync
+            },
+        );
+        let mut home = Loop::new(());
+        let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+        assert_eq!((report.cancelled, count(&closed)), (1, 1));
+    }
+}
+
+#[test]
+fn a_token_tells_a_waiting_tasklets_friends_before_it_is_dropped() {
+    let mut home = Loop::new(());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (tells, drops) = (told.clone(), told.clone());
+    struct Tells(Arc<Mutex<Vec<&'static str>>>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push("dropped");
+        }
+    }
+    let (mut kept, last) = (Vec::new(), Tells(drops));
+    let waits = ready::from_fn(move |(): &mut (), cx| {
+        let _ = &last;
+        let tells = tells.clone();
+        kept.push(cx.cancelled().on_cancel(move |_| tells.lock().unwrap().push("told")));
+        Directive::Wait
+    });
+    let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
+    let _ = home.run_until_idle();
+    waits.cancel("enough");
+    assert_eq!(*told.lock().unwrap(), ["told", "dropped"]);
+}
+
+#[test]
+fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else() {
+    let (sender, wakes) = mpsc::channel();
+    let mut home = Loop::new(Vec::new());
+    let handle = home.handle();
+    let calls = counter();
+    let counts = calls.clone();
+    home.on_wake(move || {
+        counts.fetch_add(1, Ordering::SeqCst);
+        let _ = sender.send(());
+    });
+    // With a hook, the pool may be asked for at any time.
+    let mut phases = vec!["first"];
+    let out_and_back = ready::from_fns(
+        move |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
+            seen.push(phases.pop().unwrap());
+            Directive::Done
+        },
+        |_: &mut Cx<'_, Vec<&str>>| Directive::Sync,
+    );
+    handle.schedule(out_and_back, Directive::Async).unwrap();
+    wakes.recv().unwrap();
+    assert_eq!(home.turn(10), Turn::Ran(1));
+    assert_eq!(home.turn(10), Turn::Finished);
+    // Many at once are one call; work that is left after a turn is one more.
+    let before = count(&calls);
+    for _ in 0..10 {
+        handle.schedule(ready::done(), Directive::Sync).unwrap();
+    }
+    assert_eq!(count(&calls), before + 1);
+    assert_eq!(home.turn(4), Turn::Ran(4));
+    assert_eq!(count(&calls), before + 2, "six are left");
+    assert_eq!(home.turn(100), Turn::Ran(6));
+    assert_eq!(count(&calls), before + 3, "those were the last");
+    assert_eq!(home.turn(100), Turn::Finished);
+    assert_eq!(home.turn(100), Turn::Finished);
+    assert_eq!(count(&calls), before + 3);
+    // A main loop that turns only when it is told comes to everything, whatever thread it came from.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let handle = handle.clone();
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let tasklet = ready::from_fns(
+                        |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
+                            seen.push("home");
+                            Directive::Done
+                        },
+                        |_: &mut Cx<'_, Vec<&str>>| Directive::Sync,
+                    );
+                    let first = if n % 2 == 0 { Directive::Sync } else { Directive::Async };
+                    handle.schedule(tasklet, first).unwrap();
+                }
+            });
+        }
+        while wakes.try_recv().is_ok() {}
+        let mut seen = 0;
+        while seen < 400 {
+            while home.turn(7) == Turn::Ran(7) {}
+            seen = home.get().iter().filter(|it| **it == "home").count();
+            if seen < 400 {
+                wakes.recv_timeout(LIMIT).expect("somebody would have to tell");
+            }
+        }
+    });
+    // The end of the last one is told, too.
+    let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+    while wakes.try_recv().is_ok() {}
+    assert_eq!(home.turn(1), Turn::Idle);
+    waits.cancel("over");
+    wakes.recv_timeout(LIMIT).unwrap();
+    assert_eq!(home.turn(1), Turn::Finished);
+}
+
+#[test]
+fn a_hook_may_use_the_loop_and_may_panic() {
+    quiet_panics();
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    let (uses, calls) = (handle.clone(), Arc::new(AtomicUsize::new(0)));
+    let counts = calls.clone();
+    home.on_wake(move || {
+        counts.fetch_add(1, Ordering::SeqCst);
+        assert!(uses.holding().len() < 2);
+        std::panic::panic_any(ON_PURPOSE);
+    });
+    handle.schedule(ready::done(), Directive::Sync).unwrap();
+    assert_eq!(count(&calls), 1);
+    assert_eq!(home.turn(5), Turn::Ran(1));
+}
+
+#[test]
+fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
+    let mut home = Loop::new(());
+    let holds = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
+    assert!(holds.redirect(Directive::Async).unwrap());
+    let stepped = Latch::new();
+    let set = stepped.clone();
+    home.on_wake(move || {
+        let _ = set.set(());
+    });
+    // On the pool it says that it waits.
+    while home.holding()[0].directive != Directive::Wait {
+        std::thread::yield_now();
+    }
+    assert_eq!(home.take_report().async_steps, 1);
+    holds.cancel("over");
+    stepped.wait();
+}
+
+#[test]
+fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
+    let manual = ManualClock::new();
+    let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
+    let handle = home.handle();
+    let listed = Arc::new(Mutex::new(Vec::new()));
+    let (lists, begun, go) = (listed.clone(), Latch::new(), Latch::new());
+    let (set, wait) = (begun.clone(), go.clone());
+    let on_pool = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |_: &mut Cx<'_, ()>| {
+            let _ = set.set(());
+            wait.wait();
+            Directive::Done
+        },
+    );
+    let moves = manual.clone();
+    let asks = ready::from_fn(move |(): &mut (), cx| {
+        begun.wait();
+        moves.advance(Duration::from_secs(3));
+        lists.lock().unwrap().extend(cx.handle().holding());
+        cx.handle().cancel(cx.handle().holding()[2].id, "over");
+        let _ = go.set(());
+        Directive::Done
+    });
+    home.schedule(ready::named(on_pool, "on the pool"), Directive::Sync).unwrap();
+    home.schedule(ready::named(asks, "asks"), Directive::Sync).unwrap();
+    home.schedule(ready::named(ready::wait(), "waits"), Directive::Wait).unwrap();
+    manual.advance(Duration::from_secs(2));
+    assert_eq!(handle.stuck(Duration::from_secs(2)).len(), 3);
+    assert!(handle.stuck(Duration::from_millis(2_001)).is_empty());
+    home.run().unwrap();
+    let listed: Vec<_> = listed
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|it| (it.name.clone().into_owned(), it.directive, it.running, it.since.as_secs()))
+        .collect();
+    let expected = [
+        ("on the pool", Directive::Async, true, 3),
+        ("asks", Directive::Sync, true, 5),
+        ("waits", Directive::Wait, false, 5),
+    ];
+    assert_eq!(listed, expected.map(|(name, directive, running, since)| (name.to_owned(), directive, running, since)));
+    assert!(handle.holding().is_empty());
+}
+
+#[test]
+fn a_tasklet_is_called_by_its_type_unless_it_says_otherwise() {
+    let home = Loop::new(());
+    let handle = home.handle();
+    let plain = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+    let named = handle.schedule(ready::named(ready::wait(), String::from("mine")), Directive::Wait).unwrap();
+    assert_eq!((plain.name(), named.name()), ("procession::tasklet::ready::Wait", "mine"));
+    let second = &handle.holding()[1];
+    assert_eq!(second.to_string(), format!("mine (#2): Wait for {:?}", second.since));
+}
+
+#[test]
+fn a_report_counts_all_and_names_the_first() {
+    let mut home = Loop::new(());
+    let many = MOST_NAMED as u64 + 20;
+    for _ in 0..many {
+        home.schedule(bomb(), Directive::Sync).unwrap();
+        let forgets = ready::from_fn(|(): &mut (), cx| {
+            drop(cx.suspend());
+            Directive::Wait
+        });
+        home.schedule(forgets, Directive::Sync).unwrap();
+    }
+    let report = home.run().unwrap();
+    assert_eq!((report.panicked, report.abandoned, report.steps), (many, many, 2 * many));
+    assert_eq!((report.panics.len(), report.abandoned_waits.len()), (MOST_NAMED, MOST_NAMED));
+    assert_eq!(home.take_report().ended(), 0, "what was told is not told again");
+    for _ in 0..many {
+        home.schedule(ready::wait(), Directive::Wait).unwrap();
+    }
+    let cut = home.run_for(Duration::ZERO).unwrap_err();
+    assert_eq!((cut.left() as u64, cut.holding().len()), (many, MOST_NAMED));
+}
+
+#[test]
+fn sync_steps_of_other_threads_get_their_turn_beside_one_that_always_comes_again() {
+    let mut home = Loop::new(0);
+    let handle = home.handle();
+    let endless = handle.schedule(ready::from_fn(|_: &mut u32, _| Directive::Sync), Directive::Sync).unwrap();
+    let other = std::thread::spawn(move || {
+        for _ in 0..100 {
+            let counts = ready::from_fn(|count: &mut u32, _| {
+                *count += 1;
+                Directive::Done
+            });
+            assert!(handle.schedule(counts, Directive::Sync).unwrap().wait_timeout(LIMIT).is_some());
+        }
+        endless.cancel("over");
+    });
+    home.run().unwrap();
+    other.join().unwrap();
+    assert_eq!(*home.get(), 100);
+}
