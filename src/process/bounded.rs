@@ -113,8 +113,8 @@ impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
         self.inner.bury(grave);
     }
 
-    fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.inner.take_signals()
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        self.inner.signals()
     }
 }
 

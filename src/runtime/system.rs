@@ -14,6 +14,7 @@ use crate::outcome::{Exit, Reason, Rejected};
 use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
+use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::state::State;
 use crate::sync::Arc;
@@ -54,7 +55,9 @@ impl Runtime {
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
-        let (bound, exit) = (options.bound, Latch::new());
+        let marks = Marks::default().with(Marks::TRAPS, options.traps);
+        let birth = Birth { bound: options.bound, marks, ..Birth::default() };
+        let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
         let mut begun = core.begins(&body.head).map_err(refused_name);
         if begun.is_ok() {
@@ -62,7 +65,7 @@ impl Runtime {
             if begun.is_ok() {
                 let installed = road.table.cell(pid).is_some_and(|cell| {
                     let kind = body.machine.kind();
-                    cell.install(pid.generation(), kind, (bound, 0), road.now_micros(), || road.is_roll_called())
+                    cell.install(pid.generation(), kind, birth, road.now_micros(), || road.is_roll_called())
                 });
                 if !installed {
                     begun = Err(SpawnError::ShuttingDown);
@@ -166,11 +169,6 @@ impl Runtime {
     /// Whether the process lives, and is not about to be ended.
     pub fn is_alive(&self, pid: Pid) -> bool {
         self.core().road.is_alive(pid)
-    }
-
-    /// The PID of the process that has this name.
-    pub fn whereis(&self, name: &str) -> Option<Pid> {
-        self.core().names.holder(name)
     }
 
     /// The first number of this runtime's PIDs.

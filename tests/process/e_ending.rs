@@ -20,7 +20,7 @@ fn a_cancel_request_has_its_reason_and_deadline_and_the_process_decides() {
     let stubborn = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
         for event in events {
             if let Event::Cancel(request) = event {
-                seen.push((request.reason, request.deadline));
+                seen.push((request.reason.clone(), request.deadline));
             }
         }
         Ok(if seen.len() == 2 { Step::Done(()) } else { Step::Idle })
