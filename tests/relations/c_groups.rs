@@ -145,7 +145,7 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
         let (stay, go): (Vec<_>, Vec<_>) =
             (0..40).map(|_| runtime.spawn(sink::<()>()).unwrap()).enumerate().partition(|(n, _)| n % 2 == 0);
         std::thread::scope(|scope| {
-            for half in [&stay, &go] {
+            let joins = [&stay, &go].map(|half| {
                 let runtime = runtime.clone();
                 scope.spawn(move || {
                     for (n, process) in half {
@@ -158,9 +158,11 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
                             runtime.terminate(process.pid()).unwrap();
                         }
                     }
-                });
-            }
+                })
+            });
             scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, log))));
+            // One by one: how a scope waits for its threads is hidden from the thread sanitizer.
+            joins.into_iter().for_each(|join| join.join().unwrap());
         });
         until("all rests", || runtime.is_at_rest());
         let expected = stay.iter().map(|(n, process)| (process.pid(), if n % 3 == 0 { 1 } else { 2 })).collect();
