@@ -2,6 +2,9 @@
 //!
 //! Try it: `cargo run --release --example actor_system -- --seed 7`
 //!
+//! Ctrl-C ends it after the transfer that is under way, with the sums all the same. The exit code is 0 if they agree, 1 if not,
+//! 2 for options that make no sense, and 130 after Ctrl-C.
+//!
 //! `actors.rs` is the layer: `Actor`, `Handler<M>`, and a name with `tell` and `ask`. `bank.rs` uses it: accounts that panic
 //! and fail by seed, each restarted in place by a supervisor. Whoever transfers asks again until it is answered; the
 //! sum of all accounts is the same at the end.
@@ -9,9 +12,13 @@
 mod actors;
 mod bank;
 
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use indicatif::ProgressBar;
 use procession::supervisor::{SupervisorMessage, Tree};
 use procession::{BoxError, Runtime};
 
@@ -20,24 +27,33 @@ use self::bank::{Balance, Crash, Luck, Move, Store, account, bank};
 const LIMIT: Duration = Duration::from_secs(10);
 const EACH: u64 = 1_000;
 
+const USAGE: &str = "\
+usage: actor_system [--seed S] [--accounts N] [--transfers N]
+
+  --seed S        decides who crashes, and when (1)
+  --accounts N    2 to 10000 (20)
+  --transfers N   from one account to another, one after the other (2000)";
+
 struct Options {
     seed: u64,
     accounts: usize,
     transfers: u64,
 }
 
-fn options(arguments: impl Iterator<Item = String>) -> Result<Options, BoxError> {
+fn options(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options { seed: 1, accounts: 20, transfers: 2_000 };
     let mut arguments = arguments.peekable();
     while let Some(name) = arguments.next() {
+        if !["--seed", "--accounts", "--transfers"].contains(&&*name) {
+            return Err(format!("there is no option {name:?}"));
+        }
         let value = arguments.next().ok_or_else(|| format!("{name} needs a number"))?;
         let number: u64 = value.parse().map_err(|_| format!("{name} needs a number, and was given {value:?}"))?;
         match &*name {
             "--seed" => options.seed = number,
             "--accounts" if (2..=10_000).contains(&number) => options.accounts = number as usize,
-            "--accounts" => return Err(format!("there may be 2 to 10,000 accounts, not {number}").into()),
-            "--transfers" => options.transfers = number,
-            _ => return Err(format!("{name:?} is not --seed, --accounts or --transfers").into()),
+            "--accounts" => return Err(format!("there may be 2 to 10000 accounts, not {number}")),
+            _ => options.transfers = number,
         }
     }
     Ok(options)
@@ -69,7 +85,7 @@ fn transfer(runtime: &Runtime, number: u64, from: usize, to: usize, amount: u64)
     (enough, again)
 }
 
-fn run(options: &Options) -> Result<Outcome, BoxError> {
+fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError> {
     let runtime = Runtime::start()?;
     let (store, luck) = (Store::default(), Luck::new(options.seed));
     (0..options.accounts).for_each(|number| store.open(number, EACH));
@@ -77,7 +93,13 @@ fn run(options: &Options) -> Result<Outcome, BoxError> {
     let supervisor = runtime.spawn(bank(options.accounts, &store, &luck)?)?;
     runtime.ask(supervisor.address(), SupervisorMessage::started, LIMIT)?;
     let (mut refused, mut asked_again) = (0, 0);
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(options.transfers) } else { ProgressBar::hidden() };
     for number in 0..options.transfers {
+        // Between two transfers, so that none is left half done.
+        if interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+        bar.set_position(number);
         let accounts = options.accounts as u64;
         let (from, to) = (luck.below(accounts) as usize, luck.below(accounts) as usize);
         if luck.below(50) == 0 {
@@ -87,6 +109,7 @@ fn run(options: &Options) -> Result<Outcome, BoxError> {
         refused += u64::from(!enough);
         asked_again += again;
     }
+    bar.finish_and_clear();
     let mut after = 0;
     for number in 0..options.accounts {
         after += account(number).ask(&runtime, Balance, LIMIT)?;
@@ -100,19 +123,36 @@ fn run(options: &Options) -> Result<Outcome, BoxError> {
 }
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let options = match options(arguments.into_iter()) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("actor_system: {problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
     // Crashes are expected here.
     std::panic::set_hook(Box::new(|_| ()));
-    let outcome = options(std::env::args().skip(1)).and_then(|options| run(&options));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    let outcome = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .map_err(BoxError::from)
+        .and_then(|()| run(&options, &interrupted));
     match outcome {
         Ok(Outcome { before, after, refused, asked_again, restarts }) => {
             println!("{restarts} crashes of accounts, each restarted in place");
             println!("{refused} transfers refused for want of money, {asked_again} questions asked again");
             println!("in all accounts before: {before}, after: {after}");
-            ExitCode::from(u8::from(before != after))
+            let code = if before != after { 1 } else { u8::from(interrupted.load(Ordering::Relaxed)) * 130 };
+            ExitCode::from(code)
         }
         Err(error) => {
             eprintln!("actor_system: {error}");
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }
@@ -124,10 +164,16 @@ mod tests {
     #[test]
     fn the_sum_is_the_same_whatever_crashes() {
         for seed in 1..3 {
-            let outcome = run(&Options { seed, accounts: 8, transfers: 100 }).unwrap();
+            let outcome = run(&Options { seed, accounts: 8, transfers: 100 }, &AtomicBool::new(false)).unwrap();
             assert_eq!((outcome.before, outcome.after), (8_000, 8_000));
             assert!(outcome.restarts > 0 && outcome.asked_again > 0, "there were crashes");
         }
+    }
+
+    #[test]
+    fn who_is_interrupted_leaves_no_transfer_half_done() {
+        let outcome = run(&Options { seed: 1, accounts: 8, transfers: u64::MAX }, &AtomicBool::new(true)).unwrap();
+        assert_eq!((outcome.before, outcome.after, outcome.restarts), (8_000, 8_000, 0));
     }
 
     #[test]
