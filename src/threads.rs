@@ -80,6 +80,22 @@ pub(crate) fn work_off(step: impl Fn() -> bool + Send + Sync + 'static) -> Latch
     over
 }
 
+/// Does one thing that may take long, on a thread of its own that is called so, for whoever does not wait for it.
+pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
+    // Shared, so that it is still there if no thread could be started.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let run = move || {
+        let work = lock(&work).take();
+        if let Some(Err(panic)) = work.map(contain) {
+            tell_log(|| tracing::error!(%panic, "a panic came through"));
+        }
+    };
+    if let Err(error) = start(String::from(name), run.clone()) {
+        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
+        run();
+    }
+}
+
 /// Who does a heap of work: one thread leads, and runs no code of the user's; the others work.
 struct Crew<F> {
     state: Mutex<State>,

@@ -13,7 +13,7 @@ use super::table::RemoveError;
 use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{Reason, Rejected, drop_contained};
+use crate::outcome::{Reason, Rejected};
 use crate::pool::{Pool, PoolError};
 use crate::sync::{Arc, Mutex, lock};
 
@@ -27,7 +27,7 @@ pub struct Tasks {
 /// Stops the scheduler with its last handle.
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
-    owns_pool: bool,
+    pub(super) owns_pool: bool,
 }
 
 /// Options of a [`Tasks`].
@@ -36,6 +36,7 @@ pub struct TasksBuilder {
     pool: Option<Pool>,
     clock: Option<Clock>,
     keep: Keep,
+    shutdown_limit: Option<Duration>,
 }
 
 impl Tasks {
@@ -52,7 +53,7 @@ impl Tasks {
     }
 
     /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
-    /// [with the handle](Keep::WithHandle).
+    /// [with the handle](Keep::WithHandle), no limit for a shutdown.
     pub fn builder() -> TasksBuilder {
         TasksBuilder::default()
     }
@@ -228,6 +229,7 @@ impl Tasks {
             // All closures have returned. What may take longer is the destructors of the threads' own values.
             let _ = shared.pool.stop(rest);
         }
+        shared.tell_tree();
         Ok(())
     }
 
@@ -263,11 +265,11 @@ impl Tasks {
 }
 
 impl Owner {
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.shared.stop();
         if self.owns_pool {
-            // Nothing waits there any more but what is being submitted at this moment, and will be refused.
-            self.shared.pool.abandon().into_iter().for_each(drop_contained);
+            // Nothing waits there any more but jobs of tasks that are over, which do nothing.
+            self.shared.pool.close();
         }
     }
 }
@@ -309,6 +311,13 @@ impl TasksBuilder {
         self
     }
 
+    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::state): those that have not
+    /// by then are not waited for any longer.
+    pub fn shutdown_limit(mut self, limit: Duration) -> TasksBuilder {
+        self.shutdown_limit = Some(limit);
+        self
+    }
+
     /// Makes the scheduler. It takes tasks at once.
     pub fn build(self) -> Tasks {
         let (pool, clock, owns_pool) = match self.pool {
@@ -321,7 +330,8 @@ impl TasksBuilder {
                 (own_pool(&clock), clock, true)
             }
         };
-        Tasks { owner: Arc::new(Owner { shared: Arc::new(Shared::new(pool, clock, self.keep)), owns_pool }) }
+        let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
+        Tasks { owner: Arc::new(Owner { shared, owns_pool }) }
     }
 }
 

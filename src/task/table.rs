@@ -239,6 +239,16 @@ impl<R: Clone> Table<R> {
         self.inside.remove(&id).map(|(record, _)| record)
     }
 
+    /// Whether it takes no more tasks, all are over, and all closures have returned.
+    pub(super) fn is_over_for_good(&self) -> bool {
+        self.is_stopped && self.counts.submitted == self.counts.over() && self.inside.is_empty()
+    }
+
+    /// Whether one of those is on this thread.
+    pub(super) fn has_inside(&self, thread: ThreadId) -> bool {
+        self.inside.values().any(|(_, other)| *other == thread)
+    }
+
     /// Closures that have not returned though their tasks are over, but for those on this thread.
     pub(super) fn inside(&self, but_for: Option<ThreadId>) -> impl Iterator<Item = &R> {
         self.inside.values().filter(move |(_, thread)| Some(*thread) != but_for).map(|(record, _)| record)

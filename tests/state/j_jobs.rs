@@ -241,3 +241,32 @@ fn a_group_that_is_closed_or_below_gives_the_state_back() {
     assert_eq!(*refused.reason(), AddError::Closed);
     assert!(!child_tail.end().is_cancelled());
 }
+
+#[test]
+fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
+    let (above, tail) = State::job([]);
+    let (tree, told) = (Latch::<State>::new(), Latch::new());
+    let (all, tell) = (tree.clone(), told.clone());
+    let job = State::thread("job", move |_| {
+        let all = all.wait();
+        let error = all.shutdown(None).unwrap_err();
+        assert!(tell.set((error.is_from_inside(), error.to_string(), all.wait_closed(None))).is_ok());
+        Ok(())
+    })
+    .unwrap();
+    let all = above.depends_on([job]).annotate("all");
+    assert!(tree.set(all.clone()).is_ok());
+    let text = String::from("all: job: called from inside, and would wait for its own caller");
+    assert_eq!(told.wait(), (true, text, false));
+    tail.end().wait();
+    tail.done();
+    all.shutdown(LIMIT).unwrap();
+
+    // A thread that is no part of what it ends waits for it.
+    let (other, tail) = State::job([]);
+    let ends = other.clone();
+    let job = State::thread("ends", move |_| Ok(ends.shutdown(LIMIT)?)).unwrap();
+    tail.end().wait();
+    tail.done();
+    assert!(job.wait_closed(LIMIT) && job.err().is_none());
+}
