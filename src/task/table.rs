@@ -383,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn it_is_over_for_good_when_it_is_stopped_and_all_are_over_and_have_returned() {
+        let mut bench = Bench::new();
+        assert!(!bench.table.is_over_for_good());
+        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        assert_eq!(bench.table.stop(), [1, 2]);
+        let here = std::thread::current().id();
+        let _ = bench.table.is_over(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
+        assert!(bench.table.has_inside(here));
+        assert_eq!(bench.table.has_returned(TaskId(1)), Some(1));
+        assert!(!bench.table.is_over_for_good() && !bench.table.has_inside(here), "the other one is not over");
+        let _ = bench.table.is_over(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
+        assert!(!bench.table.is_over_for_good(), "its closure has not returned");
+        assert_eq!(bench.table.has_returned(TaskId(2)), Some(2));
+        assert!(bench.table.is_over_for_good());
+    }
+
+    #[test]
     fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
         let mut bench = Bench::new();
         (1..=3).for_each(|id| bench.insert(id, Keep::WithHandle));

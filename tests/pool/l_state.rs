@@ -70,6 +70,11 @@ fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
     four.stop(None).unwrap();
     assert!(four.state().is_closed(), "it had ended before");
 
+    let given_back = pool(2);
+    let state = given_back.state();
+    given_back.abandon();
+    assert!(state.is_closed());
+
     let never_used = pool(2);
     let state = never_used.state();
     drop(never_used);
