@@ -225,8 +225,17 @@ mod tests {
         let over =
             work_off(move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok());
         let joined = join_all(Vec::new());
+        let (done, set) = (Latch::new(), Latch::new());
+        let sets = set.clone();
+        elsewhere("test-elsewhere", move || sets.set(()).unwrap());
+        elsewhere("test-elsewhere", || panic!("contained"));
         refuse(false);
-        assert!(over.is_set() && joined.is_set());
+        assert!(over.is_set() && joined.is_set() && set.is_set());
+        let sets = done.clone();
+        elsewhere("test-elsewhere", move || {
+            sets.set(std::thread::current().name().map(String::from)).unwrap();
+        });
+        assert_eq!(done.wait().as_deref(), Some("test-elsewhere"));
     }
 
     #[test]

@@ -45,7 +45,8 @@
 //! Nobody: there is no thread for a tree, nor one for a node. Whoever makes a change (who asks, who drops a tail, whose
 //! limit is over) goes through what follows from it, with no lock held while code of yours runs. Callbacks of signals
 //! should be short: what the same thread tells next waits for them. Limits of single jobs need a thread that keeps the time;
-//! there is one for a shutdown that comes to such a job, and it ends with it.
+//! there is one for a shutdown that comes to such a job, and it ends with it. The library's own parts use threads while they
+//! end, so that nobody waits for code of yours that they have to run.
 //!
 //! # The parts
 //!
@@ -59,6 +60,7 @@
 //! | [`State::error`], [`State::result`], [`State::errors`] | [`ErrorTail`] | errors |
 //! | [`State::value`] | | something to be found from above |
 //! | [`State::empty`] | | nothing |
+//! | [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state), [`Tasks::state`](crate::task::Tasks::state), [`Loop::state`](crate::tasklet::Loop::state) | | the library's own |
 
 mod build;
 mod drive;

@@ -57,6 +57,10 @@ impl Part {
         self.standing.get_or_init(|| Standing::new(role(), self.limit)).state.clone()
     }
 
+    pub(crate) fn has_limit(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Whether somebody has asked for the state.
     pub(crate) fn is_wanted(&self) -> bool {
         self.standing.get().is_some()

@@ -14,7 +14,7 @@ use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
-use crate::pool::{Pool, PoolError};
+use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::sync::{Arc, Mutex, lock};
 
 /// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
@@ -312,7 +312,8 @@ impl TasksBuilder {
     }
 
     /// How long closures have to return when the scheduler is shut down through its [state](Tasks::state): those that have not
-    /// by then are not waited for any longer.
+    /// by then are not waited for any longer. (With a pool of its own,
+    /// twice the [`SHUTDOWN_GRACE`] comes on top.)
     pub fn shutdown_limit(mut self, limit: Duration) -> TasksBuilder {
         self.shutdown_limit = Some(limit);
         self
@@ -327,7 +328,7 @@ impl TasksBuilder {
             }
             None => {
                 let clock = self.clock.unwrap_or_default();
-                (own_pool(&clock), clock, true)
+                (own_pool(&clock, self.shutdown_limit.is_some()), clock, true)
             }
         };
         let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
@@ -340,8 +341,10 @@ impl TasksBuilder {
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// A pool without a bound on its threads.
-fn own_pool(clock: &Clock) -> Pool {
+fn own_pool(clock: &Clock, hurries: bool) -> Pool {
     let builder = Pool::builder().max(usize::MAX).idle_period(Some(IDLE_PERIOD)).name("procession-task");
+    // Its end comes when that of the scheduler has had all the time there was. What waits then does nothing, and needs none.
+    let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
 }

@@ -76,7 +76,8 @@ impl LoopBuilder {
     }
 
     /// How long a step that runs has to return when the loop is shut down through its [state](super::Loop::state): one that has
-    /// not by then is not waited for any longer.
+    /// not by then is not waited for any longer. (With a pool of its own,
+    /// twice the [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) comes on top.)
     pub fn shutdown_limit(mut self, limit: Duration) -> LoopBuilder {
         self.shutdown_limit = Some(limit);
         self

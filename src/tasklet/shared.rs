@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
-use crate::pool::{Pool, PoolError};
+use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::state::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::Timers;
@@ -209,6 +209,9 @@ impl<B: Elsewhere> Shared<B> {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
                 let builder = Pool::builder().max(DEFAULT_ASYNC_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                // Its end comes when that of the loop has had all the time there was. What waits then does nothing.
+                let hurries = self.part.has_limit();
+                let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
                 builder.build().expect("the options are constants, and good ones")
             })
         })

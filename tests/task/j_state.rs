@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::pool::Pool;
+use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
 use procession::task::{Status, TaskOptions, Tasks};
 use procession::{Cancel, Latch, State};
@@ -77,22 +77,30 @@ fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_th
 #[test]
 fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
     quiet_panics();
-    let manual = procession::clock::ManualClock::new();
-    let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
-    let tasks = Tasks::builder().pool(&pool).shutdown_limit(3 * SECOND).build();
-    let running = stubborn(&tasks, TaskOptions::new());
-    let (store, store_tail) = State::job([tasks.state()]);
-    store.request_shutdown();
-    manual.advance(3 * SECOND - MILLI);
-    assert!(!store_tail.end().is_cancelled());
-    manual.advance(MILLI);
-    store_tail.end().wait();
-    store_tail.done();
-    let error = store.shutdown(LONG).unwrap_err();
-    assert!(error.only_given_up() && error.open()[0].names().eq(["tasks"]));
-    running.let_go();
-    pool.drain(None).unwrap();
-    store.shutdown(LONG).unwrap();
+    for own in [false, true] {
+        let manual = procession::clock::ManualClock::new();
+        let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
+        let builder = Tasks::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let tasks = if own { builder.build() } else { builder.pool(&pool).build() };
+        let running = stubborn(&tasks, TaskOptions::new());
+        let (store, store_tail) = State::job([tasks.state()]);
+        store.request_shutdown();
+        manual.advance(3 * SECOND - MILLI);
+        assert_eq!(store.report().find("tasks").unwrap().phase, Phase::Told);
+        manual.advance(MILLI);
+        if own {
+            // Its pool was told then.
+            assert!(!store_tail.end().is_cancelled());
+            manual.advance(2 * SHUTDOWN_GRACE);
+        }
+        store_tail.end().wait();
+        store_tail.done();
+        let error = store.shutdown(LONG).unwrap_err();
+        assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["tasks"])));
+        running.let_go();
+        tasks.stop_and_join(Duration::MAX).unwrap();
+        store.shutdown(LONG).unwrap();
+    }
 }
 
 #[test]

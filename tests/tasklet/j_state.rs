@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::pool::Pool;
+use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
 use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Tasklet, ready};
 use procession::{Exit, Latch, Reason, State};
@@ -120,22 +120,34 @@ fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was
 
 #[test]
 fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
-    let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
-    let builder = Loop::<()>::builder().pool(&pool).clock(manual.clock()).shutdown_limit(3 * SECOND);
-    let (handle, gate, runs) = held(builder);
-    let (store, store_tail) = State::job([handle.state()]);
-    store.request_shutdown();
-    manual.advance(3 * SECOND - Duration::from_millis(1));
-    assert!(!store_tail.end().is_cancelled());
-    manual.advance(Duration::from_millis(1));
-    store_tail.end().wait();
-    store_tail.done();
-    let error = store.shutdown(LONG).unwrap_err();
-    assert!(error.only_given_up() && error.open()[0].names().eq(["loop"]));
-    gate.set(()).unwrap();
-    assert!(runs.join().unwrap());
-    pool.drain(None).unwrap();
-    store.shutdown(LONG).unwrap();
+    for own in [false, true] {
+        let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
+        let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let (handle, gate, runs) = held(if own { builder } else { builder.pool(&pool) });
+        let (store, store_tail) = State::job([handle.state()]);
+        store.request_shutdown();
+        manual.advance(3 * SECOND - Duration::from_millis(1));
+        assert_eq!(store.report().find("loop").unwrap().phase, Phase::Told);
+        manual.advance(Duration::from_millis(1));
+        if own {
+            // Its pool was told then.
+            assert!(!store_tail.end().is_cancelled());
+            manual.advance(2 * SHUTDOWN_GRACE);
+        }
+        store_tail.end().wait();
+        store_tail.done();
+        let error = store.shutdown(LONG).unwrap_err();
+        assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
+        gate.set(()).unwrap();
+        assert!(runs.join().unwrap());
+        handle.close(LIMIT).unwrap();
+        pool.drain(None).unwrap();
+        assert!(handle.state().wait_closed(LONG));
+        while store.shutdown(LONG).is_err() {
+            // The step has returned; its thread is about to leave.
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]
