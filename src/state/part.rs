@@ -1,4 +1,5 @@
-//! What of the library's own stands in a tree: a runtime, a pool, a scheduler of tasks, a loop.
+//! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and has them
+//! from the start: `src/runtime/tree.rs`.)
 //!
 //! Each has a [`Part`], which is nothing until somebody asks for the state. Then it is a job whose end signal has the owner
 //! ended, and which is done when the owner is over, however that came about. There is no thread for it.
