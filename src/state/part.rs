@@ -49,7 +49,7 @@ pub(crate) struct Role<'a> {
 
 impl Part {
     /// The part of an owner that has this limit to end when it is told to.
-    pub(crate) const fn new(limit: Option<Duration>) -> Part {
+    pub(crate) fn new(limit: Option<Duration>) -> Part {
         Part { limit, standing: OnceLock::new() }
     }
 
