@@ -82,7 +82,8 @@
 //! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
 //!
 //! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
-//! together says with [`State::depends_on`] in which order they end: [`state`].
+//! together says with [`State::depends_on`] in which order they end: [`state`]. A [`Runtime`], a pool, a scheduler of tasks and
+//! a loop each have `state()`, too.
 //!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for

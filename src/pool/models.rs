@@ -154,3 +154,20 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
         pool.stop(None).unwrap();
     });
 }
+
+/// Breaks when whoever asks for the state does not look afterwards whether the pool has ended, or whoever ends it does not look
+/// afterwards whether there is a state.
+#[test]
+fn the_state_is_asked_for_while_the_pool_ends() {
+    model(3, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (_, job) = count();
+        pool.execute(job()).unwrap();
+        let asks = loom::thread::spawn({
+            let pool = pool.clone();
+            move || pool.state()
+        });
+        pool.stop(None).unwrap();
+        assert!(asks.join().unwrap().is_closed());
+    });
+}

@@ -206,7 +206,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long the processes have when the runtime is shut down through its [state](Runtime::shutdown_state), which gives
+    /// How long the processes have when the runtime is shut down through its [state](Runtime::state), which gives
     /// no limit: [`DEFAULT_SHUTDOWN_LIMIT`] where nothing is said.
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
@@ -283,7 +283,7 @@ impl RuntimeBuilder {
         });
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
-        let runtime = Runtime { owner: Arc::new(Owner::new(core.clone())) };
+        let runtime = Runtime { owner: Owner::new(core.clone()) };
         runtime.owner.obey_tree(self.shutdown_limit);
         for (index, deque) in deques.into_iter().enumerate() {
             let out = StepOutput::new(core.clone());

@@ -192,13 +192,14 @@ impl Runtime {
         self.owner.shut_down(limit)
     }
 
-    /// The runtime in a shutdown tree: its processes end first, then the timers, then the pool, the workers last. What
-    /// closes before it and after it is said with [`State::depends_on`].
+    /// The runtime in a [shutdown tree](crate::state), always the same state: its processes end first, then the timers, then the
+    /// pool, the workers last. What closes before it and after it is said with [`State::depends_on`].
     ///
     /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
     /// limit of [`shutdown_limit`](crate::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
     /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::UncleanShutdown)
-    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them.
+    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them: `runtime:
+    /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
     /// use procession::{Runtime, State};
@@ -210,12 +211,12 @@ impl Runtime {
     ///     job.end().wait();
     ///     Ok(())
     /// })?;
-    /// let all = runtime.shutdown_state().depends_on([server]);
+    /// let all = runtime.state().depends_on([server]);
     /// all.shutdown(Some(Duration::from_secs(20)))?;
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shutdown_state(&self) -> State {
+    pub fn state(&self) -> State {
         self.owner.tree().map_or_else(State::empty, |tree| tree.state())
     }
 
@@ -278,7 +279,7 @@ impl Runtime {
 
     /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
     /// PID.
-    pub fn state(&self, pid: Pid) -> Option<ProcessState> {
+    pub fn process_state(&self, pid: Pid) -> Option<ProcessState> {
         self.core().state(pid)
     }
 

@@ -159,6 +159,7 @@ where
             let gone = lock(&shared.table).has_returned(self.id);
             shared.returned.notify_all();
             drop(gone);
+            shared.tell_tree();
         }
     }
 

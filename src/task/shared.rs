@@ -26,7 +26,8 @@ use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::Pool;
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, Weak, lock, thread};
+use crate::state::Part;
+use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::timer::Timers;
 
 pub(super) struct Shared {
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub(super) pool: Pool,
     pub(super) keep: Keep,
     pub(super) begun: AtomicU64,
+    /// Its place in a shutdown tree, if somebody has asked for it.
+    pub(super) part: Part,
 }
 
 /// A task, whatever its types.
@@ -46,6 +49,8 @@ pub(super) trait AnyRecord: Send + Sync {
     fn over(&self) -> &Latch<()>;
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
+    /// Whether its closure runs on this thread, as far as the record knows: not any more when the task is over.
+    fn runs_on(&self, thread: ThreadId) -> bool;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
     /// might wait for the very thread that waits for it.
     fn run_if_inside(&self);
@@ -71,7 +76,7 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
@@ -80,6 +85,7 @@ impl Shared {
             pool,
             keep,
             begun: AtomicU64::new(0),
+            part: Part::new(shutdown_limit),
         }
     }
 
@@ -124,6 +130,27 @@ impl Shared {
             // If somebody else has decided meanwhile, that was complete when this returns.
             task.terminate(self, Status::Stopped, Reason::Shutdown);
         }
+        self.tell_tree();
+    }
+
+    /// Wherever the scheduler may have come to its end: if it has, its state is done.
+    pub(super) fn tell_tree(&self) {
+        if self.part.is_wanted() && lock(&self.table).is_over_for_good() {
+            self.part.over(None);
+        }
+    }
+
+    /// Whether the calling thread is in a closure of a task.
+    pub(super) fn is_inside(&self) -> bool {
+        let me = thread::current().id();
+        let records: Vec<_> = {
+            let table = lock(&self.table);
+            if table.has_inside(me) {
+                return true;
+            }
+            table.records().cloned().collect()
+        };
+        records.iter().any(|record| record.runs_on(me))
     }
 
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
@@ -201,6 +228,10 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
 
     fn status(&self) -> Status {
         lock(&self.life).status()
+    }
+
+    fn runs_on(&self, thread: ThreadId) -> bool {
+        lock(&self.life).runs_on(thread)
     }
 
     fn run_if_inside(&self) {
