@@ -186,9 +186,9 @@ impl Named<'_> {
         self.runtime.process(self.pid().ok()?)
     }
 
-    /// See [`Runtime::state`]; nothing if no process has the name.
-    pub fn state(self) -> Option<ProcessState> {
-        self.runtime.state(self.pid().ok()?)
+    /// See [`Runtime::process_state`]; nothing if no process has the name.
+    pub fn process_state(self) -> Option<ProcessState> {
+        self.runtime.process_state(self.pid().ok()?)
     }
 
     /// See [`Runtime::register`]: a further name for the same process.

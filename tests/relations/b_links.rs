@@ -160,7 +160,7 @@ fn one_that_is_ended_through_a_link_is_closed_and_not_stepped_again_whatever_it_
         Ok(Step::<()>::Wait)
     }));
     let blocked = blocked.unwrap();
-    until("it waits", || runtime.state(blocked.pid()) == Some(procession::ProcessState::Blocked));
+    until("it waits", || runtime.process_state(blocked.pid()) == Some(procession::ProcessState::Blocked));
     ends.ends(&runtime, Way::Fail);
     assert_eq!(first(&join(&blocked).without_output()).0, pid);
     go.set(()).unwrap();

@@ -181,7 +181,7 @@ fn links_made_while_the_other_ends_are_told_or_kill_and_never_neither() {
         let traps = node_with(&runtime, SpawnOptions::new().trap_exits());
         runtime.send(traps.address(), Do::Link(ends.pid())).unwrap();
         if round % 2 == 0 {
-            until("it is linked", || runtime.state(traps.pid()) == Some(procession::ProcessState::Idle));
+            until("it is linked", || runtime.process_state(traps.pid()) == Some(procession::ProcessState::Idle));
         }
         go.set(()).unwrap();
         join(&ends);

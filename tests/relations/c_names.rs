@@ -149,7 +149,7 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
     named.send_within(Bank::Deposit(2), LIMIT).unwrap();
     assert_eq!(named.ask(Bank::Read, LIMIT).unwrap(), 7);
     drop(named.ask_async(Bank::Read, LIMIT).unwrap());
-    assert!(named.is_alive() && named.state().is_some());
+    assert!(named.is_alive() && named.process_state().is_some());
     assert_eq!(named.process().unwrap().pid, bank.pid());
     named.register("house").unwrap();
     named.join_group("all").unwrap();
@@ -174,7 +174,7 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
     assert_eq!(nobody.ask_async(Bank::Read, Duration::ZERO).unwrap_err(), no);
     assert_eq!((nobody.cancel("x"), nobody.terminate()), (Err(no.clone()), Err(no.clone())));
     assert_eq!(nobody.watch().unwrap_err(), no);
-    assert!(!nobody.is_alive() && nobody.process().is_none() && nobody.state().is_none());
+    assert!(!nobody.is_alive() && nobody.process().is_none() && nobody.process_state().is_none());
     assert_eq!(nobody.register("more"), Err(NameError::NoSuchName { name: "bank".into() }));
     assert!(!nobody.leave_group("all") && nobody.join_group("all").is_err());
 }
