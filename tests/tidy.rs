@@ -49,6 +49,7 @@ const ORDER: &[&str] = &[
     "pool/handle",
     "pool/pause",
     "pool/end",
+    "pool/turn",
     "pool/pacer",
     "pool/rules",
     "pool/chance",
