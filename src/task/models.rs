@@ -233,3 +233,35 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
         runner.join().unwrap();
     });
 }
+
+/// Breaks when a thread that waits for a delayed task looks for its place in the pool's line in one critical section, and
+/// leaves its bell in another.
+#[test]
+fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        bench.shared.pool.execute(move || assert!(handle.wait().is_done())).unwrap();
+        task.give_late_to_pool(&bench.shared);
+        bench.shared.pool.drain(None).unwrap();
+        assert_eq!((bench.calls(), bench.drops()), (1, 1));
+        assert_eq!(bench.shared.pool.stats().panicked, 0);
+    });
+}
+
+/// The same, when the task ends instead.
+#[test]
+fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        bench.shared.pool.execute(move || assert!(!handle.wait().is_done())).unwrap();
+        assert!(task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled));
+        bench.shared.pool.drain(None).unwrap();
+        assert_eq!((bench.calls(), bench.shared.pool.stats().panicked), (0, 0));
+    });
+}

@@ -16,6 +16,7 @@
 //! the end comes later and finds it, or it comes back and is cleared away by whoever made it. A task enters the table under
 //! the same lock under which the scheduler is stopped: either it is refused, or the stop finds it there.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::options::Keep;
@@ -27,6 +28,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::Pool;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, Weak, lock, thread};
+use crate::threads::Reaper;
 use crate::timer::Timers;
 
 pub(super) struct Shared {
@@ -38,6 +40,8 @@ pub(super) struct Shared {
     pub(super) pool: Pool,
     pub(super) keep: Keep,
     pub(super) begun: AtomicU64,
+    /// For closures that are dropped uncalled when a timer is due: whatever their destructors do, the next timer is on time.
+    reaper: Reaper,
 }
 
 /// A task, whatever its types.
@@ -47,8 +51,10 @@ pub(super) trait AnyRecord: Send + Sync {
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
-    /// might wait for the very thread that waits for it.
-    fn run_if_inside(&self);
+    /// might wait for the very thread that waits for it. Whether it may yet come to wait there.
+    fn run_if_inside(&self, pool: &Pool) -> bool;
+    /// Has the bell rung when the task waits for a thread, or when it never will.
+    fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
 }
@@ -80,6 +86,7 @@ impl Shared {
             pool,
             keep,
             begun: AtomicU64::new(0),
+            reaper: Reaper::default(),
         }
     }
 
@@ -144,6 +151,15 @@ impl Shared {
         table.inside(me).cloned().collect()
     }
 
+    /// Drops a closure that was never called: on this thread, unless that is the timers'.
+    fn let_go<F: Send + 'static>(&self, body: F) {
+        if std::mem::needs_drop::<F>() && self.timers.is_current() {
+            self.reaper.take(body);
+        } else {
+            drop_contained(body);
+        }
+    }
+
     /// A timer for a task: it does nothing if the task, or the scheduler, is gone when it is due.
     pub(super) fn when_due<R: ?Sized + Send + Sync + 'static>(
         self: &Arc<Shared>,
@@ -159,7 +175,7 @@ impl Shared {
     }
 }
 
-impl<T, E, F> Whole<T, E, F> {
+impl<T, E, F: Send + 'static> Whole<T, E, F> {
     /// Decides, unless it has been decided: then the result comes back.
     pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
         let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
@@ -176,7 +192,9 @@ impl<T, E, F> Whole<T, E, F> {
         }
         left.loose.clear(&shared.timers);
         shared.settle(self.id, settled);
-        drop_contained(left.body);
+        if let Some(body) = left.body {
+            shared.let_go(body);
+        }
         drop_contained(unwanted);
         Ok(())
     }
@@ -190,7 +208,7 @@ impl<T, E, F> Whole<T, E, F> {
     }
 }
 
-impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
+impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
     fn id(&self) -> TaskId {
         self.id
     }
@@ -203,11 +221,22 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
         lock(&self.life).status()
     }
 
-    fn run_if_inside(&self) {
-        let ticket = lock(&self.life).ticket();
-        if let Some(ticket) = ticket {
-            ticket.run_if_inside();
+    fn run_if_inside(&self, pool: &Pool) -> bool {
+        let (ticket, status) = {
+            let life = lock(&self.life);
+            (life.ticket(), life.status())
+        };
+        match ticket {
+            Some(ticket) => {
+                ticket.run_if_inside();
+                false
+            }
+            None => status == Status::Scheduled && pool.is_inside(),
         }
+    }
+
+    fn ring_when_in_line(&self, shared: &Shared, bell: Waker) {
+        self.attach(shared, LooseEnd::Bell(bell));
     }
 
     fn info(&self) -> TaskInfo {
@@ -230,7 +259,7 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
     }
 }
 
-impl<T: Send, E: Send, F: Send> Record<T, E> for Whole<T, E, F> {
+impl<T: Send, E: Send, F: Send + 'static> Record<T, E> for Whole<T, E, F> {
     fn take(&self) -> Option<Exit<T, E>> {
         lock(&self.life).take()
     }
