@@ -292,14 +292,14 @@ fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
 #[test]
 fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_hang() {
     // Whether they stand in line here, or one has its turn and waits for a worker, and however many workers there are.
-    for (workers, interval) in [(1, Duration::ZERO), (1, SECOND), (3, SECOND)] {
+    for (workers, interval, jobs) in [(1, Duration::ZERO, 1), (1, SECOND, 5), (3, SECOND, 5)] {
         let (pool, manual) = by_hand(workers);
         let pacer = Pacer::with_clock(interval, manual.clock());
         let (inner, paces) = (pool.clone(), pacer.clone());
         let (first, behind) = pool
             .run(move || {
                 let first = paces.wait(&Cancel::new());
-                (0..5).for_each(|_| paces.execute(&inner, || ()).unwrap());
+                (0..jobs).for_each(|_| paces.execute(&inner, || ()).unwrap());
                 (first, paces.wait(&Cancel::new()))
             })
             .unwrap();
@@ -307,7 +307,7 @@ fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_
         assert_eq!(behind, Err(PacerError::Inside));
         until("the jobs go on by themselves", || {
             manual.advance(SECOND);
-            pacer.stats().started == 6
+            pacer.stats().started == jobs + 1
         });
         assert_eq!(pacer.stats().waiting, 0);
         ended(&pool);
