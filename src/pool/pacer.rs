@@ -43,7 +43,8 @@ pub struct PacerStats {
     pub waiting: usize,
     /// Who was let through: jobs that have begun, and threads.
     pub started: u64,
-    /// Jobs that were given up before they began: the pacer was stopped, or their pool had been when it was their turn.
+    /// Jobs that were given up before they began: they were cancelled, the pacer was stopped, or their pool had been when it
+    /// was their turn.
     pub given_up: u64,
 }
 

@@ -18,7 +18,8 @@
 //! the way to the pool, or in the pool's line. Whoever takes it out has it, and that is one: the worker that begins it, who
 //! cancels it, or who drops it. So a cancellation that comes while it is being handed over finds it, too. What is left in the
 //! pool's line then is an empty shell, which is taken out of there by the one who cancels, if the ticket is in the locker
-//! already, and otherwise by the one who hands over, when it comes to put the ticket there.
+//! already, and otherwise by the one who hands over, when it comes to put the ticket there. (If a worker comes to the shell
+//! before that, it counts for the pool as a job that has returned.)
 //!
 //! **Inside.** A thread of a pool that waits here holds a worker which the pool's jobs before it may need. If it may have to
 //! be that worker itself, it would wait for ever. Whether another one is free, and stays so, is a matter of chance; so it is

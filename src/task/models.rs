@@ -122,7 +122,9 @@ fn the_time_is_over_while_the_closure_returns_and_somebody_waits() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.terminate(&bench.shared, Status::TimedOut, Reason::TimedOut)
         });
-        let exit = handle.wait();
+        // As `wait` does, but for the question whether this is a thread of the pool, which has models of its own.
+        task.over.wait();
+        let exit = handle.try_result().unwrap();
         let timed_out = timer.join().unwrap();
         runner.join().unwrap();
         assert_eq!(timed_out, matches!(exit, Exit::Terminated(Reason::TimedOut)));
