@@ -177,9 +177,35 @@ fn nobody_stands_for_room_when_what_it_was_for_is_over() {
     });
 }
 
-/// Breaks when the job leaves the pacer's line in one critical section and can be taken out of the pool's only after another.
+/// Breaks when the job leaves the pacer's line in one critical section and can be taken out of the pool's only after another,
+/// and when who hands it over does not look whether it was cancelled meanwhile.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let go = Latch::new();
+        let gate = go.clone();
+        pool.execute(move || gate.wait()).unwrap();
+        let pacer = Pacer::with_clock(Duration::ZERO, ManualClock::new().clock());
+        let (ran, job) = count();
+        pacer.pause();
+        let handle = pacer.spawn(&pool, job()).unwrap();
+        let resumer = loom::thread::spawn({
+            let pacer = pacer.clone();
+            move || pacer.resume()
+        });
+        assert!(handle.cancel(), "the only worker is at something else, so it has not begun");
+        resumer.join().unwrap();
+        assert_eq!((pool.stats().waiting, pacer.stats().given_up), (0, 1), "nothing of it is left in either line");
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((ran.load(Ordering::SeqCst), pool.stats().finished), (0, 1));
+    });
+}
+
+/// Breaks when the worker that begins it does not take it out of its locker first.
+#[test]
+fn a_paced_job_is_cancelled_while_it_begins() {
     model(2, || {
         let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
         let pacer = Pacer::with_clock(Duration::ZERO, ManualClock::new().clock());
