@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::shared::{Record, Shared};
+use super::shared::{Record, Shared, Whose};
 use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
 use crate::latch::{Latch, Waiting};
@@ -66,8 +66,8 @@ impl<T, E> Task<T, E> {
     /// Blocks the calling thread until it is over, and has its result.
     ///
     /// Called on a thread of the pool on which the task waits for one, it runs the task itself, and so it does with a delayed
-    /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. The same goes for
-    /// [`TaskSet::wait_next`](super::TaskSet::wait_next). A wait with a limit only waits, and a future cannot but wait.
+    /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. (So they can with
+    /// [`TaskSet::wait_next`](super::TaskSet::wait_next).) A wait with a limit only waits, and a future cannot but wait.
     pub fn wait(mut self) -> Exit<T, E> {
         self.help();
         self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
@@ -101,7 +101,7 @@ impl<T, E> Task<T, E> {
     /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
     /// is there already, and the bell rings at once.
     fn help(&self) {
-        while self.run_if_inside() {
+        while self.run_if_inside(Whose::Its) {
             let rung = Latch::new();
             self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
             rung.wait();
@@ -110,8 +110,8 @@ impl<T, E> Task<T, E> {
 
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now. Whether it may
     /// yet come to wait there.
-    pub(super) fn run_if_inside(&self) -> bool {
-        self.record.run_if_inside(&self.shared.pool)
+    pub(super) fn run_if_inside(&self, whose: Whose) -> bool {
+        self.record.run_if_inside(&self.shared.pool, whose)
     }
 
     /// Has the bell rung when the task waits for a thread, or when it never will.

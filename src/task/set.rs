@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::handle::Task;
-use super::shared::Shared;
+use super::shared::{Shared, Whose};
 use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
@@ -151,8 +151,9 @@ impl<T, E> TaskSet<T, E> {
     /// Blocks the calling thread until a task is over; what is known of it, and its result. Nothing if there is none
     /// left.
     ///
-    /// Called on a thread of the pool on which one of the tasks waits for a thread, it runs that itself, as
-    /// [`Task::wait`] does; and one after the other, until one is over.
+    /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
+    /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
+    /// however few threads there are. As long as it runs one it does not hear of the others.
     pub fn wait_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
         self.wait_until(Deadline::NEVER)
     }
@@ -189,8 +190,8 @@ impl<T, E> TaskSet<T, E> {
         Some(finished(task))
     }
 
-    /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that it has
-    /// begun. Nothing if none waits; of those that may yet come to wait, the set will hear.
+    /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that another
+    /// thread has it, or comes to it. Nothing if none waits; of those that may yet come to wait, the set will hear.
     fn help(&mut self) -> Option<()> {
         let in_line = std::mem::take(&mut lock(&self.ready.state).in_line);
         for number in in_line {
@@ -205,7 +206,8 @@ impl<T, E> TaskSet<T, E> {
             }
             while let Some(number) = self.unbegun[scheduler].1.pop_first() {
                 let Some(task) = self.waiting.get(&number) else { continue };
-                if !task.run_if_inside() {
+                // Those that others come to would only keep this thread from hearing of the first end.
+                if !task.run_if_inside(Whose::Nobodys) {
                     return Some(());
                 }
                 task.ring_when_in_line(self.bell(number, false));

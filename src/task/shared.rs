@@ -52,11 +52,20 @@ pub(super) trait AnyRecord: Send + Sync {
     fn info(&self) -> TaskInfo;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
     /// might wait for the very thread that waits for it. Whether it may yet come to wait there.
-    fn run_if_inside(&self, pool: &Pool) -> bool;
+    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool;
     /// Has the bell rung when the task waits for a thread, or when it never will.
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
+}
+
+/// What a thread of the pool is to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// What it waits for, whoever else might.
+    Its,
+    /// What no other thread comes to at once.
+    Nobodys,
 }
 
 /// A task of which the types of its result are known.
@@ -221,14 +230,16 @@ impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
         lock(&self.life).status()
     }
 
-    fn run_if_inside(&self, pool: &Pool) -> bool {
+    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool {
         let (ticket, status) = {
             let life = lock(&self.life);
             (life.ticket(), life.status())
         };
         match ticket {
             Some(ticket) => {
-                ticket.run_if_inside();
+                if whose == Whose::Its || pool.leaves_some() {
+                    ticket.run_if_inside();
+                }
                 false
             }
             None => status == Status::Scheduled && pool.is_inside(),

@@ -270,7 +270,8 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
     }
 }
 
-/// Has a task of a pool of one thread submit another one with these options, and wait for it in this way.
+/// Has a task of a pool of one thread submit another one with these options, a delay and a limit for its begin among them,
+/// and wait for it in this way.
 fn waits_inside<R: Send + 'static>(
     options: TaskOptions,
     wait: impl FnOnce(Task<ThreadId, String>) -> R + Send + 'static,
@@ -282,7 +283,8 @@ fn waits_inside<R: Send + 'static>(
         Ok((std::thread::current().id(), wait(task)))
     });
     let outer = outer.unwrap();
-    until("the other one is submitted", || tasks.stats().submitted == 2);
+    // One for its delay, and one by which it has to begin.
+    until("the other one has its timers", || tasks.stats().timers == 2);
     (manual, pool, tasks, outer)
 }
 
@@ -363,4 +365,24 @@ fn a_set_of_many_is_waited_for_on_the_only_thread() {
     let (own, all) = output(outer.wait());
     assert_eq!(own, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1]);
     assert_eq!(all, (0..20).chain(100..120).collect::<Vec<_>>());
+}
+
+#[test]
+fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_run() {
+    for threads in [3, 64] {
+        let (_, _pool, tasks) = bounded(threads);
+        for _ in 0..100 {
+            let (go, inner) = (Latch::new(), tasks.clone());
+            let gate = go.clone();
+            let outer = tasks.submit(move |_| {
+                let mut set = TaskSet::new();
+                set.push(inner.submit(move |_| Ok::<_, String>(gate.wait())).map_err(|why| why.to_string())?);
+                set.push(inner.submit(|_| Ok(())).map_err(|why| why.to_string())?);
+                let first = set.wait_next().map(|(info, _)| info.id);
+                Ok::<_, String>((first, go.set(()).is_ok(), set.wait_next().map(|(info, _)| info.id)))
+            });
+            let (first, _, second) = output(end(outer.unwrap()));
+            assert!(first > second, "the one that was submitted later was over first");
+        }
+    }
 }
