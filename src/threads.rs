@@ -2,13 +2,14 @@
 //!
 //! A destructor, a waker, a `close`, the destructor of a thread-local: each is the user's and may block for ever. Who ends
 //! something has them run by [`work_off`] or [`join_all`], on threads of their own, and waits for the latch as long as it
-//! wants to.
+//! wants to; who need not wait gives what is to be dropped to a [`Reaper`].
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
 use crate::latch::Latch;
-use crate::outcome::{contain, tell_log};
+use crate::outcome::{contain, drop_contained, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, lock, thread, wait_for};
 
 /// How long nothing may be finished before one more thread goes on with the rest.
@@ -93,6 +94,43 @@ pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = start(String::from(name), run.clone()) {
         tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
         run();
+    }
+}
+
+/// Drops what is the user's on threads of its own, for those who must not be held up by a destructor. As long as there is
+/// nothing to drop it has no thread.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    heap: Arc<Mutex<Heap>>,
+}
+
+#[derive(Default)]
+struct Heap {
+    left: VecDeque<Box<dyn Send>>,
+    // Whether somebody works it off, and so will find what comes: it is taken back in the step that finds nothing left.
+    is_worked_off: bool,
+}
+
+impl Reaper {
+    /// Has it dropped, contained, in the order of coming. Does not wait for that.
+    pub(crate) fn take(&self, thing: impl Send + 'static) {
+        let is_first = {
+            let mut heap = lock(&self.heap);
+            heap.left.push_back(Box::new(thing));
+            !std::mem::replace(&mut heap.is_worked_off, true)
+        };
+        if is_first {
+            let heap = self.heap.clone();
+            work_off(move || {
+                let next = {
+                    let mut heap = lock(&heap);
+                    let next = heap.left.pop_front();
+                    heap.is_worked_off &= next.is_some();
+                    next
+                };
+                next.map(drop_contained).is_some()
+            });
+        }
     }
 }
 
@@ -236,6 +274,38 @@ mod tests {
             sets.set(std::thread::current().name().map(String::from)).unwrap();
         });
         assert_eq!(done.wait().as_deref(), Some("test-elsewhere"));
+    }
+
+    #[test]
+    fn what_is_to_be_dropped_is_dropped_once_also_behind_a_destructor_that_does_not_return() {
+        struct Thing(Latch<()>, Arc<AtomicUsize>);
+        impl Drop for Thing {
+            fn drop(&mut self) {
+                self.0.wait();
+                if self.1.fetch_add(1, Ordering::SeqCst).is_multiple_of(3) {
+                    panic!("in a destructor");
+                }
+            }
+        }
+        let (reaper, go, dropped) = (Reaper::default(), Latch::new(), Arc::new(AtomicUsize::new(0)));
+        let open = Latch::new();
+        open.set(()).unwrap();
+        let until = |count| {
+            while dropped.load(Ordering::SeqCst) < count {
+                thread::yield_now();
+            }
+        };
+        reaper.take(Thing(go.clone(), dropped.clone()));
+        for round in 1..=20 {
+            (0..10).for_each(|_| reaper.take(Thing(open.clone(), dropped.clone())));
+            until(round * 10);
+        }
+        go.set(()).unwrap();
+        until(201);
+        refuse(true);
+        reaper.take(Thing(open.clone(), dropped.clone()));
+        refuse(false);
+        until(202);
     }
 
     #[test]

@@ -52,6 +52,7 @@ const ORDER: &[&str] = &[
     "pool/pause",
     "pool/end",
     "pool/tree",
+    "pool/turn",
     "pool/pacer",
     "pool/rules",
     "pool/chance",

@@ -250,7 +250,7 @@ impl<F, T> Handled<F, T> {
 impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T> {
     fn run(mut self: Box<Self>) -> Ran {
         let (Some(job), Some(desk)) = (self.job.take(), self.desk.as_ref()) else {
-            return Ran { panic: None, after: None };
+            return Ran::nothing();
         };
         desk.begins();
         let outcome = contain(job);

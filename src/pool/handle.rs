@@ -203,32 +203,47 @@ impl<T: Send + 'static> JobHandle<T> {
     /// # Errors
     /// The job panicked, or was cancelled or given up before it began.
     pub fn wait(self) -> Result<T, JobError> {
-        match &self.place {
-            Place::Line(ticket) => ticket.run_if_inside(),
-            Place::Elsewhere(place) if self.desk.status() == JobStatus::Waiting && place.is_inside() => {
-                return Err(JobError::Inside);
-            }
-            Place::Elsewhere(_) => {}
+        if !self.help() {
+            return Err(JobError::Inside);
         }
         self.desk.wait(Deadline::NEVER);
         // Only a future that was polled to its end has taken it before, and that has the handle.
         self.desk.take().unwrap_or(Err(JobError::Abandoned))
     }
 
-    /// The same, at most so long by the pool's clock. The job goes on either way, and is not run by the calling thread.
+    /// The same, at most so long by the pool's clock. The job goes on either way, and is not run by the calling thread, for
+    /// that might take longer. With [`Duration::MAX`] it is as [`wait`](Self::wait).
     ///
     /// # Errors
     /// The limit was over; the handle comes back.
     pub fn wait_within(self, limit: Duration) -> Result<Result<T, JobError>, JobHandle<T>> {
-        if self.desk.wait(self.desk.deadline(Some(limit))) {
+        let deadline = self.desk.deadline(Some(limit));
+        if deadline == Deadline::NEVER {
+            return Ok(self.wait());
+        }
+        if self.desk.wait(deadline) {
             return Ok(self.desk.take().unwrap_or(Err(JobError::Abandoned)));
         }
         Err(self)
     }
 
     /// Waits until the job is over, without taking what it has returned. Whether it was over within the limit.
+    ///
+    /// Without a limit, and called by a job of the same pool, it runs the job as [`wait`](Self::wait) does; and where that
+    /// would be an error, this is `false` at once.
     pub fn is_over_within(&self, limit: Option<Duration>) -> bool {
-        self.desk.wait(self.desk.deadline(limit))
+        let deadline = self.desk.deadline(limit);
+        (deadline != Deadline::NEVER || self.help()) && self.desk.wait(deadline)
+    }
+
+    /// What a thread of the pool does for a job before it waits for it: runs it, if no other has begun to. Whether it may
+    /// wait then.
+    fn help(&self) -> bool {
+        match &self.place {
+            Place::Line(ticket) => ticket.run_if_inside(),
+            Place::Elsewhere(place) => return self.desk.status() != JobStatus::Waiting || !place.is_inside(),
+        }
+        true
     }
 
     /// Where the job is in its life.

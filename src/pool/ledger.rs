@@ -40,7 +40,7 @@ pub(super) struct Ledger<J> {
     pub(super) running: usize,
     // Jobs that are run by a job that waits for them.
     pub(super) nested: usize,
-    away: usize,
+    pub(super) away: usize,
     // Workers who were called from their rest and have not come yet.
     coming: usize,
     // Jobs that have ended, and whose handles are just being told.

@@ -1,7 +1,8 @@
 //! The pool's races under the model checker: the real pool, with its real threads.
 
 use super::desk::JobError;
-use super::owner::Pool;
+use super::owner::{Pool, Queue};
+use super::pacer::Pacer;
 use super::words::PoolStatus;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
@@ -169,5 +170,75 @@ fn the_state_is_asked_for_while_the_pool_ends() {
         });
         pool.stop(None).unwrap();
         assert!(asks.join().unwrap().is_closed());
+    });
+}
+
+/// Breaks when the latch is looked at before the seat is made known to it, or is not looked at again after a call.
+#[test]
+fn nobody_stands_for_room_when_what_it_was_for_is_over() {
+    model(2, || {
+        let pool = Pool::builder().max(1).queue(Queue::Block(0)).idle_period(None).build().unwrap();
+        let (go, over) = (Latch::new(), Latch::new());
+        let gate = go.clone();
+        pool.execute(move || gate.wait()).unwrap();
+        let decider = loom::thread::spawn({
+            let over = over.clone();
+            move || over.set(()).unwrap()
+        });
+        let refused = pool.submit_unless(&over, || unreachable!("there is never any room")).is_err();
+        assert!(refused && over.is_set());
+        decider.join().unwrap();
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((pool.stats().submitted, Arc::strong_count(&pool.owner)), (1, 1));
+    });
+}
+
+/// Breaks when the job leaves the pacer's line in one critical section and can be taken out of the pool's only after another,
+/// and when who hands it over does not look whether it was cancelled meanwhile.
+#[test]
+fn a_paced_job_is_cancelled_while_it_is_handed_over() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let go = Latch::new();
+        let gate = go.clone();
+        pool.execute(move || gate.wait()).unwrap();
+        let pacer = Pacer::with_clock(Duration::ZERO, ManualClock::new().clock());
+        let (ran, job) = count();
+        pacer.pause();
+        let handle = pacer.spawn(&pool, job()).unwrap();
+        let resumer = loom::thread::spawn({
+            let pacer = pacer.clone();
+            move || pacer.resume()
+        });
+        assert!(handle.cancel(), "the only worker is at something else, so it has not begun");
+        resumer.join().unwrap();
+        assert_eq!((pool.stats().waiting, pacer.stats().given_up), (0, 1), "nothing of it is left in either line");
+        go.set(()).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((ran.load(Ordering::SeqCst), pool.stats().finished), (0, 1));
+    });
+}
+
+/// Breaks when the worker that begins it does not take it out of its locker first.
+#[test]
+fn a_paced_job_is_cancelled_while_it_begins() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let pacer = Pacer::with_clock(Duration::ZERO, ManualClock::new().clock());
+        let (ran, job) = count();
+        pacer.execute(&pool, job()).unwrap();
+        let handle = pacer.spawn(&pool, job()).unwrap();
+        let cancelled = handle.cancel();
+        match handle.wait() {
+            Ok(()) => assert!(!cancelled),
+            Err(JobError::Cancelled) => assert!(cancelled),
+            Err(other) => panic!("{other}"),
+        }
+        assert!(pool.wait_idle(None));
+        let (ran, stats) = (ran.load(Ordering::SeqCst), pacer.stats());
+        assert_eq!(ran, 2 - usize::from(cancelled));
+        assert_eq!((stats.started, stats.given_up), (ran as u64, u64::from(cancelled)));
+        pool.drain(None).unwrap();
     });
 }

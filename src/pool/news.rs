@@ -26,6 +26,14 @@ impl<J> Ledger<J> {
         self.watching.iter().chain(first).cloned().collect()
     }
 
+    /// Whether some of what waits has nobody who comes to it at once: a pause keeps it, or there are more jobs than workers
+    /// who are free, or could be had.
+    pub(super) fn leaves_some(&self) -> bool {
+        let free = self.workers - self.running - self.away;
+        let to_come = self.limits.max.saturating_sub(self.workers);
+        !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
+    }
+
     /// A submitter stands for room, behind all who do already.
     pub(super) fn stand(&mut self, seat: &Seat) {
         if !self.standing.iter().any(|other| other.is(seat)) {

@@ -8,6 +8,7 @@ use super::thread::{PoolError, Shared};
 use super::words::{Claim, Limits, Placed, PoolStatus, Refusal};
 use super::work::{Job, Work, into_job};
 use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::sync::{Arc, Ordering, Weak};
 
@@ -189,13 +190,27 @@ impl WeakPool {
     pub(super) fn is_inside(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.crew.is_current())
     }
+
+    /// The same under a lock: what might let the last of the pool go here is kept until it is free.
+    pub(super) fn is_inside_keeping(&self, kept: &mut Vec<Arc<dyn Send + Sync>>) -> bool {
+        self.shared.upgrade().is_some_and(|shared| {
+            kept.push(shared.clone());
+            shared.crew.is_current()
+        })
+    }
+
+    pub(super) fn is(&self, other: &WeakPool) -> bool {
+        self.shared.ptr_eq(&other.shared)
+    }
 }
 
 /// How long a submitter waits for room.
 #[derive(Clone, Copy)]
-pub(super) enum Patience {
+pub(super) enum Patience<'a> {
     /// As the queue says.
     AsSaid,
+    /// The same, but no longer than until this is set.
+    Unless(&'a Latch<()>),
     Until(Deadline),
     /// The bound does not count.
     Exempt,
@@ -236,23 +251,30 @@ impl Pool {
         self.place(job, Patience::Until(deadline)).map(|_| ())
     }
 
-    /// As [`execute`](Self::execute), but the job can be taken out again as long as it waits.
+    /// As [`execute`](Self::execute), but the job can be taken out again as long as it waits; and where it has to wait for
+    /// room, it does so only until the latch is set.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
-    pub(crate) fn submit<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<Ticket, Rejected<F, PoolError>> {
-        self.place(job, Patience::AsSaid).map(|number| self.ticket(number))
+    /// As [`execute`](Self::execute); [`PoolError::Full`] if the latch was set before there was room.
+    pub(crate) fn submit_unless<W: Work + 'static>(
+        &self,
+        over: &Latch<()>,
+        work: W,
+    ) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
     }
 
     /// The same, but the bound of the queue does not count: for what comes when nobody can be made to wait, or told.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), but for a full queue.
-    pub(crate) fn submit_beyond_bound<F: FnOnce() + Send + 'static>(
-        &self,
-        job: F,
-    ) -> Result<Ticket, Rejected<F, PoolError>> {
-        self.place(job, Patience::Exempt).map(|number| self.ticket(number))
+    pub(crate) fn submit_beyond_bound<W: Work + 'static>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Exempt).map(|number| self.ticket(number))
+    }
+
+    /// Whether jobs wait that no other worker comes to at once.
+    pub(crate) fn leaves_some(&self) -> bool {
+        self.owner.shared.lock().leaves_some()
     }
 
     /// By which clock its limits are.
@@ -270,7 +292,11 @@ impl Pool {
 
     /// Finds the job a worker, or a place in line. Its number.
     #[inline]
-    pub(super) fn place<W: Work + 'static>(&self, work: W, patience: Patience) -> Result<u64, Rejected<W, PoolError>> {
+    pub(super) fn place<W: Work + 'static>(
+        &self,
+        work: W,
+        patience: Patience<'_>,
+    ) -> Result<u64, Rejected<W, PoolError>> {
         let shared = &self.owner.shared;
         let work = Box::new(work);
         let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::Comes);
@@ -284,12 +310,12 @@ impl Pool {
 
     /// There is no room for the job. Waits for some, if it may.
     #[cold]
-    fn stand<W: Work + 'static>(&self, work: Box<W>, patience: Patience) -> Result<u64, Rejected<W, PoolError>> {
+    fn stand<W: Work + 'static>(&self, work: Box<W>, patience: Patience<'_>) -> Result<u64, Rejected<W, PoolError>> {
         let shared = &self.owner.shared;
         let blocks = shared.lock().limits.blocks;
         let deadline = match patience {
             Patience::Until(deadline) => Some(deadline),
-            Patience::AsSaid => blocks.then_some(Deadline::NEVER),
+            Patience::AsSaid | Patience::Unless(_) => blocks.then_some(Deadline::NEVER),
             Patience::Exempt => {
                 let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::Exempt);
                 return match placed {
@@ -300,7 +326,8 @@ impl Pool {
         };
         match deadline {
             Some(deadline) if !deadline.has_passed(&shared.clock) && !self.is_inside() => {
-                shared.stand_until(work, deadline)
+                let over = if let Patience::Unless(over) = patience { Some(over) } else { None };
+                shared.stand_until(work, deadline, over)
             }
             _ => Err(Rejected::new(*work, PoolError::Full)),
         }
@@ -398,36 +425,41 @@ impl Shared {
         Ok(number)
     }
 
-    /// Waits for room, behind all who do already.
+    /// Waits for room, behind all who do already, until the deadline or until the latch is set.
     fn stand_until<W: Work + 'static>(
         self: &Arc<Shared>,
         mut work: Box<W>,
         deadline: Deadline,
+        over: Option<&Latch<()>>,
     ) -> Result<u64, Rejected<W, PoolError>> {
         let seat = Seat::new();
         let _watch = seat.watch(&self.clock);
+        let called = seat.clone();
+        // A latch that is set after it was looked at calls the seat, and no call is lost.
+        let callback = over.and_then(|over| over.on_set(move |()| called.call()));
         self.lock().stand(&seat);
-        loop {
+        let (placed, news) = loop {
+            let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
             let mut ledger = self.lock();
-            let placed = ledger.submit(work, |work| work as Box<dyn Work>, Claim::Stands(&seat));
-            let is_late = deadline.has_passed(&self.clock);
-            match placed {
-                Err((back, Refusal::Full)) if !is_late => {
+            match ledger.submit(work, |work| work as Box<dyn Work>, Claim::Stands(&seat)) {
+                Err((back, Refusal::Full)) if !gives_up => {
                     drop(ledger);
                     work = back;
                     seat.wait(&self.clock, deadline);
                 }
                 placed => {
                     ledger.stand_no_more(&seat);
-                    let news = ledger.news();
-                    drop(ledger);
-                    call_all(news);
-                    return match placed {
-                        Ok((number, placed)) => self.follow(number, placed),
-                        Err((work, refusal)) => Err(Rejected::new(*work, refusal.into())),
-                    };
+                    break (placed, ledger.news());
                 }
             }
+        };
+        call_all(news);
+        if let (Some(over), Some(callback)) = (over, callback) {
+            over.forget(callback);
+        }
+        match placed {
+            Ok((number, placed)) => self.follow(number, placed),
+            Err((work, refusal)) => Err(Rejected::new(*work, refusal.into())),
         }
     }
 }

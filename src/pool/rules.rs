@@ -395,3 +395,20 @@ fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
     bench.ledger.is_back();
     bench.rests(0);
 }
+
+#[test]
+fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_and_not_when_it_ends() {
+    let mut bench = Bench::new(Limits { bound: Some(1), blocks: true, ..limits(0, 1) });
+    let _ = (bench.submit(1), bench.submit(2));
+    // It keeps what comes; what waits is still run, and then there is room for one.
+    let _ = bench.ledger.pause().unwrap();
+    assert_eq!(bench.refused(), Refusal::Full);
+    let stands = Seat::new();
+    bench.ledger.stand(&stands);
+    bench.ledger.job_ended(false, false);
+    assert!(bench.ledger.news().is_empty(), "the other still waits");
+    let (seat, now) = (bench.seat(0), bench.now);
+    let Next::Run(2, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
+    assert!(hands.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
+    assert!(bench.ledger.submit(3, |job| job, Claim::Stands(&stands)).is_ok());
+}

@@ -155,7 +155,7 @@ impl Shared {
             // Others may rest because it was counted on.
             (refused, stranded, ledger.sleepers(), ledger.news())
         };
-        stranded.into_iter().for_each(drop_contained);
+        stranded.into_iter().for_each(Work::strand);
         call_all(wake);
         call_all(news);
         self.tell_tree();
@@ -438,7 +438,7 @@ mod tests {
         let tickets: Vec<_> = (0..3)
             .map(|_| {
                 let (token, ran) = (token.clone(), ran.clone());
-                pool.submit(move || {
+                pool.submit_beyond_bound(move || {
                     let _token = token;
                     ran.fetch_add(1, Ordering::Relaxed);
                 })

@@ -1,27 +1,41 @@
 //! What the pool runs: a closure, or a closure with somebody who waits for its outcome.
 
-use crate::outcome::{Panic, contain};
+use crate::outcome::{Panic, contain, drop_contained};
 
 /// A closure to be run once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A job as the pool keeps it. A plain closure is one by itself, so that an empty one needs no memory.
-pub(super) trait Work: Send {
+pub(crate) trait Work: Send {
     /// Runs it. A panic of a plain closure comes through.
     fn run(self: Box<Self>) -> Ran;
 
     /// Drops it instead, because it was cancelled: the closure first, and then whoever waits is told.
-    fn cancel(self: Box<Self>);
+    fn cancel(self: Box<Self>) {
+        drop_contained(self);
+    }
+
+    /// Drops it instead, because no thread could be had for it.
+    fn strand(self: Box<Self>) {
+        drop_contained(self);
+    }
 }
 
 /// What a job has left when it was run.
-pub(super) struct Ran {
+pub(crate) struct Ran {
     pub(super) panic: Option<Panic>,
     pub(super) after: Option<Box<dyn After>>,
 }
 
+impl Ran {
+    /// Nothing.
+    pub(crate) fn nothing() -> Ran {
+        Ran { panic: None, after: None }
+    }
+}
+
 /// An outcome that is to be told when the worker is counted as free again, so that whoever hears of it finds it free.
-pub(super) trait After: Send {
+pub(crate) trait After: Send {
     /// Tells threads that wait, which runs no code of the user's. What comes back is the rest, and is the user's: wakers,
     /// and values that nobody wants any more.
     fn tell(self: Box<Self>) -> Option<Job>;
@@ -30,11 +44,7 @@ pub(super) trait After: Send {
 impl<F: FnOnce() + Send> Work for F {
     fn run(self: Box<Self>) -> Ran {
         self();
-        Ran { panic: None, after: None }
-    }
-
-    fn cancel(self: Box<Self>) {
-        crate::outcome::drop_contained(self);
+        Ran::nothing()
     }
 }
 

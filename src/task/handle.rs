@@ -3,13 +3,13 @@
 use std::fmt::{self, Debug, Display};
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::shared::{Record, Shared};
+use super::shared::{Record, Shared, Whose};
 use super::status::{Status, TaskId, TaskInfo};
-use crate::clock::{Clock, Deadline};
-use crate::latch::Waiting;
+use crate::clock::Deadline;
+use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::sync::{Arc, lock};
 
@@ -65,21 +65,25 @@ impl<T, E> Task<T, E> {
 
     /// Blocks the calling thread until it is over, and has its result.
     ///
-    /// Called on a thread of the pool on which the task waits for one, it runs the task itself: so tasks can wait for those
-    /// that they submit, however few threads there are. The other ways to wait do not; they hold their thread, and so does
-    /// this one while the task's delay is not over: a task that waits for a delayed one needs another thread for that.
+    /// Called on a thread of the pool on which the task waits for one, it runs the task itself, and so it does with a delayed
+    /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. (So they can with
+    /// [`TaskSet::wait_next`](super::TaskSet::wait_next).) A wait with a limit only waits, and a future cannot but wait.
     pub fn wait(mut self) -> Exit<T, E> {
-        self.record.run_if_inside();
+        self.help();
         self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
         self.take()
     }
 
-    /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock.
+    /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock. With [`Duration::MAX`] it is
+    /// as [`wait`](Self::wait).
     ///
     /// # Errors
     /// The handle comes back if it is not over by then.
     pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
         let deadline = self.shared.clock.deadline(limit);
+        if deadline == Deadline::NEVER {
+            self.help();
+        }
         if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
     }
 
@@ -91,18 +95,50 @@ impl<T, E> Task<T, E> {
         if self.status().is_over() { Ok(self.take()) } else { Err(self) }
     }
 
+    /// What a thread of the pool does for a task before it waits for it: runs it, if no other has begun to.
+    ///
+    /// It waits for the task to come into the pool's line, and whoever brings it there may do so at any moment. The bell is
+    /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
+    /// is there already, and the bell rings at once.
+    fn help(&self) {
+        while self.run_if_inside(Whose::Its) {
+            let rung = Latch::new();
+            self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
+            rung.wait();
+        }
+    }
+
+    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now. Whether it may
+    /// yet come to wait there.
+    pub(super) fn run_if_inside(&self, whose: Whose) -> bool {
+        self.record.run_if_inside(&self.shared.pool, whose)
+    }
+
+    /// Has the bell rung when the task waits for a thread, or when it never will.
+    pub(super) fn ring_when_in_line(&self, bell: Waker) {
+        self.record.ring_when_in_line(&self.shared, bell);
+    }
+
     fn take(&mut self) -> Exit<T, E> {
         self.was_taken = true;
         self.record.take().unwrap_or_else(taken_before)
     }
 
-    pub(super) fn clock(&self) -> &Clock {
-        &self.shared.clock
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Whether it is over; if not, the waker is woken when it is. It takes the place of one before it.
     pub(super) fn is_over_or_rings(&mut self, cx: &mut Context<'_>) -> bool {
         Pin::new(&mut self.waiting).poll(cx).is_ready()
+    }
+}
+
+struct Bell(Latch<()>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        let _ = self.0.set(());
     }
 }
 

@@ -8,10 +8,11 @@ use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
-use crate::pool::{PoolError, Ticket};
+use crate::pool::{PoolError, Ran, Ticket, Work};
 use crate::sync::{Arc, Ordering, lock, thread};
 
-/// What the pool has of a task. Dropped without having been run, by a pool that was stopped, it stops the task.
+/// What the pool has of a task. Dropped without having been run, by a pool that was stopped or has no thread for it, it stops
+/// the task.
 struct Job<T, E, F>
 where
     T: Send + 'static,
@@ -23,19 +24,24 @@ where
     has_run: bool,
 }
 
-impl<T, E, F> Job<T, E, F>
+impl<T, E, F> Work for Job<T, E, F>
 where
     T: Send + 'static,
     E: Display + Send + 'static,
     F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
 {
-    fn run(mut self) {
+    fn run(mut self: Box<Self>) -> Ran {
         self.has_run = true;
         self.task.run(&self.shared);
+        Ran::nothing()
+    }
+
+    fn strand(self: Box<Self>) {
+        self.task.terminate(&self.shared, Status::Stopped, Reason::NoThread);
     }
 }
 
-impl<T: Send, E: Send, F: Send> Drop for Job<T, E, F> {
+impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Drop for Job<T, E, F> {
     fn drop(&mut self) {
         // Nothing happens to a task that was ended otherwise.
         if !self.has_run {
@@ -53,8 +59,8 @@ where
     /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
     /// ended it meanwhile, then it is a task that is over.
     pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
-        let job = self.job(shared);
-        let submitted = shared.pool.submit(move || job.run());
+        // Nobody stands in line for a task that is over.
+        let submitted = shared.pool.submit_unless(&self.over, self.job(shared));
         let answer = self.has_a_place_or(shared, submitted, |why| match self.recall(shared) {
             Some(body) => Err((body, why)),
             None => Ok(()),
@@ -65,9 +71,8 @@ where
     /// Gives it to the pool after a delay. If that refuses it, nobody is there who could have the closure back, and the
     /// task is stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
-        let job = self.job(shared);
         // It was accepted long ago, and the timers' thread must not stand in line for room.
-        let submitted = shared.pool.submit_beyond_bound(move || job.run());
+        let submitted = shared.pool.submit_beyond_bound(self.job(shared));
         self.has_a_place_or(shared, submitted, |why| {
             let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
             self.terminate(shared, Status::Stopped, reason);

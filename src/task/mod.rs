@@ -44,9 +44,10 @@
 //!
 //! # Whose thread
 //!
-//! Wakers, callbacks of [`Cancel::on_cancel`](crate::Cancel::on_cancel) and destructors of closures that were never called run on the thread that
-//! ends the task: the closure's own, the one that cancels or stops, or the timers' (or the one that moves a manual clock).
-//! There is one thread for the timers of a scheduler, so callbacks should be short.
+//! Wakers and callbacks of [`Cancel::on_cancel`](crate::Cancel::on_cancel) run on the thread that ends the task: the closure's own, the one that
+//! cancels or stops, or the timers' (or the one that moves a manual clock). There is one thread for the timers of a
+//! scheduler, so callbacks should be short. Closures that were never called are dropped there, too, but for the timers'
+//! thread: what it has ended is dropped on a thread that is started for it.
 
 mod status;
 mod options;

@@ -122,7 +122,9 @@ fn the_time_is_over_while_the_closure_returns_and_somebody_waits() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.terminate(&bench.shared, Status::TimedOut, Reason::TimedOut)
         });
-        let exit = handle.wait();
+        // As `wait` does, but for the question whether this is a thread of the pool, which has models of its own.
+        task.over.wait();
+        let exit = handle.try_result().unwrap();
         let timed_out = timer.join().unwrap();
         runner.join().unwrap();
         assert_eq!(timed_out, matches!(exit, Exit::Terminated(Reason::TimedOut)));
@@ -231,5 +233,37 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
         drop(handle);
         assert_eq!(bench.drops(), usize::from(had_begun), "what came late was dropped before");
         runner.join().unwrap();
+    });
+}
+
+/// Breaks when a thread that waits for a delayed task looks for its place in the pool's line in one critical section, and
+/// leaves its bell in another.
+#[test]
+fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        bench.shared.pool.execute(move || assert!(handle.wait().is_done())).unwrap();
+        task.give_late_to_pool(&bench.shared);
+        bench.shared.pool.drain(None).unwrap();
+        assert_eq!((bench.calls(), bench.drops()), (1, 1));
+        assert_eq!(bench.shared.pool.stats().panicked, 0);
+    });
+}
+
+/// The same, when the task ends instead.
+#[test]
+fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let bench = Bench::new();
+        let (task, handle) = bench.accept().unwrap();
+        bench.shared.pool.execute(move || assert!(!handle.wait().is_done())).unwrap();
+        assert!(task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled));
+        bench.shared.pool.drain(None).unwrap();
+        assert_eq!((bench.calls(), bench.shared.pool.stats().panicked), (0, 0));
     });
 }

@@ -11,6 +11,7 @@
 //! end is noted and the result is put away: nobody can see one of these without the others. Beginning is part of it: who
 //! ends a task that has not begun has its closure, so it is never called.
 
+use std::task::Waker;
 use std::time::Instant;
 
 use super::status::Status;
@@ -62,6 +63,7 @@ pub(super) struct Loose {
     delay: Option<TimerKey>,
     timer: Option<TimerKey>,
     link: Option<Box<Link>>,
+    bell: Option<Waker>,
 }
 
 /// One thing that has to be cleared away.
@@ -76,6 +78,9 @@ pub(super) enum LooseEnd {
     Delay(TimerKey),
     /// The request under which it stands.
     Link(Box<Link>),
+    /// Of a thread of the pool that waits for the task, and would run it: to be rung when the job is in the pool's line, or
+    /// never will be. (There is one handle, and so one such thread.)
+    Bell(Waker),
 }
 
 /// A node below the request under which a task stands. A node of its own, so that it is taken out of the request's list
@@ -211,11 +216,16 @@ impl<T, E, F> Life<T, E, F> {
         self.loose.ticket.clone()
     }
 
-    /// Notes something that has to be cleared away later. It comes back if that is now.
+    /// Notes something that has to be cleared away later. What comes back has to be cleared away now.
     pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
         match (&self.phase, end) {
             // Whoever has the job has begun it: there is nothing to be taken out of the line.
             (Phase::Running { .. } | Phase::Over(Ended { started: Some(_), .. }), LooseEnd::Waits(_)) => None,
+            (Phase::Scheduled, LooseEnd::Waits(ticket)) => {
+                self.loose.ticket = Some(ticket);
+                self.loose.bell.take().map(LooseEnd::Bell)
+            }
+            (Phase::Scheduled, bell @ LooseEnd::Bell(_)) if self.loose.ticket.is_some() => Some(bell),
             (Phase::Scheduled, end) | (Phase::Running { .. }, end @ (LooseEnd::Timer(_) | LooseEnd::Link(_))) => {
                 self.loose.add(end);
                 None
@@ -233,6 +243,7 @@ impl Loose {
             LooseEnd::Timer(key) => self.timer = Some(key),
             LooseEnd::Delay(key) => self.delay = Some(key),
             LooseEnd::Link(link) => self.link = Some(link),
+            LooseEnd::Bell(bell) => self.bell = Some(bell),
         }
     }
 
@@ -246,6 +257,9 @@ impl Loose {
             drop(job);
         }
         drop(self.link);
+        if let Some(bell) = self.bell {
+            bell.wake();
+        }
     }
 }
 

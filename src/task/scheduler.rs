@@ -383,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn tasks_that_wait_when_no_thread_can_be_had_any_more_say_so_and_not_that_all_shuts_down() {
+        let pool = Pool::builder().max(2).build().unwrap();
+        let tasks = Tasks::on(&pool);
+        let pause = pool.pause().unwrap();
+        let all: Vec<_> = (0..3).map(|n| tasks.submit(move |_| Ok::<_, String>(n)).unwrap()).collect();
+        threads::refuse(true);
+        drop(pause);
+        threads::refuse(false);
+        for task in all {
+            assert_eq!(task.status(), Status::Stopped);
+            assert!(matches!(task.wait(), crate::outcome::Exit::Terminated(Reason::NoThread)));
+        }
+        assert_eq!((pool.stats().abandoned, tasks.stats().stopped, tasks.stats().records), (3, 3, 0));
+        assert!(tasks.submit(|_| Ok::<_, String>(7)).unwrap().wait().is_done(), "and it goes on");
+    }
+
+    #[test]
     fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
         let (tasks, group) = (Tasks::new(), Cancel::new());
         let under =

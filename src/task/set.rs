@@ -1,12 +1,13 @@
 //! Waiting for any of several tasks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::handle::Task;
-use super::status::TaskInfo;
+use super::shared::{Shared, Whose};
+use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -35,6 +36,9 @@ pub struct TaskSet<T, E> {
     waiting: HashMap<u64, Task<T, E>>,
     // Those that were over when they came.
     over: VecDeque<Task<T, E>>,
+    // By scheduler: those that had not begun when they were looked at last, in the order in which they came. A thread of the
+    // pool that waits for any of them runs them.
+    unbegun: Vec<(Arc<Shared>, BTreeSet<u64>)>,
     ready: Arc<Ready>,
     // The first task's scheduler's.
     clock: Option<Clock>,
@@ -49,12 +53,15 @@ struct Ready {
 #[derive(Default)]
 struct ReadyState {
     numbers: VecDeque<u64>,
+    // Those that have come into their pool's line while a thread of that pool was here.
+    in_line: Vec<u64>,
     waker: Option<Waker>,
 }
 
-/// Rings when one task of a set is over.
+/// Rings when one task of a set is over, or when it is in its pool's line.
 struct Bell {
     number: u64,
+    of_end: bool,
     ready: Arc<Ready>,
 }
 
@@ -62,8 +69,13 @@ impl Wake for Bell {
     fn wake(self: Arc<Bell>) {
         let waker = {
             let mut state = lock(&self.ready.state);
-            state.numbers.push_back(self.number);
-            state.waker.take()
+            if self.of_end {
+                state.numbers.push_back(self.number);
+                state.waker.take()
+            } else {
+                state.in_line.push(self.number);
+                None
+            }
         };
         self.ready.changed.notify_one();
         if let Some(waker) = waker
@@ -77,19 +89,41 @@ impl Wake for Bell {
 impl<T, E> TaskSet<T, E> {
     /// A set of none.
     pub fn new() -> TaskSet<T, E> {
-        TaskSet { next: 0, waiting: HashMap::new(), over: VecDeque::new(), ready: Arc::default(), clock: None }
+        TaskSet {
+            next: 0,
+            waiting: HashMap::new(),
+            over: VecDeque::new(),
+            unbegun: Vec::new(),
+            ready: Arc::default(),
+            clock: None,
+        }
     }
 
     /// Adds a task.
     pub fn push(&mut self, mut task: Task<T, E>) {
-        self.clock.get_or_insert_with(|| task.clock().clone());
+        self.clock.get_or_insert_with(|| task.shared().clock.clone());
         self.next += 1;
         let number = self.next;
-        let bell = Waker::from(Arc::new(Bell { number, ready: self.ready.clone() }));
+        let bell = self.bell(number, true);
         if task.is_over_or_rings(&mut Context::from_waker(&bell)) {
             self.over.push_back(task);
         } else {
+            self.has_not_begun(number, &task);
             self.waiting.insert(number, task);
+        }
+    }
+
+    fn bell(&self, number: u64, of_end: bool) -> Waker {
+        Waker::from(Arc::new(Bell { number, of_end, ready: self.ready.clone() }))
+    }
+
+    fn has_not_begun(&mut self, number: u64, task: &Task<T, E>) {
+        if task.status() != Status::Scheduled {
+            return;
+        }
+        match self.unbegun.iter_mut().find(|(shared, _)| Arc::ptr_eq(shared, task.shared())) {
+            Some((_, numbers)) => drop(numbers.insert(number)),
+            None => self.unbegun.push((task.shared().clone(), BTreeSet::from([number]))),
         }
     }
 
@@ -116,12 +150,16 @@ impl<T, E> TaskSet<T, E> {
 
     /// Blocks the calling thread until a task is over; what is known of it, and its result. Nothing if there is none
     /// left.
+    ///
+    /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
+    /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
+    /// however few threads there are. As long as it runs one it does not hear of the others.
     pub fn wait_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
         self.wait_until(Deadline::NEVER)
     }
 
     /// The same, but no longer than `limit`, by the clock of the first task's scheduler: nothing then, and the set is not
-    /// empty.
+    /// empty. With a limit it only waits, and runs nothing.
     pub fn wait_next_within(&mut self, limit: Duration) -> Option<(TaskInfo, Exit<T, E>)> {
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
         self.wait_until(deadline)
@@ -144,31 +182,71 @@ impl<T, E> TaskSet<T, E> {
             return Some(finished(task));
         }
         let number = lock(&self.ready.state).numbers.pop_front()?;
-        self.waiting.remove(&number).map(finished)
+        let task = self.waiting.remove(&number)?;
+        for (_, numbers) in &mut self.unbegun {
+            numbers.remove(&number);
+        }
+        self.unbegun.retain(|(_, numbers)| !numbers.is_empty());
+        Some(finished(task))
+    }
+
+    /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that another
+    /// thread has it, or comes to it. Nothing if none waits; of those that may yet come to wait, the set will hear.
+    fn help(&mut self) -> Option<()> {
+        let in_line = std::mem::take(&mut lock(&self.ready.state).in_line);
+        for number in in_line {
+            if let Some(task) = self.waiting.remove(&number) {
+                self.has_not_begun(number, &task);
+                self.waiting.insert(number, task);
+            }
+        }
+        for scheduler in 0..self.unbegun.len() {
+            if !self.unbegun[scheduler].0.pool.is_inside() {
+                continue;
+            }
+            while let Some(number) = self.unbegun[scheduler].1.pop_first() {
+                let Some(task) = self.waiting.get(&number) else { continue };
+                // Those that others come to would only keep this thread from hearing of the first end.
+                if !task.run_if_inside(Whose::Nobodys) {
+                    return Some(());
+                }
+                task.ring_when_in_line(self.bell(number, false));
+            }
+        }
+        None
     }
 
     fn wait_until(&mut self, deadline: Deadline) -> Option<(TaskInfo, Exit<T, E>)> {
         if self.is_empty() {
             return None;
         }
-        if let Some(finished) = self.try_next() {
-            return Some(finished);
-        }
+        // Who has a limit would miss it in a task that takes long.
+        let helps = deadline == Deadline::NEVER;
         let clock = self.clock.clone().unwrap_or_default();
         let ready = self.ready.clone();
-        let _watch = clock.watch(move || {
-            let _state = lock(&ready.state);
-            ready.changed.notify_all();
-        });
-        let mut state = lock(&self.ready.state);
-        while state.numbers.is_empty() {
-            if deadline.has_passed(&clock) {
-                return None;
+        let mut watch = None;
+        loop {
+            if let Some(finished) = self.try_next() {
+                return Some(finished);
             }
-            state = clock.wait(&self.ready.changed, state, deadline);
+            if helps && self.help().is_some() {
+                continue;
+            }
+            watch.get_or_insert_with(|| {
+                let ready = ready.clone();
+                clock.watch(move || {
+                    let _state = lock(&ready.state);
+                    ready.changed.notify_all();
+                })
+            });
+            let mut state = lock(&ready.state);
+            while state.numbers.is_empty() && (!helps || state.in_line.is_empty()) {
+                if deadline.has_passed(&clock) {
+                    return None;
+                }
+                state = clock.wait(&ready.changed, state, deadline);
+            }
         }
-        drop(state);
-        self.try_next()
     }
 }
 

@@ -16,6 +16,7 @@
 //! the end comes later and finds it, or it comes back and is cleared away by whoever made it. A task enters the table under
 //! the same lock under which the scheduler is stopped: either it is refused, or the stop finds it there.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::options::Keep;
@@ -28,6 +29,7 @@ use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::Pool;
 use crate::state::Part;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
+use crate::threads::Reaper;
 use crate::timer::Timers;
 
 pub(super) struct Shared {
@@ -41,6 +43,8 @@ pub(super) struct Shared {
     pub(super) begun: AtomicU64,
     /// Its place in a shutdown tree, if somebody has asked for it.
     pub(super) part: Part,
+    /// For closures that are dropped uncalled when a timer is due: whatever their destructors do, the next timer is on time.
+    reaper: Reaper,
 }
 
 /// A task, whatever its types.
@@ -52,10 +56,21 @@ pub(super) trait AnyRecord: Send + Sync {
     /// Whether its closure runs on this thread, as far as the record knows: not any more when the task is over.
     fn runs_on(&self, thread: ThreadId) -> bool;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
-    /// might wait for the very thread that waits for it.
-    fn run_if_inside(&self);
+    /// might wait for the very thread that waits for it. Whether it may yet come to wait there.
+    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool;
+    /// Has the bell rung when the task waits for a thread, or when it never will.
+    fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
+}
+
+/// What a thread of the pool is to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// What it waits for, whoever else might.
+    Its,
+    /// What no other thread comes to at once.
+    Nobodys,
 }
 
 /// A task of which the types of its result are known.
@@ -86,6 +101,7 @@ impl Shared {
             keep,
             begun: AtomicU64::new(0),
             part: Part::new(shutdown_limit),
+            reaper: Reaper::default(),
         }
     }
 
@@ -171,6 +187,15 @@ impl Shared {
         table.inside(me).cloned().collect()
     }
 
+    /// Drops a closure that was never called: on this thread, unless that is the timers'.
+    fn let_go<F: Send + 'static>(&self, body: F) {
+        if std::mem::needs_drop::<F>() && self.timers.is_current() {
+            self.reaper.take(body);
+        } else {
+            drop_contained(body);
+        }
+    }
+
     /// A timer for a task: it does nothing if the task, or the scheduler, is gone when it is due.
     pub(super) fn when_due<R: ?Sized + Send + Sync + 'static>(
         self: &Arc<Shared>,
@@ -186,7 +211,7 @@ impl Shared {
     }
 }
 
-impl<T, E, F> Whole<T, E, F> {
+impl<T, E, F: Send + 'static> Whole<T, E, F> {
     /// Decides, unless it has been decided: then the result comes back.
     pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
         let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
@@ -203,7 +228,9 @@ impl<T, E, F> Whole<T, E, F> {
         }
         left.loose.clear(&shared.timers);
         shared.settle(self.id, settled);
-        drop_contained(left.body);
+        if let Some(body) = left.body {
+            shared.let_go(body);
+        }
         drop_contained(unwanted);
         Ok(())
     }
@@ -217,7 +244,7 @@ impl<T, E, F> Whole<T, E, F> {
     }
 }
 
-impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
+impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
     fn id(&self) -> TaskId {
         self.id
     }
@@ -234,11 +261,24 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
         lock(&self.life).runs_on(thread)
     }
 
-    fn run_if_inside(&self) {
-        let ticket = lock(&self.life).ticket();
-        if let Some(ticket) = ticket {
-            ticket.run_if_inside();
+    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool {
+        let (ticket, status) = {
+            let life = lock(&self.life);
+            (life.ticket(), life.status())
+        };
+        match ticket {
+            Some(ticket) => {
+                if whose == Whose::Its || pool.leaves_some() {
+                    ticket.run_if_inside();
+                }
+                false
+            }
+            None => status == Status::Scheduled && pool.is_inside(),
         }
+    }
+
+    fn ring_when_in_line(&self, shared: &Shared, bell: Waker) {
+        self.attach(shared, LooseEnd::Bell(bell));
     }
 
     fn info(&self) -> TaskInfo {
@@ -261,7 +301,7 @@ impl<T: Send, E: Send, F: Send> AnyRecord for Whole<T, E, F> {
     }
 }
 
-impl<T: Send, E: Send, F: Send> Record<T, E> for Whole<T, E, F> {
+impl<T: Send, E: Send, F: Send + 'static> Record<T, E> for Whole<T, E, F> {
     fn take(&self) -> Option<Exit<T, E>> {
         lock(&self.life).take()
     }

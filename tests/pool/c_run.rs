@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use procession::pool::{JobError, PoolError, RunError};
 
@@ -140,4 +141,28 @@ fn a_nested_run_is_refused_by_a_pool_that_drains_as_every_new_job_is() {
         })
         .unwrap();
     assert!(refused);
+}
+
+#[test]
+fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does() {
+    let pool = pool(1);
+    let inner = pool.clone();
+    let same = pool
+        .run(move || {
+            let id = || std::thread::current().id();
+            let over = inner.spawn(id).unwrap();
+            assert!(!over.is_over_within(Some(Duration::ZERO)));
+            assert!(over.is_over_within(None) && over.is_over_within(None));
+            let limited = over.wait_within(Duration::ZERO).unwrap().unwrap();
+            let unlimited = inner.spawn(id).unwrap().wait_within(Duration::ZERO).unwrap_err();
+            let unlimited = unlimited.wait_within(Duration::MAX).unwrap().unwrap();
+            let pacer = procession::pool::Pacer::new(Duration::MAX);
+            pacer.wait(&procession::Cancel::new()).unwrap();
+            let paced = pacer.spawn(&inner, || ()).unwrap();
+            assert!(!paced.is_over_within(None), "it cannot be waited for");
+            limited == id() && unlimited == id()
+        })
+        .unwrap();
+    assert!(same);
+    ended(&pool);
 }

@@ -288,3 +288,46 @@ fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
     drop(pacer);
     assert!(matches!(never.wait(), Err(JobError::Abandoned)), "dropped with its last handle, it stops");
 }
+
+#[test]
+fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_hang() {
+    // Whether they stand in line here, or one has its turn and waits for a worker, and however many workers there are.
+    for (workers, interval, jobs) in [(1, Duration::ZERO, 1), (1, SECOND, 5), (3, SECOND, 5)] {
+        let (pool, manual) = by_hand(workers);
+        let pacer = Pacer::with_clock(interval, manual.clock());
+        let (inner, paces) = (pool.clone(), pacer.clone());
+        let (first, behind) = pool
+            .run(move || {
+                let first = paces.wait(&Cancel::new());
+                (0..jobs).for_each(|_| paces.execute(&inner, || ()).unwrap());
+                (first, paces.wait(&Cancel::new()))
+            })
+            .unwrap();
+        assert_eq!(first, Ok(()), "nobody was before it");
+        assert_eq!(behind, Err(PacerError::Inside));
+        until("the jobs go on by themselves", || {
+            manual.advance(SECOND);
+            pacer.stats().started == jobs + 1
+        });
+        assert_eq!(pacer.stats().waiting, 0);
+        ended(&pool);
+    }
+}
+
+#[test]
+fn a_thread_waits_behind_jobs_of_other_pools_and_before_those_of_its_own() {
+    let paced = paced(1);
+    let (other, held) = (pool(1), hold(&paced.pool));
+    paced.submit(1);
+    let (pacer, passed) = (paced.pacer.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = passed.clone();
+    let waits = other.spawn(move || pacer.wait(&Cancel::new()).map(|()| add(&count))).unwrap();
+    until("it waits", || paced.pacer.stats().waiting == 1);
+    let behind = paced.pacer.spawn(&other, || 1).unwrap();
+    held.let_go();
+    paced.until_begun(1);
+    paced.manual.advance(Duration::from_millis(300));
+    assert_eq!(waits.wait().unwrap(), Ok(()));
+    paced.manual.advance(Duration::from_millis(300));
+    assert_eq!((behind.wait().unwrap(), passed.load(Ordering::SeqCst)), (1, 1));
+}

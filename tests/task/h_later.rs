@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolError, Queue};
-use procession::task::{Keep, Status, SubmitError, TaskOptions, Tasks};
-use procession::{Cancel, Latch, Reason};
+use procession::task::{Keep, Status, SubmitError, Task, TaskOptions, TaskSet, Tasks};
+use procession::{Cancel, Exit, Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -185,7 +186,6 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
             until("it is known", || tasks.stats().submitted == 8);
             let id = tasks.list().last().unwrap().id;
             assert!(tasks.cancel(id).unwrap());
-            held.let_go();
             assert_eq!(submitter.join().unwrap().unwrap(), Status::Cancelled);
         }
         held.let_go();
@@ -221,4 +221,175 @@ fn a_repetition_on_a_shared_pool_ends_with_the_pool() {
     manual.advance(SECOND);
     assert!(repeat.over().is_set());
     assert_eq!((tasks.stats().scheduled, tasks.stats().timers), (0, 0));
+}
+
+#[test]
+fn nobody_stands_in_line_for_a_task_that_is_over() {
+    quiet_panics();
+    type End = fn(&ManualClock, &Tasks, &Cancel);
+    let ends: [(Status, End); 4] = [
+        (Status::TimedOut, |manual, _, _| manual.advance(SECOND)),
+        (Status::Cancelled, |_, tasks, _| assert!(tasks.cancel(tasks.list()[0].id).unwrap())),
+        (Status::Cancelled, |_, _, group| assert!(group.cancel("enough"))),
+        (Status::Stopped, |_, tasks, _| tasks.stop()),
+    ];
+    for (status, end) in ends {
+        let manual = ManualClock::new();
+        let builder = Pool::builder().max(1).queue(Queue::Block(0)).name("procession-test");
+        let pool = builder.clock(manual.clock()).build().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        let (begin, gate) = (begun.clone(), go.clone());
+        pool.execute(move || {
+            let _ = begin.set(());
+            gate.wait();
+        })
+        .unwrap();
+        wait(&begun);
+        let (tasks, group, counted) = (Tasks::on(&pool), Cancel::new(), Counted::default());
+        let submitters: Vec<_> = (0..3)
+            .map(|_| {
+                let (tasks, closure, under) = (tasks.clone(), counted.closure(), TaskOptions::new().under(&group));
+                std::thread::spawn(move || tasks.submit_with(under.start_within(SECOND), closure))
+            })
+            .collect();
+        until("all are known", || tasks.list().len() == 3);
+        end(&manual, &tasks, &group);
+        let first = if status == Status::Cancelled && !group.is_cancelled() {
+            // The other two stand on, and end otherwise.
+            until("one is over", || tasks.stats().cancelled == 1);
+            manual.advance(SECOND);
+            1
+        } else {
+            3
+        };
+        let all: Vec<_> = submitters.into_iter().map(|submitter| submitter.join().unwrap().unwrap()).collect();
+        assert_eq!(all.iter().filter(|task| task.status() == status).count(), first);
+        assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
+        go.set(()).unwrap();
+        until("there is room", || pool.run(|| 1).is_ok());
+    }
+}
+
+/// Has a task of a pool of one thread submit another one with these options, a delay and a limit for its begin among them,
+/// and wait for it in this way.
+fn waits_inside<R: Send + 'static>(
+    options: TaskOptions,
+    wait: impl FnOnce(Task<ThreadId, String>) -> R + Send + 'static,
+) -> (ManualClock, Pool, Tasks, Task<(ThreadId, R), String>) {
+    let (manual, pool, tasks) = bounded(1);
+    let inner = tasks.clone();
+    let outer = tasks.submit(move |_| {
+        let task = inner.submit_with(options, |_| Ok(std::thread::current().id())).map_err(|why| why.to_string())?;
+        Ok((std::thread::current().id(), wait(task)))
+    });
+    let outer = outer.unwrap();
+    // One for its delay, and one by which it has to begin.
+    until("the other one has its timers", || tasks.stats().timers == 2);
+    (manual, pool, tasks, outer)
+}
+
+fn output<T, E: std::fmt::Debug>(exit: Exit<T, E>) -> T {
+    let Exit::Done(output) = exit else { panic!("it did not return") };
+    output
+}
+
+#[test]
+fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_has_come() {
+    type Way = fn(Task<ThreadId, String>) -> Exit<ThreadId, String>;
+    let ways: [Way; 3] = [
+        |task| task.wait(),
+        |task| task.wait_within(Duration::MAX).unwrap(),
+        |task| TaskSet::from_iter([task]).wait_next().unwrap().1,
+    ];
+    for way in ways {
+        for paused in [false, true] {
+            let delayed = TaskOptions::new().after(SECOND).start_within(2 * SECOND).timeout(HOUR);
+            let (manual, pool, tasks, outer) = waits_inside(delayed, way);
+            // What it needs is before the pause, as it is itself.
+            let pause = paused.then(|| pool.begin_pause().unwrap());
+            manual.advance(SECOND - MILLI);
+            assert_eq!((tasks.stats().completed, tasks.stats().scheduled), (0, 1));
+            manual.advance(MILLI);
+            let (thread, exit) = output(end(outer));
+            assert_eq!(output(exit), thread);
+            assert_eq!((pool.stats().unfinished(), tasks.stats().timers), (0, 0));
+            drop(pause);
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() {
+    type End = fn(&ManualClock, &Tasks);
+    let ends: [(Reason, End); 3] = [
+        (Reason::Cancelled, |_, tasks| assert!(tasks.cancel(tasks.list_by(Status::Scheduled)[0].id).unwrap())),
+        (Reason::TimedOut, |manual, _| manual.advance(SECOND)),
+        (Reason::Shutdown, |_, tasks| tasks.stop()),
+    ];
+    for (reason, ends) in ends {
+        let told = Latch::new();
+        let tell = told.clone();
+        let (manual, _pool, tasks, outer) =
+            waits_inside(TaskOptions::new().after(HOUR).start_within(SECOND), move |task| {
+                let _ = tell.set(task.wait());
+            });
+        ends(&manual, &tasks);
+        until("it is told", || told.is_set());
+        assert!(was_ended(&told.get().unwrap(), reason));
+        drop(end(outer));
+    }
+}
+
+#[test]
+fn a_set_of_many_is_waited_for_on_the_only_thread() {
+    let (manual, _pool, tasks) = bounded(1);
+    let (inner, others) = (tasks.clone(), crate::tools::tasks());
+    let outer = tasks.submit(move |_| {
+        let mut set = TaskSet::new();
+        for n in 0..20 {
+            let delay = if n % 2 == 0 { Duration::ZERO } else { SECOND * (20 - n) };
+            set.push(inner.submit_with(TaskOptions::new().after(delay), move |_| Ok::<_, String>(n)).unwrap());
+            // One of another scheduler, whose thread this is not.
+            set.push(others.submit(move |_| Ok(100 + n)).unwrap());
+        }
+        let mut seen: Vec<u32> = std::iter::from_fn(|| set.wait_next()).map(|(_, exit)| output(exit)).collect();
+        let own: Vec<_> = seen.iter().copied().filter(|n| *n < 100).collect();
+        seen.sort_unstable();
+        Ok::<_, String>((own, seen))
+    });
+    let outer = outer.unwrap();
+    until("it is over", || {
+        manual.advance(SECOND);
+        outer.status().is_over()
+    });
+    let (own, all) = output(outer.wait());
+    assert_eq!(own, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1]);
+    assert_eq!(all, (0..20).chain(100..120).collect::<Vec<_>>());
+}
+
+#[test]
+fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_run() {
+    for threads in [3, 64] {
+        let (_, _pool, tasks) = bounded(threads);
+        for _ in 0..100 {
+            let (go, inner) = (Latch::new(), tasks.clone());
+            let gate = go.clone();
+            let outer = tasks.submit(move |_| {
+                let mut set = TaskSet::new();
+                set.push(
+                    inner
+                        .submit(move |_| {
+                            gate.wait();
+                            Ok::<_, String>(())
+                        })
+                        .map_err(|why| why.to_string())?,
+                );
+                set.push(inner.submit(|_| Ok(())).map_err(|why| why.to_string())?);
+                let first = set.wait_next().map(|(info, _)| info.id);
+                Ok::<_, String>((first, go.set(()).is_ok(), set.wait_next().map(|(info, _)| info.id)))
+            });
+            let (first, _, second) = output(end(outer.unwrap()));
+            assert!(first > second, "the one that was submitted later was over first");
+        }
+    }
 }
