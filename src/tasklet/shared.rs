@@ -15,7 +15,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError};
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
-use crate::timer::Timers;
+use crate::timer::{Kept, Timers};
 
 /// The most threads of a loop's own pool.
 pub const DEFAULT_ASYNC_THREADS: usize = 512;
@@ -45,7 +45,7 @@ pub(super) struct Shared<B> {
 /// What a resumption, a handle or a timer can do with a loop, whatever its state and its tasklets are.
 pub(super) trait Control: Send + Sync {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
-    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>);
+    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>);
     fn release(self: Arc<Self>, ticket: Ticket);
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool;
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError>;
@@ -293,14 +293,17 @@ impl<B: Elsewhere> Shared<B> {
             }
         });
         match self.timers.after_or_never(limit, action) {
-            Ok(kept) => {
-                let late = lock(&self.slots).set_deadline(ticket, kept);
-                if let Some(kept) = late {
-                    drop_contained(self.timers.take_back(kept));
-                }
-            }
+            Ok(kept) => self.note_timer(ticket, kept),
             // Better a wait that ends at once than one that never does.
             Err(action) => action(),
+        }
+    }
+
+    /// Has a timer go when the wait is over that it is for.
+    fn note_timer(&self, ticket: Ticket, kept: Kept) {
+        let late = lock(&self.slots).set_deadline(ticket, kept);
+        if let Some(kept) = late {
+            drop_contained(self.timers.take_back(kept));
         }
     }
 }
@@ -311,9 +314,10 @@ impl<B: Elsewhere> Control for Shared<B> {
         self.carry_out(effects);
     }
 
-    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
-        if let Err(resume) = self.timers.after_or_never(delay, resume) {
-            drop_contained(resume);
+    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
+        match self.timers.after_or_never(delay, resume) {
+            Ok(kept) => self.note_timer(ticket, kept),
+            Err(resume) => drop_contained(resume),
         }
     }
 

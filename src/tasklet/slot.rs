@@ -31,7 +31,8 @@
 //! | `Done` | over | over | over | over | over |
 //!
 //! **Resumptions** carry the slot's *epoch*. The first one that is used turns the epoch, so every other one of its time
-//! finds nothing to do, as does a deadline. Those that are out are counted; if the last one is dropped unused and the
+//! finds nothing to do, as does a deadline. It turns once more when a wait that was resumed early begins and is over at once,
+//! for what was made in between belonged to it. Those that are out are counted; if the last one is dropped unused and the
 //! tasklet waits for it, nobody could ever wake it: it is over, and the report says so. A suspension that the step does
 //! not wait for stays open until a later step does.
 //!
