@@ -89,6 +89,9 @@ impl<B: Elsewhere> Shared<B> {
     /// Does what an arrow has left to be done with no lock held.
     pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
+        // Whoever is told of an end is inside of the loop, and does not wait for what he is himself a part of.
+        let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
+        let _inside = (over.is_some() && tells).then(|| current::enter(self.clone()));
         for kept in deadlines {
             drop_contained(self.timers.take_back(kept));
         }
@@ -97,19 +100,29 @@ impl<B: Elsewhere> Shared<B> {
         }
         if let Some((policy, panic)) = panicked {
             policy.tell(&panic);
+            drop_contained(policy);
+            drop_contained(panic);
         }
         if let Some(id) = start {
             self.start(id);
         }
         self.wake(wake);
-        if let Some(Over { id, body, exit, ended, cancel }) = over {
-            drop_contained(body);
-            drop_contained(cancel);
-            if let Some(ended) = ended {
-                let _ = ended.set(exit);
-            }
-            self.retire(id);
+        if let Some(over) = over {
+            let shared = self.clone();
+            current::in_turn(move || shared.finish(over));
         }
+    }
+
+    /// Drops a tasklet that is over, tells its end, and frees its slot.
+    fn finish(self: &Arc<Shared<B>>, over: Over<B>) {
+        let Over { id, body, exit, ended, cancel } = over;
+        let _inside = current::enter(self.clone());
+        drop_contained(body);
+        drop_contained(cancel);
+        if let Some(ended) = ended {
+            let _ = ended.set(exit);
+        }
+        self.retire(id);
     }
 
     pub(super) fn wake(&self, wake: Option<Wake>) {
@@ -120,6 +133,8 @@ impl<B: Elsewhere> Shared<B> {
                 if let Err(panic) = contain(|| hook()) {
                     tell_log(|| tracing::error!(%panic, "the wake-up hook of a loop panicked"));
                 }
+                // It may have been replaced meanwhile, and be the last of its kind.
+                drop_contained(hook);
             }
         }
     }
@@ -253,6 +268,10 @@ impl<B: Elsewhere> Shared<B> {
         }
         let holding = slots.holding(&self.clock);
         drop(slots);
+        if !waits && holding.is_empty() {
+            // All have ended, but for the destructor that has called this.
+            return Ok(report);
+        }
         Err(Interrupted::new(Interruption::LimitOver, report, holding))
     }
 
@@ -281,7 +300,7 @@ impl<B: Elsewhere> Shared<B> {
 
     pub(super) fn set_builder(&self, builder: Option<Arc<LoopBuilder>>) {
         let before = std::mem::replace(&mut *lock(&self.builder), builder);
-        drop(before);
+        drop_contained(before);
     }
 
     /// Ends a wait when its time is over.
