@@ -20,7 +20,14 @@ pub(super) fn run(mut moves: Moves) {
     while let Some(next) = moves.next.pop_front() {
         step(next, &mut moves);
     }
-    give(moves.signals, false);
+    let signals = put(moves.signals);
+    // Before the signals, for a callback of one of them may hang; but with all of them in the list, for a limit may be over at
+    // once, and then it is this thread that gives up, or gives the rest.
+    moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
+    match signals {
+        Ok(()) => give(false),
+        Err(signals) => signals.iter().for_each(tell),
+    }
 }
 
 /// Makes an arrow, and does what follows.
@@ -33,12 +40,12 @@ pub(super) fn after<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
 
 /// Gives the signals that wait for a callback to return. Before this thread blocks.
 pub(super) fn flush() {
-    give(VecDeque::new(), true);
+    give(true);
 }
 
 /// Asks a state to close.
 pub(super) fn ask(node: &Arc<Node>) {
-    after(|moves| node.ask(&Closing::new(&node.face.clock), moves));
+    after(|moves| node.ask(&Closing::new(), moves));
 }
 
 /// Sets the node's own error, if it has none. Whether it had none.
@@ -64,8 +71,7 @@ fn step(next: Move, moves: &mut Moves) {
             let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
             drop(parent.strike(edge, forced, kept, moves));
         }
-        Move::Limit(node, closing) => limit(&node, &closing),
-        Move::Unlimit(closing, limits) => closing.forget(&limits),
+        Move::Unlimit(closing, clock, limits) => closing.forget(&clock, &limits),
     }
 }
 
@@ -84,8 +90,8 @@ fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
                 over(&node);
             }
         };
-        match closing.timers().after(delay, Box::new(action)) {
-            Ok(Some(key)) if !node.note_limit(key) => closing.forget(&[key]),
+        match closing.timers(&node.face.clock).after(delay, Box::new(action)) {
+            Ok(Some(key)) if !node.note_limit(key) => closing.forget(&node.face.clock, &[key]),
             Ok(_) => {}
             Err(_) => tell_log(
                 || tracing::error!(name = ?node.face.name, "no thread for the limits of a job: it is waited for without one"),
@@ -115,6 +121,8 @@ impl Signal {
             }
             Signal::Cancel(node) => {
                 if let Some(job) = &node.face.job {
+                    // By a limit of nothing it may come before whoever tells it to end has come so far.
+                    job.end.cancel(Reason::Shutdown);
                     job.cancel(&node.face.clock).cancel(Reason::TimedOut);
                 }
             }
@@ -140,25 +148,24 @@ thread_local! {
     static OUTBOX: RefCell<Outbox> = Outbox::empty();
 }
 
-/// Gives signals, now, or when the callback that this thread is in has returned.
-fn give(signals: VecDeque<Signal>, now: bool) {
+/// Puts signals into the list of this thread. They come back if the thread is ending, and its list has gone.
+fn put(signals: VecDeque<Signal>) -> Result<(), VecDeque<Signal>> {
     let mut signals = Some(signals);
-    let was_giving = OUTBOX.try_with(|outbox| {
-        let mut outbox = outbox.borrow_mut();
-        outbox.waiting.extend(signals.take().unwrap_or_default());
-        std::mem::replace(&mut outbox.giving, true)
-    });
-    match was_giving {
-        Ok(true) if !now => {}
-        Ok(was_giving) => {
-            while let Some(signal) = next_waiting() {
-                tell(&signal);
-            }
-            let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().giving = was_giving);
-        }
-        // The thread is ending, and its list has gone.
-        Err(_) => signals.unwrap_or_default().iter().for_each(tell),
+    let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().waiting.extend(signals.take().unwrap_or_default()));
+    signals.map_or(Ok(()), Err)
+}
+
+/// Gives the signals in the list, now, or when the callback that this thread is in has returned.
+fn give(now: bool) {
+    let was_giving = OUTBOX.try_with(|outbox| std::mem::replace(&mut outbox.borrow_mut().giving, true));
+    let Ok(was_giving) = was_giving else { return };
+    if was_giving && !now {
+        return;
     }
+    while let Some(signal) = next_waiting() {
+        tell(&signal);
+    }
+    let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().giving = was_giving);
 }
 
 fn next_waiting() -> Option<Signal> {

@@ -328,7 +328,7 @@ impl State {
             inner.failed
         };
         if failed {
-            let closing = Closing::new(&self.node().face.clock);
+            let closing = Closing::new();
             drive::after(|moves| self.node().ask(&closing, moves));
         }
         self

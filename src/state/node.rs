@@ -49,6 +49,7 @@ use super::error::StateError;
 use super::face::{Face, Kind};
 use super::parts::{Bell, Bells, Closing, Life, Own, Ready, Times};
 use super::roll::Roll;
+use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Failure, drop_contained};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -107,6 +108,8 @@ struct Link {
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
     pub(super) signals: VecDeque<Signal>,
+    /// Jobs that have been told to end: their limits begin.
+    pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
 
 pub(super) enum Move {
@@ -118,10 +121,8 @@ pub(super) enum Move {
         failed: bool,
     },
     Fail(Arc<Node>),
-    /// A job has been told to end: its limits begin.
-    Limit(Arc<Node>, Arc<Closing>),
-    /// It has ended: they are over. Both may be the last of their kind, and are dropped here.
-    Unlimit(Arc<Closing>, Vec<TimerKey>),
+    /// A job has ended: its limits are over. All of it may be the last of its kind, and is dropped here.
+    Unlimit(Arc<Closing>, Clock, Vec<TimerKey>),
 }
 
 /// Somebody is told. This runs code of the user's.
@@ -297,7 +298,7 @@ impl Node {
         let parents = inner.links.iter().filter_map(|link| link.parent.upgrade());
         moves.next.extend(parents.map(Move::Fail));
         if inner.closes_on_error && inner.life == Life::Open {
-            moves.next.push_back(Move::Ask(self.clone(), Closing::new(&self.face.clock)));
+            moves.next.push_back(Move::Ask(self.clone(), Closing::new()));
         }
     }
 
@@ -397,7 +398,7 @@ impl Inner {
                 if self.own == Own::Works {
                     moves.signals.push_back(Signal::End(node.clone()));
                     if node.face.has_limits() {
-                        moves.next.push_back(Move::Limit(node.clone(), closing.clone()));
+                        moves.limits.push((node.clone(), closing.clone()));
                     }
                 }
                 for edge in self.edges.iter().filter(|edge| edge.open && edge.after) {
@@ -416,7 +417,8 @@ impl Inner {
             self.times.done = Some(now);
             self.ring(Bell::Done, moves);
             if let Some(closing) = self.closing.take() {
-                moves.next.push_back(Move::Unlimit(closing, std::mem::take(&mut self.limits)));
+                let limits = std::mem::take(&mut self.limits);
+                moves.next.push_back(Move::Unlimit(closing, node.face.clock.clone(), limits));
             }
             for (_, link) in self.links.iter_mut() {
                 if let Some(parent) = link.parent.upgrade() {

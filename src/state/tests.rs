@@ -38,7 +38,7 @@ fn look(node: &Arc<Node>) -> (Life, Own) {
 
 fn act(node: &Arc<Node>, arrow: &str) {
     drive::after(|moves: &mut Moves| match arrow {
-        "ask" => node.ask(&super::parts::Closing::new(&node.face.clock), moves),
+        "ask" => node.ask(&super::parts::Closing::new(), moves),
         "end_own" => node.end_own(moves),
         "cancel" => node.cancel(moves),
         "give_up" => drop(node.give_up(moves).then_some(())),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use procession::clock::ManualClock;
+use procession::clock::{Clock, ManualClock};
 use procession::state::{Phase, StateBuilder};
-use procession::{Reason, State};
+use procession::{Latch, Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, shutdown};
 
@@ -144,4 +144,49 @@ fn a_job_may_end_in_the_callback_that_tells_it_to_cancel() {
     assert!(above_tail.end().is_cancelled());
     above_tail.done();
     above.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn limits_go_by_the_clock_of_the_job_whatever_the_clock_above_is() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let (state, group) = State::group([]);
+    let (one, one_tail) = limited("one", &clock).job();
+    let (two, two_tail) = limited("two", &other).job();
+    group.add(one).unwrap();
+    group.add(two).unwrap();
+    state.request_shutdown();
+    clock.advance(2 * SECOND);
+    assert!(one_tail.cancel().is_cancelled() && !two_tail.cancel().is_cancelled());
+    one_tail.done();
+    assert_eq!(clock.next_due(), None);
+    other.advance(5 * SECOND);
+    assert!(two_tail.cancel().is_cancelled() && state.is_closed());
+}
+
+#[test]
+fn a_job_is_told_to_end_before_it_is_told_to_cancel_also_by_a_limit_of_zero() {
+    for clock in [ManualClock::new().clock(), Clock::system()] {
+        for _ in 0..100 {
+            let (state, tail) = State::builder().clock(clock.clone()).cancel_after(Duration::ZERO).job();
+            let (ends, early) = (tail.end().clone(), Latch::new());
+            let set = early.clone();
+            let _on = tail.cancel().on_cancel(move |_| set.set(!ends.is_cancelled()).unwrap());
+            state.request_shutdown();
+            assert!(!early.wait());
+        }
+    }
+}
+
+#[test]
+fn a_callback_of_a_limit_that_is_over_at_once_may_wait_for_others_of_the_same_shutdown() {
+    let clock = ManualClock::new();
+    let (state, tail) = State::builder().clock(clock.clock()).cancel_after(Duration::ZERO).job();
+    let (other, other_tail) = job();
+    let end = other_tail.end().clone();
+    let _other = end.on_cancel(move |_| drop(other_tail));
+    let (waits_for, waited) = (other.clone(), Latch::new());
+    let set = waited.clone();
+    let _on = tail.cancel().on_cancel(move |_| set.set(waits_for.shutdown(LIMIT).is_ok()).unwrap());
+    State::merge([state, other]).request_shutdown();
+    assert_eq!(waited.get(), Some(true));
 }
