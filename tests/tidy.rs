@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "state/face",
     "state/parts",
     "state/node",
+    "state/node/adding",
     "state/walk",
     "state/drive",
     "state/handle",

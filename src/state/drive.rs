@@ -50,17 +50,7 @@ pub(super) fn ask(node: &Arc<Node>) {
 
 /// Sets the node's own error, if it has none. Whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
-    {
-        let mut inner = node.lock();
-        if inner.error.is_some() {
-            drop(inner);
-            drop_contained(error);
-            return false;
-        }
-        inner.error = Some(error);
-    }
-    after(|moves| node.fail(moves));
-    true
+    after(|moves| node.set_error(error, moves)).map_err(drop_contained).is_ok()
 }
 
 fn step(next: Move, moves: &mut Moves) {
@@ -69,7 +59,7 @@ fn step(next: Move, moves: &mut Moves) {
         Move::Fail(node) => node.fail(moves),
         Move::Strike { parent, edge, forced, failed } => {
             let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
-            drop(parent.strike(edge, forced, kept, moves));
+            drop(parent.strike(edge, (forced, failed), kept, moves));
         }
         Move::Unlimit(closing, clock, limits) => closing.forget(&clock, &limits),
     }

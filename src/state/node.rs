@@ -42,6 +42,8 @@
 //! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
 //! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
 
+mod adding;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -219,17 +221,11 @@ impl Node {
         inner.go_on(self, now, moves);
     }
 
-    /// Who leaves with its strike, and has an error that should be kept.
-    pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
-        let mut inner = self.lock();
-        inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
-    }
-
     /// Arrow: a child is done.
     pub(super) fn strike(
         self: &Arc<Node>,
         edge: u64,
-        forced: bool,
+        (forced, failed): (bool, bool),
         mut kept: Option<StateError>,
         moves: &mut Moves,
     ) -> Option<Arc<Node>> {
@@ -238,6 +234,10 @@ impl Node {
         let left = inner.strike(edge, forced)?;
         if inner.kept.is_none() {
             inner.kept = kept.take();
+        }
+        // Whoever sets an error may not have come up to here yet, and would not find the way where somebody has left.
+        if failed {
+            inner.fail(self, moves);
         }
         inner.go_on(self, now, moves);
         // It may be the last of its kind, and is dropped where no lock is held.
@@ -287,19 +287,20 @@ impl Node {
         runs
     }
 
-    /// There is an error here or below. The links of the parents, if that is new.
+    /// There is an error here or below.
     pub(super) fn fail(self: &Arc<Node>, moves: &mut Moves) {
+        self.lock().fail(self, moves);
+    }
+
+    /// Sets the node's own error, if it has none; otherwise it comes back.
+    pub(super) fn set_error(self: &Arc<Node>, error: Failure, moves: &mut Moves) -> Result<(), Failure> {
         let mut inner = self.lock();
-        if inner.failed {
-            return;
+        if inner.error.is_some() {
+            return Err(error);
         }
-        inner.failed = true;
-        inner.ring(Bell::Failed, moves);
-        let parents = inner.links.iter().filter_map(|link| link.parent.upgrade());
-        moves.next.extend(parents.map(Move::Fail));
-        if inner.closes_on_error && inner.life == Life::Open {
-            moves.next.push_back(Move::Ask(self.clone(), Closing::new()));
-        }
+        inner.error = Some(error);
+        inner.fail(self, moves);
+        Ok(())
     }
 
     /// A latch that is set when it happens, or is set already.
@@ -313,49 +314,6 @@ impl Node {
         let latch = Latch::new();
         let _ = latch.set(());
         latch
-    }
-
-    /// An edge to a state that a group takes in; not checked yet. `None`: the group is closed.
-    pub(super) fn begin_add(&self, child: &Arc<Node>) -> Option<u64> {
-        let mut inner = self.lock();
-        if inner.life == Life::Done {
-            return None;
-        }
-        inner.before += 1;
-        let edge = Edge { child: child.clone(), link: None, open: true, checked: false, leaves: true, after: false };
-        Some(inner.edges.push(edge))
-    }
-
-    /// Arrow: takes the edge away again.
-    pub(super) fn release(self: &Arc<Node>, edge: u64, moves: &mut Moves) {
-        let now = self.face.clock.now();
-        let mut inner = self.lock();
-        // The child itself is with whoever added it.
-        if inner.edges.remove(edge).is_some() {
-            inner.before -= 1;
-            inner.go_on(self, now, moves);
-        }
-    }
-
-    /// The state belongs to the group from now on.
-    pub(super) fn finish_add(self: &Arc<Node>, child: &Arc<Node>, edge: u64, moves: &mut Moves) {
-        let linked = child.link(self, edge, true);
-        if linked.failed {
-            moves.next.push_back(Move::Fail(self.clone()));
-        }
-        let mut inner = self.lock();
-        if let Some(edge) = inner.edges.get_mut(edge) {
-            edge.link = linked.number;
-            edge.checked = true;
-            // What never had anything to end (a value, say) stays as long as the group.
-            edge.leaves = !child.face.inert;
-        }
-        if linked.done {
-            let strike = Move::Strike { parent: self.clone(), edge, forced: linked.forced, failed: linked.failed };
-            moves.next.push_back(strike);
-        } else if let Some(closing) = &inner.closing {
-            moves.next.push_back(Move::Ask(child.clone(), closing.clone()));
-        }
     }
 }
 
@@ -387,6 +345,20 @@ impl Inner {
         *open -= 1;
         self.forced |= forced;
         Some(leaves.then(|| self.edges.remove(number).map(|edge| edge.child)).flatten())
+    }
+
+    /// The parents are told, if it is new.
+    fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
+        if self.failed {
+            return;
+        }
+        self.failed = true;
+        self.ring(Bell::Failed, moves);
+        let parents = self.links.iter().filter_map(|link| link.parent.upgrade());
+        moves.next.extend(parents.map(Move::Fail));
+        if self.closes_on_error && self.life == Life::Open {
+            moves.next.push_back(Move::Ask(node.clone(), Closing::new()));
+        }
     }
 
     /// What follows when nothing is left to wait for.

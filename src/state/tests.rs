@@ -8,6 +8,7 @@ use super::error::AddError;
 use super::node::{Moves, Node};
 use super::parts::{Life, Own};
 use super::wait::{Look, Looks};
+use crate::outcome::{BoxError, Failure};
 use crate::sync::Arc;
 use crate::threads;
 
@@ -25,9 +26,10 @@ fn the_tables_name_the_phases_and_the_arrows_that_there_are() {
     assert_eq!(rows(page, "phase"), phases);
     let arrows = rows(page, "arrow");
     assert_eq!(arrows, ["ask", "strike", "end_own", "give_up", "release"]);
-    let makes = page.matches("/// Arrow: ").count();
+    let code = [page, include_str!("node/adding.rs")].concat();
+    let makes = code.matches("/// Arrow: ").count();
     assert_eq!(makes, arrows.len(), "each of them is marked as an arrow");
-    assert!(arrows.iter().all(|arrow| page.contains(&format!("    pub(super) fn {arrow}("))));
+    assert!(arrows.iter().all(|arrow| code.contains(&format!(" fn {arrow}("))));
 }
 
 /// Where a node is, and what it waits for.
@@ -153,4 +155,19 @@ fn a_thread_that_the_system_refuses_gives_the_work_back() {
     let refused = State::thread("worker", |_| Ok(()));
     threads::refuse(false);
     assert_eq!(refused.unwrap_err().reason().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn an_error_that_is_still_on_its_way_up_is_not_lost_when_those_leave_who_have_it() {
+    let (job, tail) = State::job([]);
+    let (above, group) = State::group([]);
+    group.add(State::merge([job.clone()])).unwrap();
+    // One thread sets an error and is held up; another one says done meanwhile.
+    let mut held_up = Moves::default();
+    assert!(job.node().set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
+    tail.done();
+    assert!(group.is_empty());
+    assert_eq!(above.err().unwrap().to_string(), "late");
+    drive::run(held_up);
+    assert_eq!(above.err().unwrap().to_string(), "late");
 }
