@@ -6,7 +6,7 @@
 //! stack. They wait in a list of the thread's own. Who is about to block in a callback gives them first.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::error::StateError;
 use super::node::{Move, Moves, Node, Signal};
@@ -48,6 +48,35 @@ pub(super) fn ask(node: &Arc<Node>) {
     after(|moves| node.ask(&Closing::new(), moves));
 }
 
+/// The own work of a node has ended.
+pub(super) fn end_own(node: &Arc<Node>) {
+    if after(|moves| node.end_own(moves)) {
+        settle(node);
+    }
+}
+
+/// What was given up has ended after all: groups that have it, or something above it, let it go.
+fn settle(node: &Arc<Node>) {
+    // Those that were seen are held, so that nobody else comes to where one of them was, and is taken for it.
+    let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
+    while let Some(node) = ahead.pop() {
+        if seen.insert(Arc::as_ptr(&node)) {
+            for (parent, edge) in node.hangs_at() {
+                let_go(&parent, edge);
+                ahead.push(parent);
+            }
+            held.push(node);
+        }
+    }
+}
+
+/// Lets somebody go who was not waited for, if all of it has ended.
+fn let_go(parent: &Arc<Node>, edge: u64) {
+    if let Some(child) = parent.overdue(edge).filter(|child| !walk::is_open(child)) {
+        drop(parent.let_go(edge, walk::error(&child)));
+    }
+}
+
 /// Sets the node's own error, if it has none. Whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
     after(|moves| node.set_error(error, moves)).map_err(drop_contained).is_ok()
@@ -60,6 +89,10 @@ fn step(next: Move, moves: &mut Moves) {
         Move::Strike { parent, edge, forced, failed } => {
             let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
             drop(parent.strike(edge, (forced, failed), kept, moves));
+            if forced {
+                // It may have ended after all before it was struck.
+                let_go(&parent, edge);
+            }
         }
         Move::Unlimit(closing, clock, limits) => closing.forget(&clock, &limits),
     }

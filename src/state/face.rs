@@ -65,8 +65,29 @@ pub(super) struct Face {
     pub(super) job: Option<Arc<Signals>>,
     /// What it waits for, in the user's words.
     pub(super) detail: Option<Detail>,
-    /// It never had anything to end, nor has anything below it.
+    /// What is the same for all below, too.
+    pub(super) nature: Nature,
+}
+
+/// What a node and all below it are by their nature, however much comes and goes.
+#[derive(Clone, Copy)]
+pub(super) struct Nature {
+    /// None of them ever had anything to end.
     pub(super) inert: bool,
+    /// One of them has a value.
+    pub(super) valued: bool,
+    /// One of them takes states in.
+    pub(super) grows: bool,
+}
+
+impl Nature {
+    pub(super) fn with(self, below: Nature) -> Nature {
+        Nature {
+            inert: self.inert && below.inert,
+            valued: self.valued || below.valued,
+            grows: self.grows || below.grows,
+        }
+    }
 }
 
 /// What a job hears, and how long it may take to obey.

@@ -241,11 +241,7 @@ impl State {
             let inner = self.node().lock();
             (inner.life, inner.forced)
         };
-        let mut runs = false;
-        if forced {
-            walk::open(self.node(), |_| runs = true);
-        }
-        life == Life::Done && !runs
+        life == Life::Done && !(forced && walk::is_open(self.node()))
     }
 
     /// Whether it has been asked to close.

@@ -39,6 +39,10 @@
 //! asked meanwhile, whoever adds the child asks it, too. Two who would make a circle together both see it, for each looks
 //! after it has entered its edge.
 //!
+//! **Who leaves.** The child of a group leaves with its strike, and its error is kept in that critical section. If the strike was by
+//! force, it stays, for something there still runs. It leaves when that has ended: whoever ends it looks for the groups
+//! above after that, and whoever strikes by force looks at the child after that, so one of the two finds it.
+//!
 //! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
 //! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
 
@@ -244,14 +248,16 @@ impl Node {
         left
     }
 
-    /// Arrow: the tail has said done, or was dropped.
-    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) {
+    /// Arrow: the tail has said done, or was dropped. Whether it had been given up.
+    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
         let now = self.face.clock.now();
         let mut inner = self.lock();
+        let was_given_up = inner.own == Own::GivenUp;
         if inner.own != Own::Nothing {
             inner.own = Own::Ended;
             inner.go_on(self, now, moves);
         }
+        was_given_up
     }
 
     /// A limit is over: the job should cancel.

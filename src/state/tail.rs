@@ -62,7 +62,7 @@ impl Job {
     ///
     /// A job may be done before it is told to end. What it depends on is closed by a shutdown all the same.
     pub fn done(&self) {
-        drive::after(|moves| self.node.end_own(moves));
+        drive::end_own(&self.node);
         say_ready(&self.node, Ready::Never);
     }
 }
@@ -112,7 +112,7 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        drive::after(|moves| self.node.end_own(moves));
+        drive::end_own(&self.node);
     }
 }
 
@@ -216,7 +216,8 @@ impl Drop for CountGuard {
 }
 
 /// Takes states into a group while it runs. Those that are done leave it, so a group through which much passes does not
-/// grow; the first error of those that have left is kept. Clones are of the same group.
+/// grow; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
+/// had anything to end stays, to be found. Clones are of the same group.
 ///
 /// A group does not end as long as there is one of these, unless it is shut down.
 #[derive(Clone)]

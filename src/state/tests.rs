@@ -41,7 +41,7 @@ fn look(node: &Arc<Node>) -> (Life, Own) {
 fn act(node: &Arc<Node>, arrow: &str) {
     drive::after(|moves: &mut Moves| match arrow {
         "ask" => node.ask(&super::parts::Closing::new(), moves),
-        "end_own" => node.end_own(moves),
+        "end_own" => drop(node.end_own(moves).then_some(())),
         "cancel" => node.cancel(moves),
         "give_up" => drop(node.give_up(moves).then_some(())),
         other => panic!("there is no arrow {other}"),
@@ -170,4 +170,41 @@ fn an_error_that_is_still_on_its_way_up_is_not_lost_when_those_leave_who_have_it
     assert_eq!(above.err().unwrap().to_string(), "late");
     drive::run(held_up);
     assert_eq!(above.err().unwrap().to_string(), "late");
+}
+
+#[test]
+fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
+    let (job, tail) = State::job([]);
+    let (above, group) = State::group([]);
+    group.add(job.clone()).unwrap();
+    job.request_shutdown();
+    // The thread whose limit is over is held up before the group has heard of it.
+    let mut held_up = Moves::default();
+    assert!(job.node().give_up(&mut held_up));
+    tail.done();
+    drive::run(held_up);
+    assert_eq!(above.report().nodes().len(), 1);
+}
+
+#[test]
+fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
+    let ((one, leaving), (two, coming)) = (State::group([]), State::group([]));
+    let (passes, tail) = State::job([]);
+    leaving.add(passes.annotate("leaves")).unwrap();
+    let all = State::merge([one, two.clone()]);
+    let (mut tail, mut tails, mut seen) = (Some(tail), Vec::new(), 0);
+    super::walk::walk::<()>(all.node(), |place| {
+        seen += 1;
+        if Arc::ptr_eq(place.node, two.node()) {
+            // What was seen ends, and others are made in its place.
+            drop(tail.take());
+            for _ in 0..16 {
+                let (comes, tail) = State::job([]);
+                coming.add(comes.annotate("comes")).unwrap();
+                tails.push(tail);
+            }
+        }
+        super::walk::Go::On(place.node.lock().below())
+    });
+    assert_eq!(seen, 5 + 2 * coming.len());
 }

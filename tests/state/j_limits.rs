@@ -108,7 +108,7 @@ fn one_slow_job_does_not_use_up_the_time_of_the_others() {
 }
 
 #[test]
-fn what_was_given_up_stays_in_its_group() {
+fn what_was_given_up_stays_in_its_group_until_it_ends() {
     let clock = ManualClock::new();
     let (stuck, tail) = limited("stuck", &clock).job();
     let (state, group) = State::builder().clock(clock.clock()).group();
@@ -121,6 +121,36 @@ fn what_was_given_up_stays_in_its_group() {
     assert!(state.is_closed() && error.only_given_up());
     tail.done();
     state.shutdown(ZERO).unwrap();
+    assert!(state.report().find("stuck").is_none());
+}
+
+#[test]
+fn a_group_of_jobs_that_are_given_up_and_end_late_does_not_grow() {
+    let clock = ManualClock::new();
+    let (inner, inner_group) = State::builder().clock(clock.clock()).group();
+    let (outer, _outer_group) = State::group([inner.clone()]);
+    let mut late = Vec::new();
+    for round in 0..100 {
+        // Two of them below one that is in the group: it leaves with the second, and its error is kept.
+        let (jobs, tails): (Vec<_>, Vec<_>) = (0..2).map(|_| limited("stuck", &clock).job()).unzip();
+        let both = State::merge(jobs).annotate("both");
+        inner_group.add(both.clone()).unwrap();
+        both.request_shutdown();
+        clock.advance(5 * SECOND);
+        assert!(both.is_closed() && inner_group.is_empty());
+        late.extend(tails);
+        if round % 10 == 9 {
+            late.iter().step_by(2).for_each(|tail| tail.done());
+            assert_eq!(inner.report().nodes().len(), 1 + 10 * 4);
+            late[1].fail("late");
+            late.clear();
+            assert_eq!(
+                (outer.report().nodes().len(), outer.err().unwrap().to_string().as_str()),
+                (2, "both: stuck: late")
+            );
+        }
+    }
+    outer.shutdown(ZERO).unwrap();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The arrows of a group: states that are taken in, and those that leave.
 
+use crate::state::error::StateError;
 use crate::state::node::{Edge, Move, Moves, Node};
 use crate::state::parts::Life;
 use crate::sync::Arc;
@@ -37,8 +38,8 @@ impl Node {
         if let Some(edge) = inner.edges.get_mut(edge) {
             edge.link = linked.number;
             edge.checked = true;
-            // What never had anything to end (a value, say) stays as long as the group.
-            edge.leaves = !child.face.inert;
+            // A value that never had anything to end is there to be found, and stays as long as the group.
+            edge.leaves = !(child.face.nature.inert && child.face.nature.valued);
         }
         if linked.done {
             let strike = Move::Strike { parent: self.clone(), edge, forced: linked.forced, failed: linked.failed };
@@ -52,5 +53,32 @@ impl Node {
     pub(in super::super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
         inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
+    }
+
+    /// The edges at which the node hangs, from above.
+    pub(in super::super) fn hangs_at(&self) -> Vec<(Arc<Node>, u64)> {
+        let inner = self.lock();
+        inner.links.iter().filter_map(|link| Some((link.parent.upgrade()?, link.edge))).collect()
+    }
+
+    /// Who is at an edge that was struck by force, and leaves when it has ended after all.
+    pub(in super::super) fn overdue(&self, edge: u64) -> Option<Arc<Node>> {
+        let mut inner = self.lock();
+        inner.edges.get_mut(edge).filter(|edge| !edge.open && edge.leaves).map(|edge| edge.child.clone())
+    }
+
+    /// It has ended after all, and leaves; its error is kept. It is dropped where no lock is held.
+    pub(in super::super) fn let_go(&self, edge: u64, kept: Option<StateError>) -> Option<Edge> {
+        let gone = {
+            let mut inner = self.lock();
+            if inner.kept.is_none() {
+                inner.kept = kept;
+            }
+            inner.edges.remove(edge)
+        };
+        if let Some(Edge { child, link, .. }) = &gone {
+            child.unlink(*link);
+        }
+        gone
     }
 }
