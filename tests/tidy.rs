@@ -11,6 +11,7 @@ const ORDER: &[&str] = &[
     "sync",
     "clock",
     "outcome",
+    "latch/line",
     "latch",
     "latch/models",
     "threads",
