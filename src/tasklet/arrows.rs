@@ -119,12 +119,7 @@ impl<B> Slots<B> {
         }
         if let Some(given) = slot.given.take() {
             (slot.timed_out, slot.suspended) = (given.timed_out, false);
-            // The wait is over before it has begun: a resumption that was made since then must not end another one.
-            slot.turn_epoch();
-            let mut deadlines = std::mem::take(&mut slot.deadlines);
-            let mut effects = self.put(id, body, given.directive, clock);
-            effects.deadlines.append(&mut deadlines);
-            return effects;
+            return self.put(id, body, given.directive, clock);
         }
         if slot.suspended && slot.out == 0 {
             return self.end(id, Some(body), End::Abandoned);
@@ -152,10 +147,12 @@ impl<B> Slots<B> {
         // The tasklet is in a step, so it is there; should it not be, the ticket is one that does nothing.
         let Some(slot) = self.find(id) else { return Ticket { id, epoch: 0 } };
         if first && slot.given.is_some_and(|given| given.is_old && given.directive != Directive::Done) {
-            // What resumed an earlier suspension, in an earlier step that has not waited for it, must not end this one, nor
-            // must what was made in that step after it.
+            // What resumed an earlier suspension, in an earlier step that has not waited for it, must not end this one.
             slot.given = None;
-            slot.turn_epoch();
+        }
+        if slot.given.is_some() {
+            // The wait is over before it has begun. What is made for it now is of the epoch that has passed.
+            return Ticket { id, epoch: slot.epoch - 1 };
         }
         slot.suspended = true;
         slot.out += 1;
