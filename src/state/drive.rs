@@ -94,7 +94,7 @@ fn step(next: Move, moves: &mut Moves) {
                 let_go(&parent, edge);
             }
         }
-        Move::Unlimit(closing, clock, limits) => closing.forget(&clock, &limits),
+        Move::Unlimit(node, closing, limits) => closing.forget(&node.face.clock, &limits),
     }
 }
 

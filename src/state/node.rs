@@ -43,6 +43,9 @@
 //! force, it stays, for something there still runs. It leaves when that has ended: whoever ends it looks for the groups
 //! above after that, and whoever strikes by force looks at the child after that, so one of the two finds it.
 //!
+//! **Who holds whom.** A node holds what is below it, and is held by whoever has its state or its tail. From `ask` until `Done` it
+//! holds itself: its children will strike it, and what it is to tell then must not depend on who still looks.
+//!
 //! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
 //! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
 
@@ -55,7 +58,6 @@ use super::error::StateError;
 use super::face::{Face, Kind};
 use super::parts::{Bell, Bells, Closing, Life, Own, Ready, Times};
 use super::roll::Roll;
-use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Failure, drop_contained};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -89,6 +91,8 @@ pub(super) struct Inner {
     pub(super) raised: u64,
     bells: Option<Box<Bells>>,
     closing: Option<Arc<Closing>>,
+    /// The node itself, from when it is asked until it is done: a shutdown goes on also if nobody holds the tree.
+    held: Option<Arc<Node>>,
     limits: Vec<TimerKey>,
 }
 
@@ -128,7 +132,7 @@ pub(super) enum Move {
     },
     Fail(Arc<Node>),
     /// A job has ended: its limits are over. All of it may be the last of its kind, and is dropped here.
-    Unlimit(Arc<Closing>, Clock, Vec<TimerKey>),
+    Unlimit(Arc<Node>, Arc<Closing>, Vec<TimerKey>),
 }
 
 /// Somebody is told. This runs code of the user's.
@@ -167,6 +171,7 @@ impl Node {
             raised: 0,
             bells: None,
             closing: None,
+            held: None,
             limits: Vec::new(),
         };
         // In front: errors and values are looked for there first.
@@ -217,7 +222,7 @@ impl Node {
         }
         inner.life = Life::Closing;
         inner.times.asked = Some(now);
-        inner.closing = Some(closing.clone());
+        (inner.closing, inner.held) = (Some(closing.clone()), Some(self.clone()));
         inner.ring(Bell::Asked, moves);
         for edge in inner.edges.iter().filter(|edge| edge.open && edge.checked && !edge.after) {
             moves.next.push_back(Move::Ask(edge.child.clone(), closing.clone()));
@@ -394,9 +399,8 @@ impl Inner {
             self.life = Life::Done;
             self.times.done = Some(now);
             self.ring(Bell::Done, moves);
-            if let Some(closing) = self.closing.take() {
-                let limits = std::mem::take(&mut self.limits);
-                moves.next.push_back(Move::Unlimit(closing, node.face.clock.clone(), limits));
+            if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
+                moves.next.push_back(Move::Unlimit(held, closing, std::mem::take(&mut self.limits)));
             }
             for (_, link) in self.links.iter_mut() {
                 if let Some(parent) = link.parent.upgrade() {

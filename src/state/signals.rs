@@ -35,7 +35,7 @@ impl Signals {
     /// Has `callback` called when a second signal comes: whoever presses Ctrl-C twice does not want to wait. It comes also
     /// when a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
-        wait::Subscription::new(self.shared.again.clone(), callback)
+        wait::Subscription::new(self.shared.again.clone(), None, callback)
     }
 }
 
