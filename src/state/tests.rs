@@ -7,9 +7,10 @@ use super::drive;
 use super::error::AddError;
 use super::node::{Moves, Node};
 use super::parts::{Life, Own};
-use super::wait::{Look, Looks};
+use super::wait::{self, Look, Looks};
+use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Failure};
-use crate::sync::Arc;
+use crate::sync::{Arc, thread};
 use crate::threads;
 
 /// The first cells of a table's rows.
@@ -116,6 +117,22 @@ fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
     assert_eq!(after(&[look(5, true), look(5, false), look(5, false)]), [false, false, true]);
     assert_eq!(after(&[look(5, false), Look { nodes: 4, ..look(5, false) }]), [false, false]);
     assert_eq!(after(&[Look { counters: 1, ..look(5, true) }]), [true], "there is nobody to hand it to");
+}
+
+#[test]
+fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
+    let ((one, counter), (two, _two)) = (State::counted([]), State::counted([]));
+    let all = State::merge([one, two]);
+    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
+    assert_eq!(look(), Look { nodes: 3, counters: 2, raised: 0, waited: false });
+    drop(counter.add());
+    assert_eq!(look().raised, 1);
+    let guard = counter.add();
+    let over = Clock::system().deadline(Duration::ZERO);
+    assert!(wait::look(all.node(), &Clock::system(), over).is_none());
+    let lowers = thread::spawn(move || drop(guard));
+    assert_eq!(look().raised, 2);
+    lowers.join().unwrap();
 }
 
 #[test]

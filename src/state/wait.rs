@@ -102,30 +102,34 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
     let deadline = deadline(clock, limit);
     let mut looks = Looks::default();
     loop {
-        let mut look = Look::default();
-        let late = walk(root, |place| {
-            let (count, raises, below) = {
-                let inner = place.node.lock();
-                (inner.count, inner.raised, inner.below())
-            };
-            look.nodes += 1;
-            look.counters += usize::from(place.node.kind() == Kind::Counted);
-            look.raised += raises;
-            if count > 0 {
-                look.waited = true;
-                if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
-                    return Go::Stop(());
-                }
-            }
-            Go::On(below)
-        });
-        if late.is_some() {
-            return false;
-        }
-        if looks.are_enough(look) {
-            return true;
+        match look(root, clock, deadline) {
+            None => return false,
+            Some(look) if looks.are_enough(look) => return true,
+            Some(_) => {}
         }
     }
+}
+
+/// Waits for each counter in turn. Nothing, if the deadline was before.
+pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Option<Look> {
+    let mut look = Look::default();
+    let late = walk(root, |place| {
+        let (count, raises, below) = {
+            let inner = place.node.lock();
+            (inner.count, inner.raised, inner.below())
+        };
+        look.nodes += 1;
+        look.counters += usize::from(place.node.kind() == Kind::Counted);
+        look.raised += raises;
+        if count > 0 {
+            look.waited = true;
+            if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
+                return Go::Stop(());
+            }
+        }
+        Go::On(below)
+    });
+    late.is_none().then_some(look)
 }
 
 /// One look at all counters, after which each of them has been seen at zero.
