@@ -265,7 +265,8 @@ impl<S: 'static> LoopHandle<S> {
     }
 
     /// Cancels a tasklet; whether this call did. Its [token](Cx::cancelled) is cancelled. If it is queued or waits, it is
-    /// dropped at once, on this thread; if it is in a step, when the step returns, unless that says that it is done.
+    /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
+    /// if it is in a step, when the step returns, unless that says that it is done.
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
         self.shared.cancel_one(id, reason.into())
     }
