@@ -138,6 +138,14 @@ pub(super) fn current<T: Any + Send + Sync>() -> Option<Arc<T>> {
     innermost.downcast().ok()
 }
 
+/// Comes into a loop, unless the calling thread is there already, which costs less.
+pub(super) fn enter_if_elsewhere<T: Any + Send + Sync>(entered: &Arc<T>) -> Option<Entered> {
+    let address = Arc::as_ptr(entered).cast::<()>();
+    let is_here =
+        HERE.try_with(|here| here.borrow().loops.last().is_some_and(|last| Arc::as_ptr(last).cast::<()>() == address));
+    (!is_here.unwrap_or_default()).then(|| enter(entered.clone()))
+}
+
 /// Whether the calling thread is in this loop, however deep.
 pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
     let address = Arc::as_ptr(which).cast::<()>();

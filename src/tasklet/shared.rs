@@ -91,7 +91,7 @@ impl<B: Elsewhere> Shared<B> {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
         // Whoever is told of an end is inside of the loop, and does not wait for what he is himself a part of.
         let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
-        let _inside = (over.is_some() && tells).then(|| current::enter(self.clone()));
+        let _inside = (over.is_some() && tells).then(|| current::enter_if_elsewhere(self));
         for kept in deadlines {
             drop_contained(self.timers.take_back(kept));
         }
@@ -116,7 +116,7 @@ impl<B: Elsewhere> Shared<B> {
     /// Drops a tasklet that is over, tells its end, and frees its slot.
     fn finish(self: &Arc<Shared<B>>, over: Over<B>) {
         let Over { id, body, exit, ended, cancel } = over;
-        let _inside = current::enter(self.clone());
+        let _inside = current::enter_if_elsewhere(self);
         drop_contained(body);
         drop_contained(cancel);
         if let Some(ended) = ended {
