@@ -13,7 +13,7 @@
 //!
 //! Each job, when it is told to end, closes its own queue: an item that somebody tries to put there afterwards is lost,
 //! and counted. In a wrong order there are such items. In the end the files are read again, and every item must be there
-//! once.
+//! once. A job that fails closes its queue as well, so that nobody waits for room there for ever; its error ends the others.
 //!
 //! How to try it:
 //!
@@ -186,8 +186,9 @@ fn process(
     output: &Queue<(u64, u64)>,
     frozen: Option<Latch<()>>,
 ) -> Result<(), BoxError> {
+    let _closes = CloseAtTheEnd(input);
     let closes = input.clone();
-    let _at_the_end = job.end().on_cancel(move |_| closes.close());
+    let _when_told = job.end().on_cancel(move |_| closes.close());
     while let Some(item) = input.pop() {
         output.push((item, square(item)));
     }
@@ -203,8 +204,9 @@ fn square(item: u64) -> u64 {
 
 /// Writes results as long as there are any, and until the processors have ended.
 fn store(job: Job, input: &Arc<Queue<(u64, u64)>>, files: &[PathBuf]) -> Result<(), BoxError> {
+    let _closes = CloseAtTheEnd(input);
     let closes = input.clone();
-    let _at_the_end = job.end().on_cancel(move |_| closes.close());
+    let _when_told = job.end().on_cancel(move |_| closes.close());
     let mut files = files.iter().map(|path| File::create(path).map(BufWriter::new)).collect::<Result<Vec<_>, _>>()?;
     while let Some((item, result)) = input.pop() {
         let place = (item % FILES as u64) as usize;
@@ -214,6 +216,15 @@ fn store(job: Job, input: &Arc<Queue<(u64, u64)>>, files: &[PathBuf]) -> Result<
         file.flush()?;
     }
     Ok(())
+}
+
+/// Nobody takes anything out any more, however that has come.
+struct CloseAtTheEnd<'a, T>(&'a Queue<T>);
+
+impl<T> Drop for CloseAtTheEnd<'_, T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 struct Found {

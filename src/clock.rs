@@ -46,6 +46,15 @@ impl Clock {
         self.manual.is_some()
     }
 
+    /// Whether both show the same time, always: they are moved together, or both are the system's.
+    pub(crate) fn is_same(&self, other: &Clock) -> bool {
+        match (&self.manual, &other.manual) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The moment that lies `limit` ahead; never, if no `Instant` can express it.
     pub(crate) fn deadline(&self, limit: Duration) -> Deadline {
         Deadline(self.now().checked_add(limit))

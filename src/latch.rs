@@ -3,9 +3,12 @@
 //! The race that lives here: several want to decide (returned, cancelled, timed out, stopped) at the same moment. The
 //! first [`set`](Latch::set) wins, the others get their value back.
 
+mod line;
+
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use self::line::Line;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -25,8 +28,8 @@ struct State<T> {
     // Stays true after the value was taken: a latch that was set cannot be set again.
     decided: bool,
     // By number, so that each future has one and takes it back.
-    wakers: Vec<(u64, Waker)>,
-    callbacks: Vec<(u64, Callback<T>)>,
+    wakers: Line<Waker>,
+    callbacks: Line<Callback<T>>,
     next: u64,
     // Threads that sleep: to wake nobody would be a system call for nothing.
     sleepers: usize,
@@ -87,8 +90,8 @@ impl<T> Latch<T> {
                 state: Mutex::new(State {
                     value: Value::None,
                     decided: false,
-                    wakers: Vec::new(),
-                    callbacks: Vec::new(),
+                    wakers: Line::new(),
+                    callbacks: Line::new(),
                     next: 0,
                     sleepers: 0,
                 }),
@@ -114,14 +117,14 @@ impl<T> Latch<T> {
         if has_sleepers {
             self.shared.set.notify_all();
         }
-        for (_, waker) in wakers {
+        for waker in wakers.into_iter() {
             // A waker is code of whoever waits.
             if let Err(panic) = contain(|| waker.wake()) {
                 tell_log(|| tracing::error!(%panic, "a waker panicked"));
             }
         }
         if let Some(value) = for_callbacks {
-            for (_, callback) in callbacks {
+            for callback in callbacks.into_iter() {
                 if let Err(panic) = contain(|| callback(&value)) {
                     tell_log(|| tracing::error!(%panic, "a callback of a latch panicked"));
                 }
@@ -183,17 +186,18 @@ impl<T> Latch<T> {
         }
         state.next += 1;
         let id = state.next;
-        state.callbacks.push((id, Box::new(callback)));
+        state.callbacks.push(id, Box::new(callback));
         Some(id)
     }
 
     /// Takes a callback back. Whether it was still there: if not, it has been called or is being called.
     pub(crate) fn forget(&self, callback: u64) -> bool {
         let mut state = lock(&self.shared.state);
-        let place = state.callbacks.iter().position(|(id, _)| *id == callback);
-        let removed = place.map(|place| state.callbacks.swap_remove(place));
+        let removed = state.callbacks.remove(callback);
         drop(state);
-        removed.is_some()
+        let was_there = removed.is_some();
+        drop_contained(removed);
+        was_there
     }
 
     /// Polls for the value itself, for the one that it is meant for. `place` is the future's own: where its waker is.
@@ -208,23 +212,25 @@ impl<T> Latch<T> {
         out: impl FnOnce(&mut Value<T>) -> Option<R>,
     ) -> Poll<R> {
         // Cloned and dropped without the lock: a waker is code of whoever waits.
-        let mut waker = cx.waker().clone();
+        let waker = cx.waker().clone();
         let mut state = lock(&self.shared.state);
         if let Some(value) = out(&mut state.value) {
             drop(state);
             return Poll::Ready(value);
         }
-        match state.wakers.iter_mut().find(|(id, _)| Some(*id) == *place) {
-            Some((_, mine)) => std::mem::swap(mine, &mut waker),
+        let mine = place.and_then(|id| state.wakers.get_mut(id));
+        let other = match mine {
+            Some(mine) => Some(std::mem::replace(mine, waker)),
             None => {
                 state.next += 1;
                 let id = state.next;
                 *place = Some(id);
-                state.wakers.push((id, waker));
-                return Poll::Pending;
+                state.wakers.push(id, waker);
+                None
             }
-        }
+        };
         drop(state);
+        drop(other);
         Poll::Pending
     }
 
@@ -232,8 +238,7 @@ impl<T> Latch<T> {
     pub(crate) fn forget_waker(&self, place: Option<u64>) {
         let Some(place) = place else { return };
         let mut state = lock(&self.shared.state);
-        let found = state.wakers.iter().position(|(id, _)| *id == place);
-        let waker = found.map(|found| state.wakers.swap_remove(found));
+        let waker = state.wakers.remove(place);
         drop(state);
         drop_contained(waker);
     }

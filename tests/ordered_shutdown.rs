@@ -37,6 +37,18 @@ fn what_does_not_end_is_named() {
     assert!(errors.contains("consumer (job): done"), "{errors}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_store_that_cannot_write_is_an_error_and_nobody_waits_for_it() {
+    // No file may be longer than a few blocks; the limit is long, for nothing should come near it.
+    let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" --forever --limit-ms 3600000";
+    let output = Command::new("sh").args(["-c", limited]).arg(&*PROGRAM).output().expect("the example can be started");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("ordered_shutdown: store: "), "{errors}");
+    assert!(output.stdout.is_empty());
+}
+
 #[test]
 fn bad_options_are_explained_and_end_with_2() {
     for bad in [&["--items", "many"][..], &["--items", "0"], &["--limit-ms"], &["--colour"]] {

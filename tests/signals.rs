@@ -23,6 +23,9 @@ fn lives_as_a_child() {
     let again = Latch::new();
     let set = again.clone();
     let _second = signals.on_second(move || set.set(()).unwrap());
+    // A callback of the shutdown that hangs until the second signal comes: it must come all the same.
+    let hangs = again.clone();
+    let _hangs = tail.end().on_cancel(move |_| hangs.wait());
     println!("child: ready");
     std::io::stdout().flush().unwrap();
     tail.end().wait();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::drive;
-use super::face::{Detail, Face, Inside, Kind, Signals};
+use super::face::{Detail, Face, Inside, Kind, Nature, Signals};
 use super::handle::State;
 use super::key::Stored;
 use super::node::Node;
@@ -57,10 +57,13 @@ impl Plan {
 
     fn make_with_signals(self) -> (Arc<Node>, Option<Arc<Signals>>) {
         let below = self.after.iter().chain(&self.children);
-        let inert = self.own == Own::Nothing && below.clone().all(|state| state.node().face.inert);
-        let asks_inside = self.inside.is_some()
-            || self.kind == Kind::Group
-            || below.clone().any(|state| state.node().face.asks_inside);
+        let own = Nature {
+            inert: self.own == Own::Nothing,
+            valued: self.value.is_some(),
+            grows: self.kind == Kind::Group,
+            asks_inside: self.inside.is_some() || self.kind == Kind::Group,
+        };
+        let nature = below.clone().fold(own, |nature, state| nature.with(state.node().face.nature));
         // A manual clock anywhere below is the clock of all above, so that a test need say it once.
         let mut inherited = below.map(|state| &state.node().face.clock).filter(|clock| clock.is_manual());
         let clock = self.clock.or_else(|| inherited.next().cloned()).unwrap_or_default();
@@ -69,7 +72,7 @@ impl Plan {
         let name = self.name.filter(|name| !name.is_empty()).map(Arc::from);
         let job = signals.clone();
         let (kind, value, detail, inside) = (self.kind, self.value, self.detail, self.inside);
-        let face = Face { kind, name, clock, value, job, detail, inside, asks_inside, inert };
+        let face = Face { kind, name, clock, value, job, detail, inside, nature };
         let children = self.children.iter().map(|state| state.node().clone()).collect();
         let after = self.after.map(|state| state.node().clone());
         (drive::after(|moves| Node::new(face, self.own, self.ready, children, after, moves)), signals)

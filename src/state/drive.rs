@@ -6,7 +6,7 @@
 //! stack. They wait in a list of the thread's own. Who is about to block in a callback gives them first.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::error::StateError;
 use super::node::{Move, Moves, Node, Signal};
@@ -19,7 +19,14 @@ use crate::threads;
 /// Does what follows, and what follows from that.
 pub(super) fn run(mut moves: Moves) {
     follow(&mut moves);
-    give(moves.signals, false);
+    let signals = put(moves.signals);
+    // Before the signals, for a callback of one of them may hang; but with all of them in the list, for a limit may be over at
+    // once, and then it is this thread that gives up, or gives the rest.
+    moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
+    match signals {
+        Ok(()) => give(false),
+        Err(signals) => signals.iter().for_each(tell),
+    }
 }
 
 /// All that changes in the tree. What is left are the signals.
@@ -43,11 +50,25 @@ pub(super) fn elsewhere<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
     let mut moves = Moves::default();
     let result = arrow(&mut moves);
     follow(&mut moves);
-    if !moves.signals.is_empty() {
-        let signals = Mutex::new(moves.signals);
+    if !(moves.signals.is_empty() && moves.limits.is_empty()) {
+        let rest = Mutex::new((moves.limits, moves.signals));
         threads::work_off(move || {
-            let next = lock(&signals).pop_front();
-            next.map(|signal| give(VecDeque::from([signal]), false)).is_some()
+            let (next_limit, next_signal) = {
+                let (limits, signals) = &mut *lock(&rest);
+                let next = limits.pop();
+                let is_limit = next.is_some();
+                (next, if is_limit { None } else { signals.pop_front() })
+            };
+            match (next_limit, next_signal) {
+                // First, as in `run`; one that is over at once runs code of the user's.
+                (Some((node, closing)), _) => limit(&node, &closing),
+                (None, Some(signal)) => match put(VecDeque::from([signal])) {
+                    Ok(()) => give(false),
+                    Err(signals) => signals.iter().for_each(tell),
+                },
+                (None, None) => return false,
+            }
+            true
         });
     }
     result
@@ -55,31 +76,46 @@ pub(super) fn elsewhere<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
 
 /// Gives the signals that wait for a callback to return. Before this thread blocks.
 pub(super) fn flush() {
-    give(VecDeque::new(), true);
+    give(true);
 }
 
 /// Asks a state to close.
 pub(super) fn ask(node: &Arc<Node>) {
-    after(|moves| node.ask(&Closing::new(&node.face.clock), moves));
+    after(|moves| node.ask(&Closing::new(), moves));
+}
+
+/// The own work of a node has ended.
+pub(super) fn end_own(node: &Arc<Node>) {
+    if after(|moves| node.end_own(moves)) {
+        settle(node);
+    }
+}
+
+/// What was given up has ended after all: groups that have it, or something above it, let it go.
+fn settle(node: &Arc<Node>) {
+    // Those that were seen are held, so that nobody else comes to where one of them was, and is taken for it.
+    let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
+    while let Some(node) = ahead.pop() {
+        if seen.insert(Arc::as_ptr(&node)) {
+            for (parent, edge) in node.hangs_at() {
+                let_go(&parent, edge);
+                ahead.push(parent);
+            }
+            held.push(node);
+        }
+    }
+}
+
+/// Lets somebody go who was not waited for, if all of it has ended.
+fn let_go(parent: &Arc<Node>, edge: u64) {
+    if let Some(child) = parent.overdue(edge).filter(|child| !walk::is_open(child)) {
+        drop(parent.let_go(edge, walk::error(&child)));
+    }
 }
 
 /// Sets the node's own error, if it has none. Whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
-    after(|moves| fail(node, error, moves))
-}
-
-/// The same as an arrow.
-pub(super) fn fail(node: &Arc<Node>, error: Failure, moves: &mut Moves) -> bool {
-    let mut inner = node.lock();
-    if inner.error.is_some() {
-        drop(inner);
-        drop_contained(error);
-        return false;
-    }
-    inner.error = Some(error);
-    drop(inner);
-    node.fail(moves);
-    true
+    after(|moves| node.set_error(error, moves)).map_err(drop_contained).is_ok()
 }
 
 fn step(next: Move, moves: &mut Moves) {
@@ -88,10 +124,13 @@ fn step(next: Move, moves: &mut Moves) {
         Move::Fail(node) => node.fail(moves),
         Move::Strike { parent, edge, forced, failed } => {
             let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
-            drop(parent.strike(edge, forced, kept, moves));
+            drop(parent.strike(edge, (forced, failed), kept, moves));
+            if forced {
+                // It may have ended after all before it was struck.
+                let_go(&parent, edge);
+            }
         }
-        Move::Limit(node, closing) => limit(&node, &closing),
-        Move::Unlimit(closing, limits) => closing.forget(&limits),
+        Move::Unlimit(node, closing, limits) => closing.forget(&node.face.clock, &limits),
     }
 }
 
@@ -110,8 +149,8 @@ fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
                 over(&node);
             }
         };
-        match closing.timers().after(delay, Box::new(action)) {
-            Ok(Some(key)) if !node.note_limit(key) => closing.forget(&[key]),
+        match closing.timers(&node.face.clock).after(delay, Box::new(action)) {
+            Ok(Some(key)) if !node.note_limit(key) => closing.forget(&node.face.clock, &[key]),
             Ok(_) => {}
             Err(_) => tell_log(
                 || tracing::error!(name = ?node.face.name, "no thread for the limits of a job: it is waited for without one"),
@@ -141,6 +180,8 @@ impl Signal {
             }
             Signal::Cancel(node) => {
                 if let Some(job) = &node.face.job {
+                    // By a limit of nothing it may come before whoever tells it to end has come so far.
+                    job.end.cancel(Reason::Shutdown);
                     job.cancel(&node.face.clock).cancel(Reason::TimedOut);
                 }
             }
@@ -166,25 +207,24 @@ thread_local! {
     static OUTBOX: RefCell<Outbox> = Outbox::empty();
 }
 
-/// Gives signals, now, or when the callback that this thread is in has returned.
-fn give(signals: VecDeque<Signal>, now: bool) {
+/// Puts signals into the list of this thread. They come back if the thread is ending, and its list has gone.
+fn put(signals: VecDeque<Signal>) -> Result<(), VecDeque<Signal>> {
     let mut signals = Some(signals);
-    let was_giving = OUTBOX.try_with(|outbox| {
-        let mut outbox = outbox.borrow_mut();
-        outbox.waiting.extend(signals.take().unwrap_or_default());
-        std::mem::replace(&mut outbox.giving, true)
-    });
-    match was_giving {
-        Ok(true) if !now => {}
-        Ok(was_giving) => {
-            while let Some(signal) = next_waiting() {
-                tell(&signal);
-            }
-            let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().giving = was_giving);
-        }
-        // The thread is ending, and its list has gone.
-        Err(_) => signals.unwrap_or_default().iter().for_each(tell),
+    let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().waiting.extend(signals.take().unwrap_or_default()));
+    signals.map_or(Ok(()), Err)
+}
+
+/// Gives the signals in the list, now, or when the callback that this thread is in has returned.
+fn give(now: bool) {
+    let was_giving = OUTBOX.try_with(|outbox| std::mem::replace(&mut outbox.borrow_mut().giving, true));
+    let Ok(was_giving) = was_giving else { return };
+    if was_giving && !now {
+        return;
     }
+    while let Some(signal) = next_waiting() {
+        tell(&signal);
+    }
+    let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().giving = was_giving);
 }
 
 fn next_waiting() -> Option<Signal> {

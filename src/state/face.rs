@@ -69,10 +69,32 @@ pub(super) struct Face {
     pub(super) detail: Option<Detail>,
     /// Whether the calling thread is one that it waits for.
     pub(super) inside: Option<Inside>,
-    /// There is such a question here or below, or may come to be.
-    pub(super) asks_inside: bool,
-    /// It never had anything to end, nor has anything below it.
+    /// What is the same for all below, too.
+    pub(super) nature: Nature,
+}
+
+/// What a node and all below it are by their nature, however much comes and goes.
+#[derive(Clone, Copy)]
+pub(super) struct Nature {
+    /// None of them ever had anything to end.
     pub(super) inert: bool,
+    /// One of them has a value.
+    pub(super) valued: bool,
+    /// One of them takes states in.
+    pub(super) grows: bool,
+    /// One of them can tell whether the calling thread is one that it waits for, or may come to.
+    pub(super) asks_inside: bool,
+}
+
+impl Nature {
+    pub(super) fn with(self, below: Nature) -> Nature {
+        Nature {
+            inert: self.inert && below.inert,
+            valued: self.valued || below.valued,
+            grows: self.grows || below.grows,
+            asks_inside: self.asks_inside || below.asks_inside,
+        }
+    }
 }
 
 /// What a job hears, and how long it may take to obey.

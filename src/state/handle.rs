@@ -7,7 +7,8 @@ use crate::sync::Arc;
 
 /// A node of the shutdown tree, with all below it. Clones are the same node.
 ///
-/// Dropping a state does not shut it down: a tree that nobody holds any more goes on as long as its jobs want to.
+/// Dropping a state does not shut it down: a tree that nobody holds any more goes on as long as its jobs want to. Once it was
+/// asked to close, it does so to its end, whether somebody holds it or not.
 ///
 /// The module's page ([`state`](crate::state)) has the whole story.
 #[derive(Clone)]

@@ -101,7 +101,6 @@ pub use self::wait::{NotReady, NotReadyYet, Subscription};
 use self::build::Plan;
 use self::key::Stored;
 use self::parts::{Bell, Closing, Life, Own, Ready};
-use crate::latch::Waiting;
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::sync::Arc;
 
@@ -251,11 +250,7 @@ impl State {
             let inner = self.node().lock();
             (inner.life, inner.forced)
         };
-        let mut runs = false;
-        if forced {
-            walk::open(self.node(), |_| runs = true);
-        }
-        life == Life::Done && !runs
+        life == Life::Done && !(forced && walk::is_open(self.node()))
     }
 
     /// Whether it has been asked to close.
@@ -280,14 +275,14 @@ impl State {
     }
 
     /// A future of the moment in which it is closed. It does not ask for that.
-    pub fn closed(&self) -> Waiting<()> {
-        Waiting::new(self.node().bell(Bell::Done))
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + Unpin + use<> {
+        wait::Closed::new(self.node())
     }
 
     /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it to end;
     /// at once if it was asked already.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
-        Subscription::new(self.node().bell(Bell::Asked), callback)
+        Subscription::new(self.node().bell(Bell::Asked), Some(self.node()), callback)
     }
 }
 
@@ -326,7 +321,7 @@ impl State {
     /// Has `callback` called with the first error here or below, by the thread that sets it; at once if there is one.
     pub fn on_error(&self, callback: impl FnOnce(&StateError) + Send + 'static) -> Subscription {
         let weak = Arc::downgrade(self.node());
-        Subscription::new(self.node().bell(Bell::Failed), move || {
+        Subscription::new(self.node().bell(Bell::Failed), Some(self.node()), move || {
             if let Some(error) = weak.upgrade().and_then(|node| walk::error(&node)) {
                 callback(&error);
             }
@@ -342,7 +337,7 @@ impl State {
             inner.failed
         };
         if failed {
-            let closing = Closing::new(&self.node().face.clock);
+            let closing = Closing::new();
             drive::after(|moves| self.node().ask(&closing, moves));
         }
         self

@@ -39,8 +39,17 @@
 //! asked meanwhile, whoever adds the child asks it, too. Two who would make a circle together both see it, for each looks
 //! after it has entered its edge.
 //!
+//! **Who leaves.** The child of a group leaves with its strike, and its error is kept in that critical section. If the strike was by
+//! force, it stays, for something there still runs. It leaves when that has ended: whoever ends it looks for the groups
+//! above after that, and whoever strikes by force looks at the child after that, so one of the two finds it.
+//!
+//! **Who holds whom.** A node holds what is below it, and is held by whoever has its state or its tail. From `ask` until `Done` it
+//! holds itself: its children will strike it, and what it is to tell then must not depend on who still looks.
+//!
 //! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
 //! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
+
+mod adding;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -82,6 +91,8 @@ pub(super) struct Inner {
     pub(super) raised: u64,
     bells: Option<Box<Bells>>,
     closing: Option<Arc<Closing>>,
+    /// The node itself, from when it is asked until it is done: a shutdown goes on also if nobody holds the tree.
+    held: Option<Arc<Node>>,
     limits: Vec<TimerKey>,
 }
 
@@ -107,6 +118,8 @@ struct Link {
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
     pub(super) signals: VecDeque<Signal>,
+    /// Jobs that have been told to end: their limits begin.
+    pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
 
 pub(super) enum Move {
@@ -118,10 +131,8 @@ pub(super) enum Move {
         failed: bool,
     },
     Fail(Arc<Node>),
-    /// A job has been told to end: its limits begin.
-    Limit(Arc<Node>, Arc<Closing>),
-    /// It has ended: they are over. Both may be the last of their kind, and are dropped here.
-    Unlimit(Arc<Closing>, Vec<TimerKey>),
+    /// A job has ended: its limits are over. All of it may be the last of its kind, and is dropped here.
+    Unlimit(Arc<Node>, Arc<Closing>, Vec<TimerKey>),
 }
 
 /// Somebody is told. This runs code of the user's.
@@ -160,6 +171,7 @@ impl Node {
             raised: 0,
             bells: None,
             closing: None,
+            held: None,
             limits: Vec::new(),
         };
         // In front: errors and values are looked for there first.
@@ -210,7 +222,7 @@ impl Node {
         }
         inner.life = Life::Closing;
         inner.times.asked = Some(now);
-        inner.closing = Some(closing.clone());
+        (inner.closing, inner.held) = (Some(closing.clone()), Some(self.clone()));
         inner.ring(Bell::Asked, moves);
         for edge in inner.edges.iter().filter(|edge| edge.open && edge.checked && !edge.after) {
             moves.next.push_back(Move::Ask(edge.child.clone(), closing.clone()));
@@ -218,17 +230,11 @@ impl Node {
         inner.go_on(self, now, moves);
     }
 
-    /// Who leaves with its strike, and has an error that should be kept.
-    pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
-        let mut inner = self.lock();
-        inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
-    }
-
     /// Arrow: a child is done.
     pub(super) fn strike(
         self: &Arc<Node>,
         edge: u64,
-        forced: bool,
+        (forced, failed): (bool, bool),
         mut kept: Option<StateError>,
         moves: &mut Moves,
     ) -> Option<Arc<Node>> {
@@ -238,19 +244,25 @@ impl Node {
         if inner.kept.is_none() {
             inner.kept = kept.take();
         }
+        // Whoever sets an error may not have come up to here yet, and would not find the way where somebody has left.
+        if failed {
+            inner.fail(self, moves);
+        }
         inner.go_on(self, now, moves);
         // It may be the last of its kind, and is dropped where no lock is held.
         left
     }
 
-    /// Arrow: the tail has said done, or was dropped.
-    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) {
+    /// Arrow: the tail has said done, or was dropped. Whether it had been given up.
+    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
         let now = self.face.clock.now();
         let mut inner = self.lock();
+        let was_given_up = inner.own == Own::GivenUp;
         if inner.own != Own::Nothing {
             inner.own = Own::Ended;
             inner.go_on(self, now, moves);
         }
+        was_given_up
     }
 
     /// A limit is over: the job should cancel.
@@ -286,19 +298,20 @@ impl Node {
         runs
     }
 
-    /// There is an error here or below. The links of the parents, if that is new.
+    /// There is an error here or below.
     pub(super) fn fail(self: &Arc<Node>, moves: &mut Moves) {
+        self.lock().fail(self, moves);
+    }
+
+    /// Sets the node's own error, if it has none; otherwise it comes back.
+    pub(super) fn set_error(self: &Arc<Node>, error: Failure, moves: &mut Moves) -> Result<(), Failure> {
         let mut inner = self.lock();
-        if inner.failed {
-            return;
+        if inner.error.is_some() {
+            return Err(error);
         }
-        inner.failed = true;
-        inner.ring(Bell::Failed, moves);
-        let parents = inner.links.iter().filter_map(|link| link.parent.upgrade());
-        moves.next.extend(parents.map(Move::Fail));
-        if inner.closes_on_error && inner.life == Life::Open {
-            moves.next.push_back(Move::Ask(self.clone(), Closing::new(&self.face.clock)));
-        }
+        inner.error = Some(error);
+        inner.fail(self, moves);
+        Ok(())
     }
 
     /// A latch that is set when it happens, or is set already.
@@ -312,49 +325,6 @@ impl Node {
         let latch = Latch::new();
         let _ = latch.set(());
         latch
-    }
-
-    /// An edge to a state that a group takes in; not checked yet. `None`: the group is closed.
-    pub(super) fn begin_add(&self, child: &Arc<Node>) -> Option<u64> {
-        let mut inner = self.lock();
-        if inner.life == Life::Done {
-            return None;
-        }
-        inner.before += 1;
-        let edge = Edge { child: child.clone(), link: None, open: true, checked: false, leaves: true, after: false };
-        Some(inner.edges.push(edge))
-    }
-
-    /// Arrow: takes the edge away again.
-    pub(super) fn release(self: &Arc<Node>, edge: u64, moves: &mut Moves) {
-        let now = self.face.clock.now();
-        let mut inner = self.lock();
-        // The child itself is with whoever added it.
-        if inner.edges.remove(edge).is_some() {
-            inner.before -= 1;
-            inner.go_on(self, now, moves);
-        }
-    }
-
-    /// The state belongs to the group from now on.
-    pub(super) fn finish_add(self: &Arc<Node>, child: &Arc<Node>, edge: u64, moves: &mut Moves) {
-        let linked = child.link(self, edge, true);
-        if linked.failed {
-            moves.next.push_back(Move::Fail(self.clone()));
-        }
-        let mut inner = self.lock();
-        if let Some(edge) = inner.edges.get_mut(edge) {
-            edge.link = linked.number;
-            edge.checked = true;
-            // What never had anything to end (a value, say) stays as long as the group.
-            edge.leaves = !child.face.inert;
-        }
-        if linked.done {
-            let strike = Move::Strike { parent: self.clone(), edge, forced: linked.forced, failed: linked.failed };
-            moves.next.push_back(strike);
-        } else if let Some(closing) = &inner.closing {
-            moves.next.push_back(Move::Ask(child.clone(), closing.clone()));
-        }
     }
 }
 
@@ -388,6 +358,20 @@ impl Inner {
         Some(leaves.then(|| self.edges.remove(number).map(|edge| edge.child)).flatten())
     }
 
+    /// The parents are told, if it is new.
+    fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
+        if self.failed {
+            return;
+        }
+        self.failed = true;
+        self.ring(Bell::Failed, moves);
+        let parents = self.links.iter().filter_map(|link| link.parent.upgrade());
+        moves.next.extend(parents.map(Move::Fail));
+        if self.closes_on_error && self.life == Life::Open {
+            moves.next.push_back(Move::Ask(node.clone(), Closing::new()));
+        }
+    }
+
     /// What follows when nothing is left to wait for.
     fn go_on(&mut self, node: &Arc<Node>, now: Instant, moves: &mut Moves) {
         if self.life == Life::Closing && self.before == 0 {
@@ -397,7 +381,7 @@ impl Inner {
                 if self.own == Own::Works {
                     moves.signals.push_back(Signal::End(node.clone()));
                     if node.face.has_limits() {
-                        moves.next.push_back(Move::Limit(node.clone(), closing.clone()));
+                        moves.limits.push((node.clone(), closing.clone()));
                     }
                 }
                 for edge in self.edges.iter().filter(|edge| edge.open && edge.after) {
@@ -415,8 +399,8 @@ impl Inner {
             self.life = Life::Done;
             self.times.done = Some(now);
             self.ring(Bell::Done, moves);
-            if let Some(closing) = self.closing.take() {
-                moves.next.push_back(Move::Unlimit(closing, std::mem::take(&mut self.limits)));
+            if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
+                moves.next.push_back(Move::Unlimit(held, closing, std::mem::take(&mut self.limits)));
             }
             for (_, link) in self.links.iter_mut() {
                 if let Some(parent) = link.parent.upgrade() {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::clock::Clock;
 use crate::latch::Latch;
-use crate::sync::{Arc, OnceLock};
+use crate::sync::{Arc, Mutex, lock};
 use crate::timer::{TimerKey, Timers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,23 +59,31 @@ pub(super) enum Bell {
 
 pub(super) type Bells = [Option<Latch<()>>; 5];
 
-/// What one shutdown has in common: its clock, and timers if a node has limits.
+/// What one shutdown has in common: timers, if a node has limits.
+#[derive(Default)]
 pub(super) struct Closing {
-    clock: Clock,
-    timers: OnceLock<Timers>,
+    /// By the clocks of the nodes that have limits: nearly always one.
+    timers: Mutex<Vec<(Clock, Timers)>>,
 }
 
 impl Closing {
-    pub(super) fn new(clock: &Clock) -> Arc<Closing> {
-        Arc::new(Closing { clock: clock.clone(), timers: OnceLock::new() })
+    pub(super) fn new() -> Arc<Closing> {
+        Arc::default()
     }
 
-    pub(super) fn timers(&self) -> &Timers {
-        self.timers.get_or_init(|| Timers::new(self.clock.clone(), "procession-limits"))
+    pub(super) fn timers(&self, clock: &Clock) -> Timers {
+        let mut all = lock(&self.timers);
+        if let Some((_, timers)) = all.iter().find(|(other, _)| other.is_same(clock)) {
+            return timers.clone();
+        }
+        let timers = Timers::new(clock.clone(), "procession-limits");
+        all.push((clock.clone(), timers.clone()));
+        timers
     }
 
-    pub(super) fn forget(&self, limits: &[TimerKey]) {
-        if let Some(timers) = self.timers.get() {
+    pub(super) fn forget(&self, clock: &Clock, limits: &[TimerKey]) {
+        if !limits.is_empty() {
+            let timers = self.timers(clock);
             limits.iter().for_each(|limit| drop(timers.cancel(*limit)));
         }
     }
@@ -84,8 +92,7 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         // Their thread may be telling a job to cancel, which is code of the user's: it is not waited for.
-        if let Some(timers) = self.timers.get() {
-            drop(timers.halt());
-        }
+        let all = std::mem::take(&mut *lock(&self.timers));
+        all.iter().for_each(|(_, timers)| drop(timers.halt()));
     }
 }

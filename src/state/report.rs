@@ -241,10 +241,11 @@ impl fmt::Display for OpenNode {
 impl StillOpen {
     pub(super) fn of(root: &Arc<Node>, inside: Option<Names>) -> StillOpen {
         let mut open = Vec::new();
-        walk::open(root, |place| {
+        walk::open::<()>(root, |place| {
             let gave_up = place.node.lock().own == Own::GivenUp;
             let detail = place.node.face.detail();
             open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up, detail });
+            None
         });
         StillOpen { found: Box::new(Found { inside, open, report: Report::of(root) }) }
     }

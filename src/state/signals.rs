@@ -5,6 +5,7 @@ use crate::sync::{Arc, AtomicUsize, Ordering};
 
 use super::handle::State;
 use super::wait;
+use crate::threads;
 
 /// The handler of the process's signals (Ctrl-C, and on Unix `SIGTERM` and `SIGHUP`). It stays for as long as the process
 /// lives, whether this is dropped or not.
@@ -31,9 +32,10 @@ impl Signals {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Has `callback` called when a second signal comes: whoever presses Ctrl-C twice does not want to wait.
+    /// Has `callback` called when a second signal comes: whoever presses Ctrl-C twice does not want to wait. It comes also
+    /// when a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
-        wait::Subscription::new(self.shared.again.clone(), callback)
+        wait::Subscription::new(self.shared.again.clone(), None, callback)
     }
 }
 
@@ -61,7 +63,12 @@ impl State {
         let (heard, state) = (shared.clone(), self.clone());
         let handler = move || {
             if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
-                state.request_shutdown();
+                // By a thread of its own, for callbacks of the shutdown are called by it, and the second signal must be heard
+                // also if one of them hangs: that is what it is for.
+                let asks = state.clone();
+                if threads::start(String::from("procession-signals"), move || asks.request_shutdown()).is_err() {
+                    state.request_shutdown();
+                }
             } else {
                 let _ = heard.again.set(());
             }

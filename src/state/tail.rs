@@ -11,7 +11,7 @@ use super::node::{Moves, Node};
 use super::parts::{Bell, Life, Own, Ready};
 use super::walk;
 use crate::cancel::Cancel;
-use crate::outcome::{BoxError, Failure, Rejected};
+use crate::outcome::{BoxError, Failure, Rejected, drop_contained};
 use crate::sync::Arc;
 
 /// What a job does with its node: hears that it should end, sets an error, says that it is ready, says that it is done.
@@ -62,7 +62,7 @@ impl Job {
     ///
     /// A job may be done before it is told to end. What it depends on is closed by a shutdown all the same.
     pub fn done(&self) {
-        drive::after(|moves| self.node.end_own(moves));
+        drive::end_own(&self.node);
         say_ready(&self.node, Ready::Never);
     }
 }
@@ -74,7 +74,7 @@ impl Job {
     pub(crate) fn over(&self, error: Option<Failure>) {
         drive::elsewhere(|moves| {
             if let Some(error) = error {
-                drive::fail(&self.node, error, moves);
+                let _ = self.node.set_error(error, moves).map_err(drop_contained);
             }
             self.node.end_own(moves);
         });
@@ -126,7 +126,7 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        drive::after(|moves| self.node.end_own(moves));
+        drive::end_own(&self.node);
     }
 }
 
@@ -230,7 +230,8 @@ impl Drop for CountGuard {
 }
 
 /// Takes states into a group while it runs. Those that are done leave it, so a group through which much passes does not
-/// grow; the first error of those that have left is kept. Clones are of the same group.
+/// grow; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
+/// had anything to end stays, to be found. Clones are of the same group.
 ///
 /// A group does not end as long as there is one of these, unless it is shut down.
 #[derive(Clone)]

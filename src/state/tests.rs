@@ -7,8 +7,10 @@ use super::drive;
 use super::error::AddError;
 use super::node::{Moves, Node};
 use super::parts::{Life, Own};
-use super::wait::{Look, Looks};
-use crate::sync::Arc;
+use super::wait::{self, Look, Looks};
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{BoxError, Failure};
+use crate::sync::{Arc, thread};
 use crate::threads;
 
 /// The first cells of a table's rows.
@@ -25,9 +27,10 @@ fn the_tables_name_the_phases_and_the_arrows_that_there_are() {
     assert_eq!(rows(page, "phase"), phases);
     let arrows = rows(page, "arrow");
     assert_eq!(arrows, ["ask", "strike", "end_own", "give_up", "release"]);
-    let makes = page.matches("/// Arrow: ").count();
+    let code = [page, include_str!("node/adding.rs")].concat();
+    let makes = code.matches("/// Arrow: ").count();
     assert_eq!(makes, arrows.len(), "each of them is marked as an arrow");
-    assert!(arrows.iter().all(|arrow| page.contains(&format!("    pub(super) fn {arrow}("))));
+    assert!(arrows.iter().all(|arrow| code.contains(&format!(" fn {arrow}("))));
 }
 
 /// Where a node is, and what it waits for.
@@ -38,8 +41,8 @@ fn look(node: &Arc<Node>) -> (Life, Own) {
 
 fn act(node: &Arc<Node>, arrow: &str) {
     drive::after(|moves: &mut Moves| match arrow {
-        "ask" => node.ask(&super::parts::Closing::new(&node.face.clock), moves),
-        "end_own" => node.end_own(moves),
+        "ask" => node.ask(&super::parts::Closing::new(), moves),
+        "end_own" => drop(node.end_own(moves).then_some(())),
         "cancel" => node.cancel(moves),
         "give_up" => drop(node.give_up(moves).then_some(())),
         other => panic!("there is no arrow {other}"),
@@ -117,6 +120,22 @@ fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
 }
 
 #[test]
+fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
+    let ((one, counter), (two, _two)) = (State::counted([]), State::counted([]));
+    let all = State::merge([one, two]);
+    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
+    assert_eq!(look(), Look { nodes: 3, counters: 2, raised: 0, waited: false });
+    drop(counter.add());
+    assert_eq!(look().raised, 1);
+    let guard = counter.add();
+    let over = Clock::system().deadline(Duration::ZERO);
+    assert!(wait::look(all.node(), &Clock::system(), over).is_none());
+    let lowers = thread::spawn(move || drop(guard));
+    assert_eq!(look().raised, 2);
+    lowers.join().unwrap();
+}
+
+#[test]
 fn a_state_that_many_depend_on_for_a_while_does_not_grow() {
     let (store, _tail) = State::job([]);
     let (_group_state, group) = State::group([]);
@@ -153,4 +172,56 @@ fn a_thread_that_the_system_refuses_gives_the_work_back() {
     let refused = State::thread("worker", |_| Ok(()));
     threads::refuse(false);
     assert_eq!(refused.unwrap_err().reason().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn an_error_that_is_still_on_its_way_up_is_not_lost_when_those_leave_who_have_it() {
+    let (job, tail) = State::job([]);
+    let (above, group) = State::group([]);
+    group.add(State::merge([job.clone()])).unwrap();
+    // One thread sets an error and is held up; another one says done meanwhile.
+    let mut held_up = Moves::default();
+    assert!(job.node().set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
+    tail.done();
+    assert!(group.is_empty());
+    assert_eq!(above.err().unwrap().to_string(), "late");
+    drive::run(held_up);
+    assert_eq!(above.err().unwrap().to_string(), "late");
+}
+
+#[test]
+fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
+    let (job, tail) = State::job([]);
+    let (above, group) = State::group([]);
+    group.add(job.clone()).unwrap();
+    job.request_shutdown();
+    // The thread whose limit is over is held up before the group has heard of it.
+    let mut held_up = Moves::default();
+    assert!(job.node().give_up(&mut held_up));
+    tail.done();
+    drive::run(held_up);
+    assert_eq!(above.report().nodes().len(), 1);
+}
+
+#[test]
+fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
+    let ((one, leaving), (two, coming)) = (State::group([]), State::group([]));
+    let (passes, tail) = State::job([]);
+    leaving.add(passes.annotate("leaves")).unwrap();
+    let all = State::merge([one, two.clone()]);
+    let (mut tail, mut tails, mut seen) = (Some(tail), Vec::new(), 0);
+    super::walk::walk::<()>(all.node(), |place| {
+        seen += 1;
+        if Arc::ptr_eq(place.node, two.node()) {
+            // What was seen ends, and others are made in its place.
+            drop(tail.take());
+            for _ in 0..16 {
+                let (comes, tail) = State::job([]);
+                coming.add(comes.annotate("comes")).unwrap();
+                tails.push(tail);
+            }
+        }
+        super::walk::Go::On(place.node.lock().below())
+    });
+    assert_eq!(seen, 5 + 2 * coming.len());
 }

@@ -1,6 +1,8 @@
 //! Waiting: for counters, for readiness, for an error, for the end.
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::drive;
@@ -10,7 +12,7 @@ use super::node::Node;
 use super::parts::{Bell, Ready};
 use super::walk::{self, Go, walk};
 use crate::clock::{Clock, Deadline};
-use crate::latch::Latch;
+use crate::latch::{Latch, Waiting};
 use crate::sync::Arc;
 
 /// Why a state is not ready.
@@ -100,30 +102,34 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
     let deadline = deadline(clock, limit);
     let mut looks = Looks::default();
     loop {
-        let mut look = Look::default();
-        let late = walk(root, |place| {
-            let (count, raises, below) = {
-                let inner = place.node.lock();
-                (inner.count, inner.raised, inner.below())
-            };
-            look.nodes += 1;
-            look.counters += usize::from(place.node.kind() == Kind::Counted);
-            look.raised += raises;
-            if count > 0 {
-                look.waited = true;
-                if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
-                    return Go::Stop(());
-                }
-            }
-            Go::On(below)
-        });
-        if late.is_some() {
-            return false;
-        }
-        if looks.are_enough(look) {
-            return true;
+        match look(root, clock, deadline) {
+            None => return false,
+            Some(look) if looks.are_enough(look) => return true,
+            Some(_) => {}
         }
     }
+}
+
+/// Waits for each counter in turn. Nothing, if the deadline was before.
+pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Option<Look> {
+    let mut look = Look::default();
+    let late = walk(root, |place| {
+        let (count, raises, below) = {
+            let inner = place.node.lock();
+            (inner.count, inner.raised, inner.below())
+        };
+        look.nodes += 1;
+        look.counters += usize::from(place.node.kind() == Kind::Counted);
+        look.raised += raises;
+        if count > 0 {
+            look.waited = true;
+            if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
+                return Go::Stop(());
+            }
+        }
+        Go::On(below)
+    });
+    late.is_none().then_some(look)
 }
 
 /// One look at all counters, after which each of them has been seen at zero.
@@ -211,22 +217,47 @@ pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Option<StateE
     walk::error(root)
 }
 
-/// Keeps a callback of a state in place; dropping it takes the callback back.
+/// Keeps a callback of a state in place, and the state with it; dropping it takes the callback back.
 #[must_use = "dropping this takes the callback back"]
 pub struct Subscription {
     bell: Latch<()>,
     callback: Option<u64>,
+    _of: Option<Arc<Node>>,
 }
 
 impl Subscription {
-    pub(super) fn new(bell: Latch<()>, callback: impl FnOnce() + Send + 'static) -> Subscription {
+    pub(super) fn new(
+        bell: Latch<()>,
+        of: Option<&Arc<Node>>,
+        callback: impl FnOnce() + Send + 'static,
+    ) -> Subscription {
         let callback = bell.on_set(move |()| callback());
-        Subscription { bell, callback }
+        Subscription { bell, callback, _of: of.cloned() }
     }
 
-    /// Leaves the callback in place for good.
+    /// Leaves the callback in place for as long as there is the state, which this does not keep.
     pub fn keep(mut self) {
         self.callback = None;
+    }
+}
+
+/// The moment at which a node is closed, as a future that keeps the node.
+pub(super) struct Closed {
+    closed: Waiting<()>,
+    _of: Arc<Node>,
+}
+
+impl Closed {
+    pub(super) fn new(of: &Arc<Node>) -> Closed {
+        Closed { closed: Waiting::new(of.bell(Bell::Done)), _of: of.clone() }
+    }
+}
+
+impl Future for Closed {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.closed).poll(cx)
     }
 }
 

@@ -26,17 +26,18 @@ pub(super) enum Go<R> {
     Stop(R),
 }
 
-/// The names of all nodes that were seen, and who is above whom.
+/// All nodes that were seen, and who is above whom. They are held, so that nobody else comes to where one of them was, and is
+/// taken for it.
 #[derive(Default)]
-struct Trail(Vec<(Option<usize>, Option<Arc<str>>)>);
+struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 
 impl Place<'_> {
     /// The names from the top to this node, outermost first.
     pub(super) fn names(&self) -> Names {
         let mut names = Vec::new();
         let mut next = Some(self.number);
-        while let Some((above, name)) = next.and_then(|number| self.trail.0.get(number)) {
-            names.extend(name.clone());
+        while let Some((above, node)) = next.and_then(|number| self.trail.0.get(number)) {
+            names.extend(node.face.name.clone());
             next = *above;
         }
         names.reverse();
@@ -54,7 +55,7 @@ pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R
             continue;
         }
         let number = trail.0.len();
-        trail.0.push((above, node.face.name.clone()));
+        trail.0.push((above, node.clone()));
         match look(&Place { node: &node, number, above, trail: &trail }) {
             Go::On(below) => ahead.extend(below.into_iter().rev().map(|child| (child, Some(number)))),
             Go::Past => {}
@@ -93,21 +94,21 @@ pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> 
     })
 }
 
-/// Whether a node is another one, or is below it.
-pub(super) fn is_below(node: &Arc<Node>, top: &Arc<Node>) -> bool {
+/// Whether a group is this node, or is below it.
+pub(super) fn is_below(group: &Arc<Node>, top: &Arc<Node>) -> bool {
     let found = walk(top, |place| {
-        if Arc::ptr_eq(place.node, node) {
+        if Arc::ptr_eq(place.node, group) {
             return Go::Stop(());
         }
-        // Where nothing is taken in, nothing new can be below.
-        Go::On(place.node.lock().below())
+        // Where nothing is taken in, no group can be below.
+        if place.node.face.nature.grows { Go::On(place.node.lock().below()) } else { Go::Past }
     });
     found.is_some()
 }
 
 /// The names on the way to what is not done, and waits for the calling thread.
 pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
-    if !root.face.asks_inside {
+    if !root.face.nature.asks_inside {
         return None;
     }
     walk(root, |place| {
@@ -122,8 +123,8 @@ pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
     })
 }
 
-/// Those that have been told to end and have not, or were given up.
-pub(super) fn open(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>)) {
+/// Those that have been told to end and have not, or were given up, until one is enough.
+pub(super) fn open<R>(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>) -> Option<R>) -> Option<R> {
     walk(root, |place| {
         let (hangs, below) = {
             let inner = place.node.lock();
@@ -133,13 +134,18 @@ pub(super) fn open(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>)) {
                 Own::Nothing | Own::Held | Own::Ended => false,
             };
             if inner.life == Life::Done && !inner.forced {
-                return Go::<()>::Past;
+                return Go::Past;
             }
             (hangs, inner.below())
         };
-        if hangs {
-            found(place);
+        match if hangs { found(place) } else { None } {
+            Some(enough) => Go::Stop(enough),
+            None => Go::On(below),
         }
-        Go::On(below)
-    });
+    })
+}
+
+/// Whether there is one of them.
+pub(super) fn is_open(root: &Arc<Node>) -> bool {
+    open(root, |_| Some(())).is_some()
 }

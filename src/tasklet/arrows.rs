@@ -150,6 +150,10 @@ impl<B> Slots<B> {
             // What resumed an earlier suspension, in an earlier step that has not waited for it, must not end this one.
             slot.given = None;
         }
+        if slot.given.is_some() {
+            // The wait is over before it has begun. What is made for it now is of the epoch that has passed.
+            return Ticket { id, epoch: slot.epoch - 1 };
+        }
         slot.suspended = true;
         slot.out += 1;
         Ticket { id, epoch: slot.epoch }

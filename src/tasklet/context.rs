@@ -211,8 +211,8 @@ pub struct LoopHandle<S: 'static> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The loop that the calling thread is in: in a step, at home or on the pool, it is the one whose step it is. Nothing
-    /// outside of any loop, or if the innermost one has another type of state.
+    /// The loop that the calling thread is in: in a step, at home or on the pool, it is the one whose step it is, and so it is in
+    /// the destructor of a tasklet. Nothing outside of any loop, or if the innermost one has another type of state.
     pub fn current() -> Option<LoopHandle<S>> {
         current::current().map(|shared| LoopHandle { shared })
     }
@@ -265,7 +265,8 @@ impl<S: 'static> LoopHandle<S> {
     }
 
     /// Cancels a tasklet; whether this call did. Its [token](Cx::cancelled) is cancelled. If it is queued or waits, it is
-    /// dropped at once, on this thread; if it is in a step, when the step returns, unless that says that it is done.
+    /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
+    /// if it is in a step, when the step returns, unless that says that it is done.
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
         self.shared.cancel_one(id, reason.into())
     }
@@ -298,7 +299,8 @@ impl<S: 'static> LoopHandle<S> {
     ///
     /// To let tasklets finish first, [run for a while](super::Loop::run_for) before this.
     ///
-    /// Called by a step of the loop itself it does not wait (it would wait for itself).
+    /// Called by a step of the loop itself it does not wait (it would wait for itself), nor by what is called at the end of one
+    /// of its tasklets: a destructor, a callback of its token, a handler of panics.
     ///
     /// # Errors
     /// The limit was over before the last step had returned: who is in one. Those tasklets are dropped when they return.

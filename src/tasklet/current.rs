@@ -1,9 +1,10 @@
-//! What a thread knows: which loops it is in, and how it makes new ones.
+//! What a thread knows: which loops it is in, how it makes new ones, and how deep it is in ends of tasklets.
 //!
-//! Both end with the thread by themselves.
+//! All of it ends with the thread by itself.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::report::PanicPolicy;
@@ -149,11 +150,59 @@ pub(super) fn current<T: Any + Send + Sync>() -> Option<Arc<T>> {
     innermost.downcast().ok()
 }
 
+/// Comes into a loop, unless the calling thread is there already, which costs less.
+pub(super) fn enter_if_elsewhere<T: Any + Send + Sync>(entered: &Arc<T>) -> Option<Entered> {
+    let address = Arc::as_ptr(entered).cast::<()>();
+    let is_here =
+        HERE.try_with(|here| here.borrow().loops.last().is_some_and(|last| Arc::as_ptr(last).cast::<()>() == address));
+    (!is_here.unwrap_or_default()).then(|| enter(entered.clone()))
+}
+
 /// Whether the calling thread is in this loop, however deep.
 pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
     let address = Arc::as_ptr(which).cast::<()>();
     HERE.try_with(|here| here.borrow().loops.iter().any(|other| Arc::as_ptr(other).cast::<()>() == address))
         .unwrap_or_default()
+}
+
+/// So many ends of tasklets may be inside of each other on one stack.
+const DEEPEST: usize = 16;
+
+type Late = Box<dyn FnOnce()>;
+
+struct Ends {
+    depth: usize,
+    late: VecDeque<Late>,
+}
+
+thread_local! {
+    static ENDS: RefCell<Ends> = const { RefCell::new(Ends { depth: 0, late: VecDeque::new() }) };
+}
+
+/// Does `end`, which by a destructor may end other tasklets, and these others again: a chain of tasklets of which each has
+/// the resumption of the next needs no deep stack. Where that would get too deep, the rest is done by the lowest level, one
+/// after the other, when its own `end` has returned.
+pub(super) fn in_turn(end: impl FnOnce() + 'static) {
+    let mut end = Some(end);
+    let depth = ENDS.try_with(|ends| {
+        let mut ends = ends.borrow_mut();
+        if ends.depth < DEEPEST {
+            ends.depth += 1;
+        } else if let Some(end) = end.take() {
+            ends.late.push_back(Box::new(end));
+        }
+        ends.depth
+    });
+    let Some(end) = end else { return };
+    // Without its list, if the thread is ending.
+    let Ok(depth) = depth else { return end() };
+    end();
+    while depth == DEEPEST
+        && let Some(late) = ENDS.try_with(|ends| ends.borrow_mut().late.pop_front()).ok().flatten()
+    {
+        late();
+    }
+    let _ = ENDS.try_with(|ends| ends.borrow_mut().depth -= 1);
 }
 
 /// How the calling thread makes loops, if it was told.

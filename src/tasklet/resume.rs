@@ -57,12 +57,12 @@ impl Resume {
         move || self.resume(directive)
     }
 
-    /// The same when `delay` has passed by the loop's clock, and never before. With the greatest delays the tasklet waits
-    /// until it is cancelled. Should the operating system have no thread for the loop's timers, it is as if this had been
+    /// The same when `delay` has passed by the loop's clock, and never before, unless the wait has ended otherwise by then.
+    /// With the greatest delays the tasklet waits until it is cancelled. Should the operating system have no thread for the loop's timers, it is as if this had been
     /// dropped.
     pub fn resume_after(self, delay: Duration, directive: Directive) {
         if let Some(control) = self.of.as_ref().and_then(Weak::upgrade) {
-            control.resume_after(delay, Box::new(move || self.resume(directive)));
+            control.resume_after(self.ticket, delay, Box::new(move || self.resume(directive)));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::state::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
-use crate::timer::Timers;
+use crate::timer::{Kept, Timers};
 
 /// The most threads of a loop's own pool.
 pub const DEFAULT_ASYNC_THREADS: usize = 512;
@@ -48,7 +48,7 @@ pub(super) struct Shared<B> {
 /// What a resumption, a handle or a timer can do with a loop, whatever its state and its tasklets are.
 pub(super) trait Control: Send + Sync {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
-    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>);
+    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>);
     fn release(self: Arc<Self>, ticket: Ticket);
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool;
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError>;
@@ -93,6 +93,9 @@ impl<B: Elsewhere> Shared<B> {
     /// Does what an arrow has left to be done with no lock held.
     pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
+        // Whoever is told of an end is inside of the loop, and does not wait for what he is himself a part of.
+        let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
+        let _inside = (over.is_some() && tells).then(|| current::enter_if_elsewhere(self));
         for kept in deadlines {
             drop_contained(self.timers.take_back(kept));
         }
@@ -101,19 +104,29 @@ impl<B: Elsewhere> Shared<B> {
         }
         if let Some((policy, panic)) = panicked {
             policy.tell(&panic);
+            drop_contained(policy);
+            drop_contained(panic);
         }
         if let Some(id) = start {
             self.start(id);
         }
         self.wake(wake);
-        if let Some(Over { id, body, exit, ended, cancel }) = over {
-            drop_contained(body);
-            drop_contained(cancel);
-            if let Some(ended) = ended {
-                let _ = ended.set(exit);
-            }
-            self.retire(id);
+        if let Some(over) = over {
+            let shared = self.clone();
+            current::in_turn(move || shared.finish(over));
         }
+    }
+
+    /// Drops a tasklet that is over, tells its end, and frees its slot.
+    fn finish(self: &Arc<Shared<B>>, over: Over<B>) {
+        let Over { id, body, exit, ended, cancel } = over;
+        let _inside = current::enter_if_elsewhere(self);
+        drop_contained(body);
+        drop_contained(cancel);
+        if let Some(ended) = ended {
+            let _ = ended.set(exit);
+        }
+        self.retire(id);
     }
 
     pub(super) fn wake(&self, wake: Option<Wake>) {
@@ -124,6 +137,8 @@ impl<B: Elsewhere> Shared<B> {
                 if let Err(panic) = contain(|| hook()) {
                     tell_log(|| tracing::error!(%panic, "the wake-up hook of a loop panicked"));
                 }
+                // It may have been replaced meanwhile, and be the last of its kind.
+                drop_contained(hook);
             }
         }
     }
@@ -285,6 +300,10 @@ impl<B: Elsewhere> Shared<B> {
         }
         let holding = slots.holding(&self.clock);
         drop(slots);
+        if !waits && holding.is_empty() {
+            // All have ended, but for the destructor that has called this.
+            return Ok(report);
+        }
         Err(Interrupted::new(Interruption::LimitOver, report, holding))
     }
 
@@ -317,7 +336,7 @@ impl<B: Elsewhere> Shared<B> {
 
     pub(super) fn set_builder(&self, builder: Option<Arc<LoopBuilder>>) {
         let before = std::mem::replace(&mut *lock(&self.builder), builder);
-        drop(before);
+        drop_contained(before);
     }
 
     /// Ends a wait when its time is over.
@@ -329,14 +348,17 @@ impl<B: Elsewhere> Shared<B> {
             }
         });
         match self.timers.after_or_never(limit, action) {
-            Ok(kept) => {
-                let late = lock(&self.slots).set_deadline(ticket, kept);
-                if let Some(kept) = late {
-                    drop_contained(self.timers.take_back(kept));
-                }
-            }
+            Ok(kept) => self.note_timer(ticket, kept),
             // Better a wait that ends at once than one that never does.
             Err(action) => action(),
+        }
+    }
+
+    /// Has a timer go when the wait is over that it is for.
+    fn note_timer(&self, ticket: Ticket, kept: Kept) {
+        let late = lock(&self.slots).set_deadline(ticket, kept);
+        if let Some(kept) = late {
+            drop_contained(self.timers.take_back(kept));
         }
     }
 }
@@ -347,9 +369,10 @@ impl<B: Elsewhere> Control for Shared<B> {
         self.carry_out(effects);
     }
 
-    fn resume_after(self: Arc<Self>, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
-        if let Err(resume) = self.timers.after_or_never(delay, resume) {
-            drop_contained(resume);
+    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
+        match self.timers.after_or_never(delay, resume) {
+            Ok(kept) => self.note_timer(ticket, kept),
+            Err(resume) => drop_contained(resume),
         }
     }
 

@@ -31,9 +31,10 @@
 //! | `Done` | over | over | over | over | over |
 //!
 //! **Resumptions** carry the slot's *epoch*. The first one that is used turns the epoch, so every other one of its time
-//! finds nothing to do, as does a deadline. Those that are out are counted; if the last one is dropped unused and the
-//! tasklet waits for it, nobody could ever wake it: it is over, and the report says so. A suspension that the step does
-//! not wait for stays open until a later step does.
+//! finds nothing to do, as does a deadline. So does one that is made for a wait that is over before it has begun: it gets the
+//! epoch that has passed. Those that are out are counted; if the last one is dropped unused and the tasklet waits for it,
+//! nobody could ever wake it: it is over, and the report says so. A suspension that the step does not wait for stays open
+//! until a later step does.
 //!
 //! **The home thread** goes to sleep under the lock, after it has found nothing ready there and something left. Whoever
 //! makes a tasklet ready, or retires the last one, does so under the lock as well, finds that the home thread sleeps, and

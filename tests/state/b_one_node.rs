@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::state::Job;
+use procession::state::{Job, Key};
 use procession::{Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named, shutdown, timed};
@@ -193,4 +193,30 @@ fn what_is_closed_stays_closed_and_a_parent_made_later_waits_for_itself_only() {
     assert!(parent.shutdown(ZERO).is_err());
     parent_tail.done();
     parent.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn a_shutdown_goes_on_by_itself_also_when_nobody_holds_the_state_that_was_asked() {
+    let gone = Arc::new(());
+    for waits in [false, true] {
+        #[derive(PartialEq, Eq)]
+        struct Mark;
+        impl Key for Mark {
+            type Value = Arc<()>;
+        }
+        let ((server, server_tail), (store, store_tail)) = (job(), job());
+        let all = store.depends_on([server, State::value(Mark, gone.clone(), [])]).annotate("all");
+        if waits {
+            assert!(all.shutdown(ZERO).is_err());
+        } else {
+            all.request_shutdown();
+        }
+        drop(all);
+        assert!(server_tail.end().is_cancelled() && !store_tail.end().is_cancelled());
+        server_tail.done();
+        assert!(store_tail.end().is_cancelled());
+        assert_eq!(Arc::strong_count(&gone), 2);
+        store_tail.done();
+        assert_eq!(Arc::strong_count(&gone), 1, "and then it goes");
+    }
 }

@@ -125,7 +125,7 @@ fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
     let all = State::merge([left, right]);
     let mut guard = left_counter.add();
     let waiting = waiter(&all);
-    for _ in 0..2_000 {
+    for _ in 0..50_000 {
         let next = right_counter.add();
         drop(std::mem::replace(&mut guard, next));
         assert!(!waiting.is_finished());

@@ -96,12 +96,19 @@ fn ends_with(state: &State, change: impl FnOnce()) -> [NotReady; 2] {
 
 #[test]
 fn waiting_for_readiness_ends_when_it_shuts_down_or_fails_first() {
-    let (state, _tail) = State::readiness([]);
-    let errors = ends_with(&State::merge([state.clone()]), || state.request_shutdown());
+    // One part of it, while the rest goes on.
+    let ((state, _tail), (work, _work_tail)) = (State::readiness([]), job());
+    let errors = ends_with(&State::merge([state.clone(), work]), || state.request_shutdown());
     assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
 
     let (state, _tail) = State::readiness([]);
     let top = State::merge([state]);
+    let errors = ends_with(&top, || top.request_shutdown());
+    assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
+
+    // What is not ready closes last, and has not been asked yet.
+    let ((state, _tail), (hangs, _hangs_tail)) = (State::readiness([]), job());
+    let top = state.depends_on([hangs]);
     let errors = ends_with(&top, || top.request_shutdown());
     assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
 

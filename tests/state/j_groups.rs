@@ -40,6 +40,28 @@ fn a_group_through_which_much_passes_does_not_grow() {
 }
 
 #[test]
+fn what_never_had_anything_to_end_leaves_a_group_unless_it_has_a_value() {
+    #[derive(PartialEq, Eq)]
+    struct Port;
+    impl Key for Port {
+        type Value = u16;
+    }
+    let (state, group) = State::group([]);
+    for _ in 0..1_000 {
+        group.add(State::empty()).unwrap();
+        // What could not start.
+        group.add(State::error("no port", []).annotate("server")).unwrap();
+        group.add(State::merge([State::result(Ok::<(), &str>(()), [])])).unwrap();
+    }
+    assert_eq!((state.report().nodes().len(), state.err().unwrap().to_string().as_str()), (1, "server: no port"));
+    group.add(State::merge([State::value(Port, 80, [])])).unwrap();
+    assert_eq!((state.report().nodes().len(), state.get(&Port).as_deref()), (3, Some(&80)));
+    assert!(group.is_empty());
+    drop(group);
+    state.shutdown(ZERO).unwrap();
+}
+
+#[test]
 fn what_is_taken_in_while_the_group_closes_is_told_at_once_and_waited_for() {
     let (state, group) = State::group([]);
     let (first, first_tail) = job();

@@ -1,7 +1,7 @@
 //! Beyond the original: tails that cannot be forgotten, node and thread (or future) in one call, requests and hooks.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -292,4 +292,22 @@ fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
     tail.end().wait();
     tail.done();
     assert!(over.wait(), "it waits for the other one");
+}
+
+#[test]
+fn who_waits_for_a_state_keeps_it() {
+    let (store, tail) = job();
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = heard.clone();
+    let mut closed = store.clone().annotate("one").closed();
+    let failed = State::merge([store]).on_error(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut closed).poll(&mut cx).is_pending());
+    tail.fail("broken");
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    tail.done();
+    assert!(Pin::new(&mut closed).poll(&mut cx).is_ready());
+    drop(failed);
 }

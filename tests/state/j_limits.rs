@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use procession::clock::ManualClock;
+use procession::clock::{Clock, ManualClock};
 use procession::state::{Phase, StateBuilder};
-use procession::{Reason, State};
+use procession::{Latch, Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, shutdown};
 
@@ -108,7 +108,7 @@ fn one_slow_job_does_not_use_up_the_time_of_the_others() {
 }
 
 #[test]
-fn what_was_given_up_stays_in_its_group() {
+fn what_was_given_up_stays_in_its_group_until_it_ends() {
     let clock = ManualClock::new();
     let (stuck, tail) = limited("stuck", &clock).job();
     let (state, group) = State::builder().clock(clock.clock()).group();
@@ -121,6 +121,36 @@ fn what_was_given_up_stays_in_its_group() {
     assert!(state.is_closed() && error.only_given_up());
     tail.done();
     state.shutdown(ZERO).unwrap();
+    assert!(state.report().find("stuck").is_none());
+}
+
+#[test]
+fn a_group_of_jobs_that_are_given_up_and_end_late_does_not_grow() {
+    let clock = ManualClock::new();
+    let (inner, inner_group) = State::builder().clock(clock.clock()).group();
+    let (outer, _outer_group) = State::group([inner.clone()]);
+    let mut late = Vec::new();
+    for round in 0..100 {
+        // Two of them below one that is in the group: it leaves with the second, and its error is kept.
+        let (jobs, tails): (Vec<_>, Vec<_>) = (0..2).map(|_| limited("stuck", &clock).job()).unzip();
+        let both = State::merge(jobs).annotate("both");
+        inner_group.add(both.clone()).unwrap();
+        both.request_shutdown();
+        clock.advance(5 * SECOND);
+        assert!(both.is_closed() && inner_group.is_empty());
+        late.extend(tails);
+        if round % 10 == 9 {
+            late.iter().step_by(2).for_each(|tail| tail.done());
+            assert_eq!(inner.report().nodes().len(), 1 + 10 * 4);
+            late[1].fail("late");
+            late.clear();
+            assert_eq!(
+                (outer.report().nodes().len(), outer.err().unwrap().to_string().as_str()),
+                (2, "both: stuck: late")
+            );
+        }
+    }
+    outer.shutdown(ZERO).unwrap();
 }
 
 #[test]
@@ -144,4 +174,49 @@ fn a_job_may_end_in_the_callback_that_tells_it_to_cancel() {
     assert!(above_tail.end().is_cancelled());
     above_tail.done();
     above.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn limits_go_by_the_clock_of_the_job_whatever_the_clock_above_is() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let (state, group) = State::group([]);
+    let (one, one_tail) = limited("one", &clock).job();
+    let (two, two_tail) = limited("two", &other).job();
+    group.add(one).unwrap();
+    group.add(two).unwrap();
+    state.request_shutdown();
+    clock.advance(2 * SECOND);
+    assert!(one_tail.cancel().is_cancelled() && !two_tail.cancel().is_cancelled());
+    one_tail.done();
+    assert_eq!(clock.next_due(), None);
+    other.advance(5 * SECOND);
+    assert!(two_tail.cancel().is_cancelled() && state.is_closed());
+}
+
+#[test]
+fn a_job_is_told_to_end_before_it_is_told_to_cancel_also_by_a_limit_of_zero() {
+    for clock in [ManualClock::new().clock(), Clock::system()] {
+        for _ in 0..100 {
+            let (state, tail) = State::builder().clock(clock.clone()).cancel_after(Duration::ZERO).job();
+            let (ends, early) = (tail.end().clone(), Latch::new());
+            let set = early.clone();
+            let _on = tail.cancel().on_cancel(move |_| set.set(!ends.is_cancelled()).unwrap());
+            state.request_shutdown();
+            assert!(!early.wait());
+        }
+    }
+}
+
+#[test]
+fn a_callback_of_a_limit_that_is_over_at_once_may_wait_for_others_of_the_same_shutdown() {
+    let clock = ManualClock::new();
+    let (state, tail) = State::builder().clock(clock.clock()).cancel_after(Duration::ZERO).job();
+    let (other, other_tail) = job();
+    let end = other_tail.end().clone();
+    let _other = end.on_cancel(move |_| drop(other_tail));
+    let (waits_for, waited) = (other.clone(), Latch::new());
+    let set = waited.clone();
+    let _on = tail.cancel().on_cancel(move |_| set.set(waits_for.shutdown(LIMIT).is_ok()).unwrap());
+    State::merge([state, other]).request_shutdown();
+    assert_eq!(waited.get(), Some(true));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::state::{JobTail, Key};
+use procession::state::{CountGuard, JobTail, Key};
 use procession::{Registration, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
@@ -51,6 +51,35 @@ fn a_callback_may_shut_down_another_part_and_wait_for_it() {
     assert_eq!(closed.load(Ordering::SeqCst), 1);
     tail.done();
     all.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn whoever_waits_in_a_callback_has_those_told_first_whom_he_may_wait_for() {
+    type Way = (fn(&JobTail, &mut Option<CountGuard>), fn(&State) -> bool);
+    let ways: [Way; 5] = [
+        (|tail, _| tail.done(), |state| state.wait_closed(LIMIT)),
+        (|tail, _| tail.done(), |state| state.shutdown(LIMIT).is_ok()),
+        (|tail, _| tail.ready(), |state| state.wait_ready(LIMIT).is_ok()),
+        (|tail, _| assert!(tail.fail("broken")), |state| state.failed(LIMIT).is_some()),
+        (|_, guard| *guard = None, |state| state.wait(LIMIT)),
+    ];
+    for (does, waits) in ways {
+        // The first one waits for something that the second one does when it is told, which is after the first.
+        let ((one, one_tail), (two, two_tail)) = (job(), job());
+        let (work, tail) = State::builder().unready().job();
+        let (other, counter) = State::counted([work]);
+        let (mut guard, waited) = (Some(counter.add()), Arc::new(AtomicUsize::new(0)));
+        drop(counter);
+        let (counts, waits_for) = (waited.clone(), other.clone());
+        let _one = one_tail.end().on_cancel(move |_| {
+            counts.fetch_add(usize::from(waits(&waits_for)), Ordering::SeqCst);
+        });
+        let kept = Arc::new(tail);
+        let acts = kept.clone();
+        let _two = two_tail.end().on_cancel(move |_| does(&acts, &mut guard));
+        State::merge([one, two]).request_shutdown();
+        assert_eq!(waited.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[test]

@@ -394,3 +394,63 @@ fn a_timer_of_the_system_wakes_a_sleeping_loop() {
     assert_eq!(home.schedule(sleeps, Directive::Sync).unwrap().run().unwrap().finished, 1);
     assert_eq!(*home.get(), 4);
 }
+
+#[test]
+fn a_limit_for_a_wait_that_was_over_at_once_neither_ends_the_next_wait_nor_stays() {
+    let manual = ManualClock::new();
+    let (sender, receiver) = mpsc::channel();
+    let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
+    // What it asks for is there before it has set the limit of its patience: by a delay, and by a wait with a limit.
+    let asks = numbered(move |step, steps: &mut u32, cx| {
+        *steps += 1;
+        match step {
+            0 => {
+                cx.suspend().resume(Directive::Sync);
+                cx.suspend().resume_after(Duration::from_secs(5), Directive::Sync);
+                sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Sync)).unwrap();
+            }
+            1 => sender.send(cx.suspend()).unwrap(),
+            _ => return Directive::Done,
+        }
+        Directive::Wait
+    });
+    home.schedule(asks, Directive::Sync).unwrap();
+    assert_eq!(home.run_until_idle(), Turn::Ran(2));
+    assert_eq!(manual.next_due(), None, "the timers have gone with their wait");
+    manual.advance(Duration::from_secs(10));
+    receiver.recv().unwrap().resume(Directive::Sync);
+    assert_eq!((home.run_until_idle(), *home.get()), (Turn::Idle, 2), "nobody has resumed the second wait");
+    receiver.recv().unwrap().resume(Directive::Sync);
+    home.run().unwrap();
+    assert_eq!(*home.get(), 3);
+}
+
+#[test]
+fn a_delay_goes_with_the_wait_that_it_is_for_however_that_ends() {
+    let manual = ManualClock::new();
+    let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
+    for delay in [Duration::from_secs(3_600), Duration::MAX] {
+        let (sender, receiver) = mpsc::channel();
+        let waits = move || {
+            let sender = sender.clone();
+            numbered(move |step, _: &mut (), cx| {
+                if step > 0 {
+                    return Directive::Done;
+                }
+                sender.send(cx.suspend()).unwrap();
+                cx.suspend().resume_after(delay, Directive::Sync);
+                Directive::Wait
+            })
+        };
+        let handles = [(); 4].map(|()| home.handle().schedule(waits(), Directive::Sync).unwrap());
+        assert_eq!(home.run_until_idle(), Turn::Ran(4));
+        assert_eq!(manual.next_due().is_some(), delay != Duration::MAX);
+        // That of the first tasklet.
+        receiver.recv().unwrap().resume(Directive::Sync);
+        handles[1].cancel("not wanted any more");
+        handles[2].redirect(Directive::Sync).unwrap();
+        handles[3].redirect(Directive::Done).unwrap();
+        assert_eq!(manual.next_due(), None);
+        assert_eq!(home.run().unwrap().ended(), 4);
+    }
+}

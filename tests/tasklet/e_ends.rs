@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::tasklet::{Cx, Directive, Interruption, Loop, PanicPolicy, Turn, ready};
+use procession::tasklet::{Cx, Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, Turn, ready};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;
@@ -206,4 +206,38 @@ fn destructors_that_panic_disturb_nobody() {
     handle.schedule(holds(3, Directive::Done), Directive::Wait).unwrap();
     drop(home);
     assert!(dropped.iter().all(|latch| latch.is_set()));
+}
+
+#[test]
+fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth() {
+    struct Link {
+        last: Arc<Mutex<Option<Resume>>>,
+        next: Option<Resume>,
+    }
+    impl Tasklet<()> for Link {
+        fn sync(&mut self, (): &mut (), cx: &mut Cx<'_, ()>) -> Directive {
+            let mine = cx.suspend();
+            self.next = self.last.lock().unwrap().replace(mine);
+            Directive::Wait
+        }
+    }
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let chain = small.spawn(|| {
+        for cancels in [false, true] {
+            let (mut home, last) = (Loop::new(()), Arc::new(Mutex::new(None)));
+            for _ in 0..20_000 {
+                home.schedule(Link { last: last.clone(), next: None }, Directive::Sync).unwrap();
+            }
+            assert_eq!(home.run_until_idle(), Turn::Ran(20_000));
+            let first = last.lock().unwrap().take().unwrap();
+            if cancels {
+                assert!(home.handle().cancel(first.id(), "the first"))
+            } else {
+                drop(first)
+            }
+            assert_eq!(home.turn(1), Turn::Finished, "all have ended when the first has");
+            assert_eq!(home.take_report().ended(), 20_000);
+        }
+    });
+    chain.unwrap().join().unwrap();
 }

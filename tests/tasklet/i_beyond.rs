@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::tasklet::{
-    Cx, Directive, Interruption, Loop, LoopHandle, MOST_NAMED, ScheduleError, Tasklet, Turn, ready,
+    Cx, Directive, Interruption, Loop, LoopHandle, MOST_NAMED, PanicPolicy, ScheduleError, Tasklet, Turn, ready,
 };
 use procession::{Exit, Latch, Reason};
 
@@ -191,6 +191,66 @@ fn closing_from_a_step_of_the_loop_does_not_wait_for_itself() {
         let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
         assert_eq!((report.cancelled, count(&closed)), (1, 1));
     }
+}
+
+#[test]
+fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
+    /// Closes its loop when it is dropped.
+    struct Closes(LoopHandle<()>, Directive, Arc<AtomicUsize>);
+    impl Tasklet<()> for Closes {
+        fn sync(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+            self.1
+        }
+        fn blocking(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+            Directive::Done
+        }
+    }
+    impl Drop for Closes {
+        fn drop(&mut self) {
+            assert!(LoopHandle::<()>::current().as_ref() == Some(&self.0));
+            self.0.close(Duration::MAX).unwrap();
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let closed = counter();
+    for ends_at in [Directive::Done, Directive::Async] {
+        let mut home = Loop::new(());
+        home.schedule(Closes(home.handle(), ends_at, closed.clone()), Directive::Sync).unwrap().run().unwrap();
+    }
+    assert_eq!(count(&closed), 2, "at home and on the pool");
+    let mut home = Loop::new(());
+    home.schedule(Closes(home.handle(), Directive::Wait, closed.clone()), Directive::Sync).unwrap();
+    let _ = home.run_until_idle();
+    home.close(LIMIT).unwrap();
+    assert_eq!(count(&closed), 3, "on the thread that closes");
+
+    // A callback of its token, and a handler that is told of its panic on the pool.
+    let (mut home, count_token) = (Loop::new(()), closed.clone());
+    let handle = home.handle();
+    let mut kept = Vec::new();
+    let waits = ready::from_fn(move |(): &mut (), cx| {
+        let (handle, closed) = (handle.clone(), count_token.clone());
+        kept.push(cx.cancelled().on_cancel(move |_| {
+            handle.close(Duration::MAX).unwrap();
+            closed.fetch_add(1, Ordering::SeqCst);
+        }));
+        Directive::Wait
+    });
+    let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
+    let _ = home.run_until_idle();
+    waits.cancel("not wanted any more");
+    assert_eq!(count(&closed), 4);
+    let (mut home, count_panic) = (Loop::new(()), closed.clone());
+    let handle = home.handle();
+    home.on_panic(PanicPolicy::call(move |_| {
+        handle.close(Duration::MAX).unwrap();
+        count_panic.fetch_add(1, Ordering::SeqCst);
+    }));
+    let goes =
+        ready::from_fns(|(): &mut (), _| Directive::Async, |_: &mut Cx<'_, ()>| std::panic::panic_any(ON_PURPOSE));
+    quiet_panics();
+    home.schedule(goes, Directive::Sync).unwrap().run().unwrap();
+    assert_eq!(count(&closed), 5);
 }
 
 #[test]

@@ -123,6 +123,9 @@ impl Actor {
                 let mut resumes: Vec<_> = (0..resumptions).map(|_| cx.suspend()).collect();
                 if early {
                     resumes.remove(0).resume(with);
+                    // Made after that, it belongs to a wait that is over, and does nothing, whenever it is used.
+                    let late = cx.suspend();
+                    let _ = self.world.resumer.lock().unwrap().send((vec![late], Some(Directive::Done)));
                 } else {
                     let _ = self.world.resumer.lock().unwrap().send((resumes, Some(with)));
                 }

@@ -265,3 +265,37 @@ fn a_panic_that_stops_the_loop_wakes_a_home_thread_that_sleeps() {
         assert!(effects.over.is_some() && effects.panicked.is_some());
     }
 }
+
+#[test]
+fn what_was_made_for_a_wait_that_is_over_ends_no_later_one() {
+    let mut slots = slots();
+    let id = at_rest(&mut slots, "ready");
+    let begun = slots.begin_home().unwrap();
+    // What it asks for is there at once; it has a limit for it all the same.
+    let at_once = slots.suspend(id, true);
+    let _ = slots.resume(at_once, Directive::Sync, false, &clock());
+    let limit = slots.suspend(id, false);
+    let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+    let begun = slots.begin_home().unwrap();
+    let newer = slots.suspend(id, true);
+    let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+    let _ = slots.resume(limit, Directive::Sync, false, &clock());
+    assert_eq!(place_of(&mut slots, id), "waiting", "the limit was that of another wait");
+    assert!(slots.release(newer).over.is_some(), "and nobody else can wake it");
+}
+
+#[test]
+fn what_was_made_in_a_step_that_did_not_wait_is_no_part_of_a_suspension_made_after_it_was_resumed() {
+    let mut slots = slots();
+    let id = at_rest(&mut slots, "ready");
+    let begun = slots.begin_home().unwrap();
+    let at_once = slots.suspend(id, true);
+    let _ = slots.resume(at_once, Directive::Sync, false, &clock());
+    let limit = slots.suspend(id, false);
+    let _ = slots.settle(id, begun.body, Directive::Sync, &clock());
+    let begun = slots.begin_home().unwrap();
+    let _newer = slots.suspend(id, true);
+    let _ = slots.resume(limit, Directive::Sync, false, &clock());
+    let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+    assert_eq!(place_of(&mut slots, id), "waiting");
+}
