@@ -187,7 +187,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
         .say(matches!(&exit, Exit::Done(total) if **total == 9), &format!("it ended by itself ({exit}) and left 9"))?;
 
     guide.stop("The PID of an ended process names nobody")?;
-    let state = runtime.state(pid);
+    let state = runtime.process_state(pid);
     let has_ended = state == Some(ProcessState::Complete) && runtime.whereis("counter").is_none();
     guide.say(has_ended, &format!("{pid} is complete, and its name is free"))?;
     let (back, why) = refused_parts(runtime.send(address, CounterMessage::Add(5)))?;

@@ -79,9 +79,11 @@
 //! - A **tasklet** is work in several turns, at home with a state or in the pool: [`tasklet`].
 //! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers; its blocking
 //!   command is a job.
+//! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
 //!
 //! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
-//! together says with [`State::depends_on`] in which order they end: [`state`].
+//! together says with [`State::depends_on`] in which order they end: [`state`]. A [`Runtime`], a pool, a scheduler of tasks and
+//! a loop each have `state()`, too.
 //!
 //! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
@@ -111,22 +113,26 @@ pub mod tasklet;
 mod process;
 mod names;
 mod sched;
+mod relations;
+mod groups;
 mod runtime;
+pub mod supervisor;
 pub mod testing;
 
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};
 pub use self::latch::{Latch, Waiting};
-pub use self::outcome::{BoxError, Exit, ExitError, Failure, Panic, Reason, Rejected};
+pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Elapsed,
-    Entry, EntryError, Event, Events, Hook, InitResult, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef,
-    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, DeadLetter, DeadReason, Down, Elapsed,
+    Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor, NameError,
+    NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply, SendError, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, Told, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
-    Ended, Handle, Messages, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
-    ShutdownReport, Stats, UncleanShutdown, WorkerStats,
+    Ended, Handle, Messages, Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
+    ShutdownReport, Stats, UncleanShutdown, Watch, WorkerStats,
 };
 pub use self::state::State;
 

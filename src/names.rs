@@ -1,50 +1,94 @@
 //! Names of processes, within one runtime.
+//!
+//! A process may have several names, and a name at most one holder. Both directions are kept. Taking a name and the end of
+//! its holder may come at once; who takes it, in the critical section of the name:
+//!
+//! 1. notes the name with the process;
+//! 2. marks the process's cell, if it lives; if not, takes the note back, and the name stays free;
+//! 3. writes the holder.
+//!
+//! The end first vacates the cell, which says whether it was marked, and then takes what is noted with the process, name by
+//! name. If the mark came first, the note is there, and the end waits at the name until the holder is written. If the
+//! vacating came first, the mark is refused. So no name is left with a process that has ended.
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use crate::process::Pid;
+use crate::process::{NameError, Pid};
 use crate::sync::Arc;
 
-/// Who has which name. A name belongs to at most one process at a time.
+/// Who has which name.
 #[derive(Default)]
 pub(crate) struct Names {
     holders: DashMap<Arc<str>, Pid>,
-    // The other way round, to look a process up.
-    names: DashMap<Pid, Arc<str>>,
+    // The other way round, in the order in which they were taken.
+    of: DashMap<Pid, Vec<Arc<str>>>,
 }
 
 impl Names {
-    /// Gives the name to the process, unless another has it: then that one's PID is the error.
-    pub(crate) fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), Pid> {
+    /// Gives the name to a process, if that lives, which `mark` is asked.
+    pub(crate) fn register(&self, name: &Arc<str>, pid: Pid, mark: impl FnOnce() -> bool) -> Result<(), NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
         match self.holders.entry(name.clone()) {
-            Entry::Occupied(taken) if *taken.get() != pid => Err(*taken.get()),
+            Entry::Occupied(taken) if *taken.get() != pid => {
+                Err(NameError::Taken { name: name.clone(), holder: *taken.get() })
+            }
             Entry::Occupied(_) => Ok(()),
             Entry::Vacant(free) => {
+                self.of.entry(pid).or_default().push(name.clone());
+                if !mark() {
+                    self.forget(name, pid);
+                    return Err(NameError::NoSuchProcess { pid });
+                }
                 free.insert(pid);
-                self.names.insert(pid, name.clone());
                 Ok(())
             }
         }
     }
 
-    /// Takes the name from the process, if it has it.
-    pub(crate) fn unregister(&self, name: &str, pid: Pid) {
-        self.holders.remove_if(name, |_, holder| *holder == pid);
-        self.names.remove(&pid);
+    fn forget(&self, name: &str, pid: Pid) {
+        if let Entry::Occupied(mut of) = self.of.entry(pid) {
+            of.get_mut().retain(|one| **one != *name);
+            if of.get().is_empty() {
+                of.remove();
+            }
+        }
+    }
+
+    /// Takes the name from its holder: any, or only this one. Whose it was.
+    pub(crate) fn unregister(&self, name: &str, from: Option<Pid>) -> Option<Pid> {
+        let Entry::Occupied(taken) = self.holders.entry(Arc::from(name)) else { return None };
+        let holder = *taken.get();
+        if from.is_some_and(|from| from != holder) {
+            return None;
+        }
+        self.forget(name, holder);
+        taken.remove();
+        Some(holder)
+    }
+
+    /// A process has ended: its names are free.
+    pub(crate) fn ended(&self, pid: Pid) {
+        let Some((_, names)) = self.of.remove(&pid) else { return };
+        for name in names {
+            self.holders.remove_if(&name, |_, holder| *holder == pid);
+        }
     }
 
     pub(crate) fn holder(&self, name: &str) -> Option<Pid> {
         self.holders.get(name).map(|holder| *holder)
     }
 
-    pub(crate) fn of(&self, pid: Pid) -> Option<Arc<str>> {
-        self.names.get(&pid).map(|name| name.clone())
+    /// The names of a process, in the order in which it took them.
+    pub(crate) fn of(&self, pid: Pid) -> Vec<Arc<str>> {
+        self.of.get(&pid).map(|names| names.clone()).unwrap_or_default()
     }
 
-    /// All names with their holders, of no single moment.
-    pub(crate) fn all(&self) -> Vec<(Pid, Arc<str>)> {
-        self.holders.iter().map(|entry| (*entry.value(), entry.key().clone())).collect()
+    /// All processes that have names, with these, of no single moment.
+    pub(crate) fn all(&self) -> Vec<(Pid, Vec<Arc<str>>)> {
+        self.of.iter().map(|entry| (*entry.key(), entry.value().clone())).collect()
     }
 }
 
@@ -55,14 +99,26 @@ mod tests {
     #[test]
     fn a_name_has_one_holder_and_only_the_holder_gives_it_back() {
         let (one, two): (Pid, Pid) = ("<1.1.1>".parse().unwrap(), "<1.2.1>".parse().unwrap());
+        let (names, name, other) = (Names::default(), Arc::from("clerk"), Arc::from("cashier"));
+        let lives = || true;
+        names.register(&name, one, lives).unwrap();
+        names.register(&name, one, lives).unwrap();
+        names.register(&other, one, lives).unwrap();
+        assert_eq!(names.register(&name, two, lives), Err(NameError::Taken { name: name.clone(), holder: one }));
+        assert_eq!(names.unregister("clerk", Some(two)), None);
+        assert_eq!((names.holder("clerk"), names.of(one), names.of(two)), (Some(one), vec![name, other], vec![]));
+        assert_eq!(names.unregister("clerk", None), Some(one));
+        assert_eq!((names.holder("clerk"), names.holder("cashier")), (None, Some(one)));
+        names.ended(one);
+        assert!(names.all().is_empty() && names.holder("cashier").is_none());
+    }
+
+    #[test]
+    fn a_name_is_not_given_to_the_ended_and_nothing_is_left_of_the_attempt() {
+        let pid: Pid = "<1.1.1>".parse().unwrap();
         let (names, name) = (Names::default(), Arc::from("clerk"));
-        names.register(&name, one).unwrap();
-        names.register(&name, one).unwrap();
-        assert_eq!(names.register(&name, two), Err(one));
-        names.unregister("clerk", two);
-        assert_eq!((names.holder("clerk"), names.of(one), names.of(two)), (Some(one), Some(name), None));
-        names.unregister("clerk", one);
-        assert_eq!((names.holder("clerk"), names.of(one)), (None, None));
-        assert!(names.all().is_empty());
+        assert_eq!(names.register(&name, pid, || false), Err(NameError::NoSuchProcess { pid }));
+        assert_eq!(names.register(&Arc::from(""), pid, || true), Err(NameError::Empty));
+        assert!(names.all().is_empty() && names.holder("clerk").is_none());
     }
 }

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::process::pid::Pid;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Any error, as user code returns it with `?`.
@@ -27,6 +28,10 @@ pub enum Reason {
     Ended,
     /// The operating system gave no thread on which it could be done.
     NoThread,
+    /// There was no such process: it had ended before, or never was.
+    NoSuchProcess,
+    /// A process to which it was linked has ended.
+    Linked(Linked),
     /// A reason in the user's own words.
     Other(Cow<'static, str>),
 }
@@ -40,6 +45,8 @@ impl fmt::Display for Reason {
             Reason::Shutdown => "shutdown",
             Reason::Ended => "what it worked for has ended",
             Reason::NoThread => "there is no thread for it",
+            Reason::NoSuchProcess => "no such process",
+            Reason::Linked(linked) => return linked.fmt(f),
             Reason::Other(text) => text,
         })
     }
@@ -56,6 +63,56 @@ impl From<&'static str> for Reason {
 impl From<String> for Reason {
     fn from(text: String) -> Reason {
         Reason::Other(Cow::Owned(text))
+    }
+}
+
+/// The process whose end has ended others through their links: the first one, however many links were between.
+///
+/// Two are equal if they name the same process, for it has ended only once.
+#[derive(Clone)]
+pub struct Linked {
+    first: Arc<(Pid, Exit)>,
+}
+
+impl Linked {
+    pub(crate) fn new(pid: Pid, exit: Exit) -> Linked {
+        Linked { first: Arc::new((pid, exit)) }
+    }
+
+    /// The process that ended first.
+    pub fn pid(&self) -> Pid {
+        self.first.0
+    }
+
+    /// How it ended.
+    pub fn exit(&self) -> &Exit {
+        &self.first.1
+    }
+}
+
+impl PartialEq for Linked {
+    fn eq(&self, other: &Linked) -> bool {
+        self.pid() == other.pid()
+    }
+}
+
+impl Eq for Linked {}
+
+impl std::hash::Hash for Linked {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.pid().hash(state);
+    }
+}
+
+impl fmt::Debug for Linked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linked").field("pid", &self.pid()).field("exit", self.exit()).finish()
+    }
+}
+
+impl fmt::Display for Linked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "linked to {}, which ended: {}", self.pid(), self.exit())
     }
 }
 

@@ -118,6 +118,22 @@ impl Reaper {
     }
 }
 
+/// Does one thing that may take long, on a thread of its own that is called so, for whoever does not wait for it.
+pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
+    // Shared, so that it is still there if no thread could be started.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let run = move || {
+        let work = lock(&work).take();
+        if let Some(Err(panic)) = work.map(contain) {
+            tell_log(|| tracing::error!(%panic, "a panic came through"));
+        }
+    };
+    if let Err(error) = start(String::from(name), run.clone()) {
+        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
+        run();
+    }
+}
+
 /// Who does a heap of work: one thread leads, and runs no code of the user's; the others work.
 struct Crew<F> {
     state: Mutex<State>,
@@ -247,8 +263,17 @@ mod tests {
         let over =
             work_off(move || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok());
         let joined = join_all(Vec::new());
+        let (done, set) = (Latch::new(), Latch::new());
+        let sets = set.clone();
+        elsewhere("test-elsewhere", move || sets.set(()).unwrap());
+        elsewhere("test-elsewhere", || panic!("contained"));
         refuse(false);
-        assert!(over.is_set() && joined.is_set());
+        assert!(over.is_set() && joined.is_set() && set.is_set());
+        let sets = done.clone();
+        elsewhere("test-elsewhere", move || {
+            sets.set(std::thread::current().name().map(String::from)).unwrap();
+        });
+        assert_eq!(done.wait().as_deref(), Some("test-elsewhere"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod list;
 mod messages;
 mod births;
+mod relations;
 mod jobs;
 mod tasks;
 mod shape;
@@ -23,12 +24,13 @@ use std::process::ExitCode;
 use self::command::Suite;
 use self::list::{JOBS, WORKLOADS};
 use self::measure::Workload;
+use self::relations::RELATIONS;
 
 fn main() -> ExitCode {
     command::run(&Suite {
         name: "workloads",
         about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one operation.",
-        workloads: WORKLOADS.into_iter().chain(JOBS).collect(),
+        workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).collect(),
         refuses,
     })
 }

@@ -11,6 +11,7 @@ use super::thread::{Hooks, Shared};
 use super::words::Limits;
 use crate::clock::Clock;
 use crate::outcome::Panic;
+use crate::state::Part;
 use crate::sync::{Arc, AtomicBool, Mutex};
 use crate::threads;
 
@@ -31,12 +32,13 @@ pub struct PoolBuilder {
     stack_size: Option<usize>,
     hooks: Hooks,
     clock: Clock,
+    shutdown_limit: Option<Duration>,
 }
 
 impl Pool {
     /// Options, each with its default: no workers are kept; at most as many as processors, but at least [`DEFAULT_MAX`];
     /// the queue has no bound; idle workers end after [`DEFAULT_IDLE_PERIOD`]; they are called `pool-N`; the stack is as
-    /// large as the standard library makes it; no hooks; the system's clock.
+    /// large as the standard library makes it; no hooks; the system's clock; no limit for a shutdown.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         PoolBuilder {
@@ -48,6 +50,7 @@ impl Pool {
             stack_size: None,
             hooks: Hooks::default(),
             clock: Clock::system(),
+            shutdown_limit: None,
         }
     }
 }
@@ -114,6 +117,13 @@ impl PoolBuilder {
         self
     }
 
+    /// How long the jobs have when the pool is shut down through its [state](Pool::state). When that is over, those that wait
+    /// are dropped, and those that still run [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later are not waited for any longer.
+    pub fn shutdown_limit(mut self, limit: Duration) -> PoolBuilder {
+        self.shutdown_limit = Some(limit);
+        self
+    }
+
     /// Makes the pool. No thread is started before there is a job.
     ///
     /// # Errors
@@ -136,7 +146,8 @@ impl PoolBuilder {
         let ledger = Mutex::new(Ledger::new(limits, self.clock.now()));
         let crew = Crew::new(self.name, self.stack_size);
         let (hint, tokens) = (AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { ledger, crew, clock: self.clock, hooks: self.hooks, hint, tokens });
+        let (clock, hooks, part) = (self.clock, self.hooks, Part::new(self.shutdown_limit));
+        let shared = Arc::new(Shared { ledger, crew, clock, hooks, hint, tokens, part });
         Ok(Pool { owner: Arc::new(Owner { shared }) })
     }
 }
@@ -150,6 +161,7 @@ impl fmt::Debug for PoolBuilder {
             .field("idle_period", &self.idle_period)
             .field("name", &self.name)
             .field("stack_size", &self.stack_size)
+            .field("shutdown_limit", &self.shutdown_limit)
             .finish_non_exhaustive()
     }
 }

@@ -35,6 +35,11 @@ impl Crew {
         Crew { name, stack_size, state: Mutex::default() }
     }
 
+    /// What the threads are called, before their numbers.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the calling thread is one of these.
     pub(super) fn is_current(&self) -> bool {
         lock(&self.state).ids.contains(&thread::current().id())

@@ -91,10 +91,11 @@ impl Pool {
 }
 
 impl Shared {
-    fn drain(self: &Arc<Shared>) {
+    pub(super) fn drain(self: &Arc<Shared>) {
         let hands = self.lock().drain();
         self.give(hands);
         self.forget_tokens();
+        self.tell_tree();
     }
 
     pub(super) fn stop(&self) -> VecDeque<Box<dyn Work>> {
@@ -104,6 +105,7 @@ impl Shared {
         };
         call_all(seats);
         self.forget_tokens();
+        self.tell_tree();
         abandoned
     }
 
@@ -114,6 +116,7 @@ impl Shared {
             self.wait_until(&self.clock, deadline, |ledger| ledger.is_over());
             self.crew.join(&self.clock, deadline);
         }
+        self.tell_tree();
         let ledger = self.lock();
         let abandoned = ledger.abandoned;
         if inside || ledger.is_over() {

@@ -30,7 +30,8 @@
 //! - **Order**: jobs begin as they were submitted. [`Pool::pause`] keeps those that come; a [`Pacer`] keeps them apart.
 //! - **From inside**: a job that waits for another one of its own pool runs it itself, so it never waits for itself.
 //! - **Size**: [`PoolBuilder::min`], [`PoolBuilder::max`], [`PoolBuilder::idle_period`], [`Pool::resize`].
-//! - **Ending**: [`Pool::drain`] does what waits, [`Pool::stop`] drops it, [`Pool::abandon`] gives it back.
+//! - **Ending**: [`Pool::drain`] does what waits, [`Pool::stop`] drops it, [`Pool::abandon`] gives it back; [`Pool::state`] is
+//!   for a [tree](crate::state) in which others end before it and after it.
 //! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker.
 
 mod line;
@@ -48,6 +49,7 @@ mod desk;
 mod handle;
 mod pause;
 mod end;
+mod tree;
 mod turn;
 mod pacer;
 #[cfg(all(test, not(loom)))]
@@ -66,7 +68,8 @@ pub use self::owner::{BadPool, Pool, PoolStats, Queue};
 pub use self::pacer::{Pacer, PacerStats};
 pub use self::pause::{Pause, PauseError};
 pub use self::thread::PoolError;
+pub use self::tree::SHUTDOWN_GRACE;
 pub use self::turn::PacerError;
-pub use self::words::PoolStatus;
+pub use self::words::{JobsAbandoned, PoolStatus};
 pub use self::work::Job;
 pub(crate) use self::work::{Ran, Work};

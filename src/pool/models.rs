@@ -225,3 +225,20 @@ fn a_paced_job_is_cancelled_while_it_begins() {
         pool.drain(None).unwrap();
     });
 }
+
+/// Breaks when whoever asks for the state does not look afterwards whether the pool has ended, or whoever ends it does not look
+/// afterwards whether there is a state.
+#[test]
+fn the_state_is_asked_for_while_the_pool_ends() {
+    model(3, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (_, job) = count();
+        pool.execute(job()).unwrap();
+        let asks = loom::thread::spawn({
+            let pool = pool.clone();
+            move || pool.state()
+        });
+        pool.stop(None).unwrap();
+        assert!(asks.join().unwrap().is_closed());
+    });
+}

@@ -6,11 +6,12 @@ use std::io;
 use super::crew::Crew;
 use super::ledger::Ledger;
 use super::seat::{Seat, call_all};
-use super::words::{Before, Hands, Next, PoolStatus, Refusal};
+use super::words::{Before, Hands, JobsAbandoned, Next, PoolStatus, Refusal};
 use super::work::{After, Ran, Work, run_contained};
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
+use crate::outcome::{Failure, Panic, Rejected, contain, drop_contained, tell_log};
+use crate::state::Part;
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 
 /// How often a worker that has nothing to do looks about before it rests. It gives its processor away each time.
@@ -53,6 +54,8 @@ pub(super) struct Shared {
     pub(super) hint: AtomicBool,
     // What resumes pauses that last until somebody cancels a token.
     pub(super) tokens: Mutex<HashMap<u64, Registration>>,
+    // Its place in a shutdown tree, if somebody has asked for it.
+    pub(super) part: Part,
 }
 
 /// Code of the user's for certain moments in a thread's life.
@@ -155,7 +158,22 @@ impl Shared {
         stranded.into_iter().for_each(Work::strand);
         call_all(wake);
         call_all(news);
+        self.tell_tree();
         refused
+    }
+
+    /// Wherever the pool may have come to its end: if it has, its state is done.
+    pub(super) fn tell_tree(&self) {
+        if !self.part.is_wanted() {
+            return;
+        }
+        let (is_over, count) = {
+            let ledger = self.lock();
+            (ledger.is_over(), ledger.abandoned)
+        };
+        if is_over {
+            self.part.over((count > 0).then(|| Failure::new(JobsAbandoned { count })));
+        }
     }
 
     /// Waits until `done` says so of the ledger, or until the deadline by this clock. Whether it did.
@@ -329,6 +347,7 @@ impl Shared {
         };
         self.give(hands);
         call_all(news);
+        self.tell_tree();
     }
 }
 

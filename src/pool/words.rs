@@ -16,6 +16,16 @@ pub enum PoolStatus {
     Stopped,
 }
 
+/// A pool has ended, and jobs that waited were never begun: it was stopped, or could get no thread. It is the error of the
+/// [state](super::Pool::state) of that pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("jobs that were never begun: {count}")]
+#[non_exhaustive]
+pub struct JobsAbandoned {
+    /// How many.
+    pub count: u64,
+}
+
 /// What a pool was told to keep to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {

@@ -6,16 +6,19 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::command::{Answer, AnswerTo};
 use super::handler::BoxedCommand;
+use super::link::Near;
+pub(crate) use super::link::{Link, NoVacancy};
 use super::mailbox::{AnyMailbox, Bound};
+use super::naming::Naming;
 use super::outbox::Outbox;
 use super::pid::Pid;
+use super::relation::{Bond, Relate};
 use super::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
-use crate::clock::Clock;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::{Arc, Weak};
 use crate::timer::TimerKey;
@@ -72,6 +75,11 @@ pub(crate) struct Rare {
     /// The mailbox, if it has a bound, while the body is at rest.
     pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
     pub(crate) bound: Option<Bound>,
+    /// Exits of linked processes are events from the beginning.
+    pub(crate) traps: bool,
+    pub(crate) bond: Option<Bond>,
+    /// Whose command is answered when `init` has returned, and which.
+    pub(crate) begun: Option<(Pid, u64)>,
 }
 
 impl Head {
@@ -146,6 +154,9 @@ pub(crate) trait Machine: Any + Send {
     /// Takes out the oldest of these messages, so that no more than `most` are left.
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
+    /// Calls `recover`: what replaces it, if anything.
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
+
     /// Calls `close`.
     fn close(&mut self);
 
@@ -215,7 +226,7 @@ impl Spares {
         self.0.pop()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -241,52 +252,6 @@ pub(crate) trait Successor: Send {
     fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
 }
 
-/// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.
-pub(crate) trait Link: AskLink {
-    /// Any PID, for an output that no process uses yet.
-    fn nobody(&self) -> Pid;
-
-    fn clock(&self) -> &Clock;
-
-    /// Adds PIDs for new processes to `stock`, at least one if there are any.
-    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
-}
-
-/// A runtime's link under a count of its own: every question holds its link, and those who make and drop them on several
-/// processors at once would otherwise all write to the one count of the runtime.
-struct Near(Arc<dyn Link>);
-
-impl AnswerTo for Near {
-    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.0.answer(to, tag, answer);
-    }
-}
-
-impl AskLink for Near {
-    fn is_alive(&self, pid: Pid) -> bool {
-        self.0.is_alive(pid)
-    }
-
-    fn late_reply(&self) {
-        self.0.late_reply();
-    }
-
-    fn forget_timer(&self, key: TimerKey) {
-        self.0.forget_timer(key);
-    }
-
-    fn runtime(&self) -> *const () {
-        self.0.runtime()
-    }
-}
-
-/// Why there can be no new process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoVacancy {
-    Limit(u32),
-    ShuttingDown,
-}
-
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
 /// fails.
 pub struct StepOutput {
@@ -304,6 +269,8 @@ pub struct StepOutput {
     pub(crate) stock: Vec<Pid>,
     /// Memory at hand for the same.
     pub(crate) spares: Spares,
+    /// Numbers at hand for monitors.
+    pub(super) monitors: Range<u64>,
     /// How the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// What the process is to be replaced by, if it is.
@@ -354,8 +321,24 @@ pub(crate) enum Yield {
         tag: u64,
         to: Pid,
     },
+    Relate(Relate),
+    Naming {
+        tag: u64,
+        naming: Box<Naming>,
+    },
     /// It is done.
     Performed,
+}
+
+impl Yield {
+    /// Whether it has a tag, and will be answered.
+    pub(crate) fn is_command(&self) -> bool {
+        match self {
+            Yield::Reply(_) | Yield::CancelTimer { .. } | Yield::Relate(_) | Yield::Performed => false,
+            Yield::Spawn(child) => child.head.rare.as_ref().is_some_and(|rare| rare.begun.is_some()),
+            _ => true,
+        }
+    }
 }
 
 /// A blocking closure and its result.
@@ -374,9 +357,10 @@ impl StepOutput {
             outbox: Outbox::default(),
             stock: Vec::new(),
             spares: Spares::default(),
+            monitors: 0..0,
             failure: None,
             successor: None,
-            ask_link: Arc::new(Near(link.clone())),
+            ask_link: Arc::new(Near::new(link.clone())),
             link,
         }
     }

@@ -53,7 +53,7 @@ impl<M> BoundedMailbox<M> {
     }
 
     /// Whether it keeps a buffer.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn has_buffer(&self) -> bool {
         matches!(self.inner.messages, super::mailbox::Queue::Many(_))
     }
@@ -113,8 +113,8 @@ impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
         self.inner.bury(grave);
     }
 
-    fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.inner.take_signals()
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        self.inner.signals()
     }
 }
 

@@ -7,9 +7,11 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Instant;
 
+use super::naming::NoSuchName;
 use super::pid::Pid;
 use super::refusal::SendError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
+use crate::sync::Arc;
 
 /// A command of the user's own: data that says what is to be done. A handler for it is registered when the runtime is
 /// built; a process yields it with [`StepOutput::command`](super::StepOutput::command).
@@ -130,6 +132,9 @@ pub enum CommandError {
     /// The PID has never named a process of this runtime, or its process had ended before the message came.
     #[error("no such process: {0}")]
     NoSuchProcess(Pid),
+    /// No process has the name.
+    #[error("no process has the name {0:?}")]
+    NoSuchName(Arc<str>),
     /// The process that was asked has ended before it replied.
     #[error("{0} ended before it replied")]
     Ended(Pid),
@@ -170,10 +175,17 @@ impl From<SendError> for CommandError {
     fn from(error: SendError) -> CommandError {
         match error {
             SendError::NoSuchProcess { pid } => CommandError::NoSuchProcess(pid),
+            SendError::NoSuchName { name } => CommandError::NoSuchName(name),
             SendError::WrongType { pid, takes, sent } => CommandError::WrongType { pid, takes, sent },
             SendError::Full { pid, .. } => CommandError::Full(pid),
             SendError::InsideStep { .. } => CommandError::InsideStep,
         }
+    }
+}
+
+impl From<NoSuchName> for CommandError {
+    fn from(error: NoSuchName) -> CommandError {
+        CommandError::NoSuchName(error.name)
     }
 }
 

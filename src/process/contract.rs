@@ -3,7 +3,7 @@
 use super::body::{StepOutput, Successor};
 use super::entry::{Entry, InitResult};
 use super::event::Events;
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, Exit};
 
 /// A small state machine that a runtime steps when it has events.
 ///
@@ -66,6 +66,18 @@ pub trait Process: Sized + Send + 'static {
     /// The process ends with the error. So it does if the step panics. In both cases nothing that the step has yielded is
     /// done, and the messages that it had taken are dead letters.
     fn step(&mut self, events: &mut Events<'_, Self::Message>, out: &mut StepOutput) -> StepResult<Self::Output>;
+
+    /// A step has failed or panicked, and what it had yielded is dropped: the process may be replaced *in place* instead of
+    /// ending, by what this returns. It keeps its PID, names, monitors, links, and what is in the mailbox; only the messages
+    /// that the failed step had taken are dead letters. This state machine is closed, and the next one's `init` is called, as
+    /// with [`Step::Upgrade`]. If this panics, the process ends as it would have.
+    ///
+    /// The state may be broken in any way by now, so what is returned is best made afresh. Whoever always recovers at once may
+    /// do so for ever: see `ChildSpec::in_place` for limits and delays.
+    fn recover(&mut self, exit: &Exit) -> Option<Upgrade<Self::Output>> {
+        let _ = exit;
+        None
+    }
 
     /// Releases what it holds. Called once for every process whose `init` was called, after its last step, on whatever
     /// thread. A panic in it is contained and logged.

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use super::command::{CancelRequest, Completed};
 use super::mailbox::{Control, Envelope, Mailbox};
+use super::naming::GroupEvent;
 use super::pid::Pid;
+use super::relation::{Down, ExitSignal};
+use super::told::Told;
 
 /// Something that a process is told.
 #[derive(Debug)]
@@ -16,13 +19,30 @@ pub enum Event<M> {
     Completed(Completed),
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
-    Cancel(Box<CancelRequest>),
+    Cancel(Told<CancelRequest>),
+    /// A process that this one monitors has ended.
+    Down(Told<Down>),
+    /// A process to which this one is linked has ended, and this one traps exits.
+    Exit(Told<ExitSignal>),
+    /// Something has happened to a group to which this one subscribes.
+    Group(Told<GroupEvent>),
+}
+
+impl<M> From<Box<Control>> for Event<M> {
+    fn from(control: Box<Control>) -> Event<M> {
+        match *control {
+            Control::Cancel(_) => Event::Cancel(Told::new(control)),
+            Control::Down(_) => Event::Down(Told::new(control)),
+            Control::Exit(_) => Event::Exit(Told::new(control)),
+            Control::Group(_) => Event::Group(Told::new(control)),
+        }
+    }
 }
 
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
 ///
-/// Control signals come first. Then messages and completions in the order of their arrival; messages of one sender in
-/// the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
+/// Control signals come first (but that a process has ended comes behind what it had sent). Then messages and completions in
+/// the order of their arrival; messages of one sender in the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
 /// waits for.
 ///
 /// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
@@ -81,8 +101,8 @@ impl<'a, M> Events<'a, M> {
     /// in front of later messages, and is offered again when the process is next stepped with something new; by itself
     /// it wakes nobody.
     pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
-        if let Some(request) = self.control() {
-            return Some(Event::Cancel(request));
+        if let Some(control) = self.control() {
+            return Some(Box::new(control).into());
         }
         if self.messages {
             // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
@@ -127,10 +147,9 @@ impl<'a, M> Events<'a, M> {
         Event::Message(envelope.message)
     }
 
-    fn control(&mut self) -> Option<Box<CancelRequest>> {
-        match self.mailbox.signals.as_mut()?.control.pop_front()? {
-            Control::Cancel(request) => Some(Box::new(request)),
-        }
+    fn control(&mut self) -> Option<Control> {
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        signals.as_mut()?.next_control(self.messages.then_some(|sender| messages.last_from(sender)))
     }
 
     fn completion(&mut self) -> Option<Completed> {
@@ -146,8 +165,8 @@ impl<'a, M> Events<'a, M> {
     /// What is next, where it is not plainly a message.
     #[inline(never)]
     fn look(&mut self) -> Next {
-        if let Some(request) = self.control() {
-            return Next::Cancel(request);
+        if let Some(control) = self.control() {
+            return Next::Told(Box::new(control));
         }
         if self.messages
             && let Some(kept) = &self.kept
@@ -181,7 +200,7 @@ enum Next {
     /// The oldest of those that were passed over.
     Kept,
     Completed(Completed),
-    Cancel(Box<CancelRequest>),
+    Told(Box<Control>),
     Nothing,
 }
 
@@ -205,7 +224,7 @@ impl<M> Iterator for Events<'_, M> {
                 Some(self.take(envelope))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Cancel(request) => Some(Event::Cancel(request)),
+            Next::Told(control) => Some(control.into()),
             Next::Nothing => None,
         }
     }
@@ -246,6 +265,9 @@ mod tests {
                 Event::Message(n) => n.to_string(),
                 Event::Completed(done) => format!("c{}", done.tag()),
                 Event::Cancel(_) => String::from("cancel"),
+                Event::Down(down) => format!("down {}", down.pid),
+                Event::Exit(exit) => format!("exit {}", exit.pid),
+                Event::Group(event) => format!("group {}", event.subscription.group()),
             })
             .collect()
     }

@@ -191,6 +191,17 @@ impl<P: Process> Machine for Typed<P> {
         Some(Box::new(out))
     }
 
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>> {
+        let process = self.process.as_mut()?;
+        match contain(|| process.recover(exit)) {
+            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
+            Err(panic) => {
+                tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`recover` panicked"));
+                None
+            }
+        }
+    }
+
     fn close(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Err(panic) = contain(|| process.close()) {
@@ -219,7 +230,7 @@ impl<P: Process> Machine for Typed<P> {
         if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
             // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
             if let Some(signals) = &mut self.mailbox.signals {
-                signals.completions.iter_mut().for_each(|(arrived, _)| *arrived += kept.len() as u64);
+                signals.shift(kept.len() as u64);
             }
             let mut all = Queue::Many(*kept);
             all.append(&mut self.mailbox.messages);

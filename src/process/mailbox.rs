@@ -6,10 +6,10 @@
 use std::any::Any;
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completed};
 use super::pid::Pid;
+pub(crate) use super::signals::{Control, Signal, Signals, Unwanted};
 use crate::latch::Latch;
-use crate::outcome::drop_contained;
+use crate::outcome::{Linked, drop_contained};
 
 /// What a full mailbox does with one message too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +123,16 @@ impl<M> Queue<M> {
         self.len() == 0
     }
 
+    /// The place of the last message that this process has sent. It is looked for from the back: who has just ended has
+    /// sent its last message not long ago.
+    pub(crate) fn last_from(&self, sender: Pid) -> Option<usize> {
+        match self {
+            Queue::Empty => None,
+            Queue::One(only) => (only.from == Some(sender)).then_some(0),
+            Queue::Many(many) => many.iter().rposition(|envelope| envelope.from == Some(sender)),
+        }
+    }
+
     /// Takes all of `other` behind what is here.
     pub(crate) fn append(&mut self, other: &mut Queue<M>) {
         if self.is_empty() {
@@ -153,34 +163,6 @@ impl<M> Queue<M> {
     }
 }
 
-/// What overtakes messages, or does not count as one.
-pub(crate) enum Signal {
-    Control(Control),
-    Completed(Completed),
-}
-
-/// The control lane: never refused by a bound, never behind a message.
-pub(crate) enum Control {
-    Cancel(CancelRequest),
-}
-
-/// The signals that wait. Made with the first one, for most processes have none most of the time.
-#[derive(Default)]
-pub(crate) struct Signals {
-    pub(crate) control: VecDeque<Control>,
-    // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
-    // everything sees completions and messages in the order of their arrival.
-    pub(crate) completions: VecDeque<(u64, Completed)>,
-    // Messages taken from the queue since this was made.
-    pub(crate) popped: u64,
-}
-
-impl Signals {
-    fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.completions.is_empty()
-    }
-}
-
 /// Messages and signals of one process.
 pub(crate) struct Mailbox<M> {
     pub(crate) messages: Queue<M>,
@@ -206,8 +188,8 @@ impl<M> Mailbox<M> {
         if !matches!(self.messages, Queue::Empty) {
             drop_contained(std::mem::replace(&mut self.messages, Queue::Empty));
         }
-        if self.signals.is_some() {
-            drop_contained(self.signals.take());
+        if let Some(signals) = self.signals.take() {
+            signals.drop_each();
         }
     }
 
@@ -260,13 +242,34 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Takes the messages out one by one, each shown to `grave` before it is dropped.
     fn bury(&mut self, grave: &mut Grave<'_>);
 
-    /// Takes the signals out.
-    fn take_signals(&mut self) -> Option<Box<Signals>>;
+    /// Where the signals are.
+    fn signals(&mut self) -> &mut Option<Box<Signals>>;
 
-    /// Drops the signals, each for itself: an answer is a value of the user's.
+    /// Takes the signals out.
+    fn take_signals(&mut self) -> Option<Box<Signals>> {
+        self.signals().take()
+    }
+
+    /// Notes through which link the process is ended.
+    fn kill(&mut self, by: Linked) {
+        self.signals().get_or_insert_default().kill(by);
+    }
+
+    /// Through which link the process was ended, if it was noted here.
+    fn take_killer(&mut self) -> Option<Linked> {
+        self.signals().as_mut()?.take_killer()
+    }
+
+    /// Takes out what the process does not want to be told any more.
+    fn forget(&mut self, unwanted: Unwanted) -> Vec<Control> {
+        self.signals().as_mut().map_or_else(Vec::new, |signals| signals.forget(unwanted))
+    }
+
+    /// Drops the signals, each for itself: an answer is a value of the user's, and so is an error in an exit.
     fn drop_signals(&mut self) {
-        let Some(signals) = self.take_signals() else { return };
-        signals.completions.into_iter().for_each(drop_contained);
+        if let Some(signals) = self.take_signals() {
+            signals.drop_each();
+        }
     }
 }
 
@@ -300,6 +303,10 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
                     self.messages.push(envelope);
                 }
             }
+            let arrived = self.arrived();
+            if let Some(signals) = &mut self.signals {
+                signals.wait_behind(arrived, |sender| other.messages.last_from(sender));
+            }
         }
         completions
     }
@@ -326,8 +333,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         }
     }
 
-    fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.signals.take()
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        &mut self.signals
     }
 }
 
@@ -335,21 +342,15 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Puts signals that waited elsewhere behind those that are here. Their places among the messages were counted from
     /// the first message of that other queue, which comes behind all that is here.
     fn absorb_signals(&mut self, signals: Option<Box<Signals>>, place: impl Fn(u64) -> u64) -> u32 {
-        let Some(mut theirs) = signals else { return 0 };
+        let Some(theirs) = signals else { return 0 };
         let offset = self.arrived();
-        let completions = theirs.completions.len() as u32;
-        let mine = self.signals.get_or_insert_default();
-        mine.control.append(&mut theirs.control);
-        let popped = theirs.popped;
-        mine.completions.extend(
-            theirs.completions.into_iter().map(|(arrived, one)| (place(arrived.saturating_sub(popped)) + offset, one)),
-        );
-        completions
+        self.signals.get_or_insert_default().absorb(*theirs, |arrived| place(arrived) + offset)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::command::Completed;
     use super::*;
 
     fn envelope(message: u32) -> Envelope<u32> {

@@ -4,21 +4,28 @@
 //! to a [`StepOutput`]; it is reached by its [`Pid`], or by the typed [`Address`]. Commands are answered by
 //! [`Completed`] events, questions of other processes by a [`Reply`].
 
-mod pid;
+pub(crate) mod pid;
+mod naming;
 mod entry;
 mod refusal;
 mod command;
 mod handler;
 mod reply;
+mod relation;
+mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod bounded;
+mod told;
 mod event;
 pub(crate) mod outbox;
+mod link;
 pub(crate) mod body;
 mod contract;
 pub(crate) mod machine;
 mod output;
 mod spawn;
+mod relating;
+mod named;
 mod hook;
 
 pub use self::body::StepOutput;
@@ -29,12 +36,18 @@ pub use self::event::{Event, Events};
 pub use self::handler::Completion;
 pub use self::hook::{Hook, ProcessRef};
 pub use self::mailbox::Overflow;
+pub use self::named::NamedOutput;
+pub use self::naming::{GroupChange, GroupEvent, NameError, NoSuchName, Subscription};
 pub use self::pid::{Address, ParsePidError, Pid};
 pub use self::refusal::{DeadLetter, DeadReason, SendError};
+pub use self::relation::{Down, ExitSignal, Monitor};
 pub use self::reply::Reply;
 pub use self::spawn::{SpawnError, SpawnOptions};
+pub use self::told::Told;
 
 pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
+pub(crate) use self::naming::Naming;
+pub(crate) use self::relation::{Bond, Relate};
 pub(crate) use self::reply::{AskLink, OutsideAsk, ProcessAsk};
 pub(crate) use self::spawn::described_body;

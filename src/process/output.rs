@@ -131,7 +131,7 @@ impl StepOutput {
         tag
     }
 
-    fn tag<T>(&mut self) -> Tag<T> {
+    pub(super) fn tag<T>(&mut self) -> Tag<T> {
         self.tags += 1;
         Tag::new(self.tags)
     }

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 
 use super::pid::Pid;
+use crate::sync::Arc;
 
 /// Why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,12 @@ pub enum SendError {
     NoSuchProcess {
         /// Where the message was sent.
         pid: Pid,
+    },
+    /// No process has this name.
+    #[error("no process has the name {name:?}")]
+    NoSuchName {
+        /// To whom the message was sent.
+        name: Arc<str>,
     },
     /// The process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was sent a {sent}")]

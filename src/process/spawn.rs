@@ -26,6 +26,7 @@ pub struct SpawnOptions {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
+    pub(crate) traps: bool,
 }
 
 impl SpawnOptions {
@@ -52,6 +53,13 @@ impl SpawnOptions {
         self
     }
 
+    /// The ends of linked processes are events to the process, from its birth on; see
+    /// [`StepOutput::link`](super::StepOutput::link).
+    pub fn trap_exits(mut self) -> SpawnOptions {
+        self.traps = true;
+        self
+    }
+
     /// What can be said of the options by themselves.
     pub(crate) fn check(&self) -> Result<(), SpawnError> {
         if self.bound.is_some_and(|bound| bound.limit == 0) {
@@ -70,6 +78,7 @@ impl std::fmt::Debug for SpawnOptions {
             .field("name", &self.name)
             .field("entry", &self.entry.as_ref().map(|entry| &entry.method))
             .field("mailbox", &self.bound)
+            .field("traps_exits", &self.traps)
             .finish()
     }
 }
@@ -126,10 +135,11 @@ pub(crate) fn described_body<P: Process>(
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<super::body::Body<impl super::body::Machine + HasProcess<P>>> {
     let mut body = new_body(process, pid, options.entry, exit);
-    if options.name.is_some() || options.bound.is_some() {
+    if options.name.is_some() || options.bound.is_some() || options.traps {
         let rare = body.head.rare();
         rare.name = options.name;
         rare.bound = options.bound;
+        rare.traps = options.traps;
     }
     body
 }
@@ -140,10 +150,14 @@ impl StepOutput {
     ///
     /// # Errors
     /// The process comes back if the runtime has as many as it may, or shuts down.
+    #[inline]
     pub fn spawn<P: Process>(&mut self, process: P) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy() {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(process, why)),
+        let pid = match self.stock.pop() {
+            Some(pid) => pid,
+            None => match self.vacancy() {
+                Ok(pid) => pid,
+                Err(why) => return Err(Rejected::new(process, why)),
+            },
         };
         let body = body_in(&mut self.spares, process, pid);
         self.push(Yield::Spawn(body));
@@ -159,7 +173,7 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match options.check().and_then(|()| self.vacancy()) {
+        let pid = match self.vacancy_for(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
@@ -168,6 +182,12 @@ impl StepOutput {
         Ok(pid.typed())
     }
 
+    pub(super) fn vacancy_for(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
+        options.check()?;
+        self.vacancy()
+    }
+
+    #[inline(never)]
     fn vacancy(&mut self) -> Result<Pid, SpawnError> {
         if self.stock.is_empty() {
             self.link.vacancies(&mut self.stock)?;

@@ -16,18 +16,20 @@ use super::system::Runtime;
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::gate::Gate;
+use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
 use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
+use crate::relations::Relations;
 use crate::sched::counters::Counters;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Reaper, Road, Roll, Seat};
 use crate::sched::sleep::Sleep;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Weak};
 use crate::threads;
 use crate::timer::Timers;
 
@@ -204,7 +206,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long the processes have when the runtime is shut down through its [state](Runtime::shutdown_state), which gives
+    /// How long the processes have when the runtime is shut down through its [state](Runtime::state), which gives
     /// no limit: [`DEFAULT_SHUTDOWN_LIMIT`] where nothing is said.
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
@@ -271,6 +273,9 @@ impl RuntimeBuilder {
             timers: Timers::new(self.clock, format!("{name}-timers")),
             pool,
             names: Names::default(),
+            relations: Relations::new(),
+            groups: Groups::default(),
+            monitors: AtomicU64::new(0),
             handlers: self.handlers,
             pool_steps: Mutex::default(),
             for_pool: Mutex::default(),
@@ -278,7 +283,7 @@ impl RuntimeBuilder {
         });
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
-        let runtime = Runtime { owner: Arc::new(Owner::new(core.clone())) };
+        let runtime = Runtime { owner: Owner::new(core.clone()) };
         runtime.owner.obey_tree(self.shutdown_limit);
         for (index, deque) in deques.into_iter().enumerate() {
             let out = StepOutput::new(core.clone());

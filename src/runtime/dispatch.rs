@@ -2,10 +2,12 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
 use crate::clock::Clock;
+use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
@@ -13,14 +15,19 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal};
 use crate::process::outbox::{Missed, Opened, Outbox, Post};
 use crate::process::{
-    Answer, AnswerTo, AskLink, CancelRequest, CommandError, DeadReason, Elapsed, Handler, Pid, ProcessAsk, SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadReason, Elapsed, Handler, NameError, Pid,
+    ProcessAsk, Relate, SpawnError,
 };
+use crate::relations::Relations;
 use crate::sched::cell::Missing;
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::Router;
 use crate::sched::turn::{After, Engine, body_lost, turn};
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::timer::{TimerKey, Timers};
+
+/// Numbers for monitors that an output takes at once.
+const MONITORS_AT_ONCE: u64 = 64;
 
 /// A runtime without its threads: what processes, timers, jobs and handles share.
 pub(crate) struct Core {
@@ -28,6 +35,10 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
     pub(crate) names: Names,
+    pub(crate) relations: Relations,
+    pub(crate) groups: Groups,
+    /// The number of the next monitor.
+    pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
     /// Blocking steps, by packed PID, with when they began.
     pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
@@ -69,7 +80,7 @@ impl Core {
     }
 
     /// A process that waits for a thread of the pool need not, to be ended.
-    fn leave_pool(&self, pid: Pid) {
+    pub(super) fn leave_pool(&self, pid: Pid) {
         if let Some(ready) = self.take_from_pool(pid) {
             self.road.inject(ready);
         }
@@ -207,22 +218,42 @@ impl Engine for Core {
                 let told = self.terminate(hands, to, false);
                 self.road.answer(hands, pid, tag, as_answer(told, to));
             }
+            Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, hands),
             // The road does these itself.
-            Yield::Spawn(_) | Yield::Performed => {}
+            Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
+    }
+
+    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) {
+        self.relate_process(relate, body, hands);
+    }
+
+    fn bond(&self, child: Pid, bond: Bond) {
+        self.relations.bond(&*self.road, child, bond);
+    }
+
+    fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H) {
+        // Who is told of the end finds the names free.
+        self.names.ended(pid);
+        self.groups.ended(&*self.road, pid, |told| self.told(told, hands));
+        self.relations.ended(&*self.road, pid, exit, |told| self.told(told, hands));
     }
 
     fn begins(&self, head: &Head) -> Result<(), Exit> {
         let Some(name) = head.name() else { return Ok(()) };
-        self.names
-            .register(name, head.pid)
-            .map_err(|holder| Exit::Failed(Failure::new(SpawnError::NameTaken { name: name.clone(), holder })))
+        // It is not in the table of processes yet; its end finds the name with its head.
+        self.names.register(name, head.pid, || true).map_err(|why| {
+            Exit::Failed(match why {
+                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
+                other => Failure::new(other),
+            })
+        })
     }
 
     fn ended(&self, head: &mut Head) {
         let Some(rare) = head.rare.as_mut() else { return };
-        if let Some(name) = &rare.name {
-            self.names.unregister(name, head.pid);
+        if rare.name.is_some() {
+            self.names.ended(head.pid);
         }
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
@@ -236,9 +267,7 @@ impl Engine for Core {
     }
 
     fn forget(&self, pid: Pid) {
-        if let Some(name) = self.names.of(pid) {
-            self.names.unregister(&name, pid);
-        }
+        self.names.ended(pid);
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -321,6 +350,20 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        self.names.holder(name)
+    }
+
+    fn group(&self, name: &str) -> Vec<Pid> {
+        self.groups.members(name)
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        // Ordering: Relaxed: only that nobody else has them matters.
+        let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
+        first..first + MONITORS_AT_ONCE
     }
 }
 

@@ -45,8 +45,10 @@ impl fmt::Display for ProcessState {
 pub struct ProcessInfo {
     /// Its PID.
     pub pid: Pid,
-    /// Its name, if it has one.
+    /// Its name, if it has one: the first that it has taken and not given back.
     pub name: Option<Arc<str>>,
+    /// All its names, in the order in which it has taken them.
+    pub names: Vec<Arc<str>>,
     /// The type of the process.
     pub type_name: &'static str,
     /// What it is doing.
@@ -179,7 +181,7 @@ impl Core {
     }
 
     pub(super) fn processes(&self) -> Vec<ProcessInfo> {
-        let mut names: HashMap<Pid, Arc<str>> = self.names.all().into_iter().collect();
+        let mut names: HashMap<Pid, Vec<Arc<str>>> = self.names.all().into_iter().collect();
         let running = self.running();
         let table = &self.road.table;
         table
@@ -187,7 +189,7 @@ impl Core {
             .filter_map(|(slot, cell)| {
                 let look = cell.look()?;
                 let pid = table.pid(slot, look.generation)?;
-                Some(self.info(pid, look, names.remove(&pid), &running))
+                Some(self.info(pid, look, names.remove(&pid).unwrap_or_default(), &running))
             })
             .collect()
     }
@@ -206,11 +208,12 @@ impl Core {
         running
     }
 
-    fn info(&self, pid: Pid, look: Look, name: Option<Arc<str>>, running: &HashMap<u64, Duration>) -> ProcessInfo {
+    fn info(&self, pid: Pid, look: Look, names: Vec<Arc<str>>, running: &HashMap<u64, Duration>) -> ProcessInfo {
         let in_step = running.get(&pid.to_word()).copied().filter(|_| look.rest == Rest::Out);
         ProcessInfo {
             pid,
-            name,
+            name: names.first().cloned(),
+            names,
             type_name: (look.kind.process)(),
             state: state(look.rest, in_step.is_some()),
             steps: look.steps,

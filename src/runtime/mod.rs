@@ -1,6 +1,8 @@
 //! The runtime: the road with its workers, the pool and the timers, and the handle that a program has of it.
 
 mod dispatch;
+mod related;
+mod naming;
 mod inspect;
 mod report;
 mod tree;
@@ -8,6 +10,8 @@ mod owner;
 mod handle;
 mod system;
 mod ask;
+mod watch;
+mod named;
 mod builder;
 
 pub use self::ask::Asking;
@@ -17,6 +21,8 @@ pub use self::builder::{
 };
 pub use self::handle::Handle;
 pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
+pub use self::named::Named;
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
 pub use self::tree::UncleanShutdown;
+pub use self::watch::Watch;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::report::{ShutdownError, ShutdownReport};
-use super::tree::Tree;
+use super::tree::{Insight, Tree};
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
 use crate::gate::{Gate, Inside};
@@ -17,7 +17,7 @@ use crate::process::{CancelRequest, Pid};
 use crate::sched::worker::Worker;
 use crate::state::JobTail;
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, Weak, fence, lock, thread};
 use crate::threads;
 
 /// How long each stage of a shutdown waits, after the limit, for what is being run to return.
@@ -76,16 +76,24 @@ struct WorkerThread {
 }
 
 impl Owner {
-    pub(super) fn new(core: Arc<Core>) -> Owner {
-        Owner {
-            tree: Mutex::new(Some(Arc::new(Tree::declare(&core)))),
-            core,
-            workers: Mutex::default(),
-            inside: Gate::new(),
-            entering: Mutex::default(),
-            shutdown: Shutdown::new(),
-            asked: Mutex::default(),
-        }
+    pub(super) fn new(core: Arc<Core>) -> Arc<Owner> {
+        Arc::new_cyclic(|me: &Weak<Owner>| {
+            let (knows, inside) = (me.clone(), Gate::new());
+            let working = inside.clone();
+            let insight = Insight {
+                inside: Box::new(move || knows.upgrade().is_some_and(|owner| owner.is_inside())),
+                workers: Box::new(move || working.inside()),
+            };
+            Owner {
+                tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
+                core,
+                workers: Mutex::default(),
+                inside,
+                entering: Mutex::default(),
+                shutdown: Shutdown::new(),
+                asked: Mutex::default(),
+            }
+        })
     }
 
     /// An owner of the same runtime, for another thread, which ends it. Dropped before that, it does nothing: that is the
@@ -122,22 +130,9 @@ impl Owner {
     }
 
     fn part_is_over(&self, tail: fn(&Tree) -> &JobTail) {
-        self.tell_tree(move |tree| tail(tree).done());
-    }
-
-    /// What the tree is told may run callbacks of those that wait for it: elsewhere, and waited for with a limit.
-    fn tell_tree(&self, tell: impl FnOnce(&Tree) + Send + 'static) {
-        let Some(tree) = self.tree() else { return };
-        if !tree.is_watched() {
-            tell(&tree);
-            return;
+        if let Some(tree) = self.tree() {
+            tail(&tree).over(None);
         }
-        let tell = Mutex::new(Some(tell));
-        let told = threads::work_off(move || {
-            let tell = lock(&tell).take();
-            tell.map(|tell| tell(&tree)).is_some()
-        });
-        told.wait_until(&Clock::system(), grace());
     }
 
     pub(super) fn start_worker(&self, name: String, mut worker: Worker<Core>) -> io::Result<()> {
@@ -237,8 +232,9 @@ impl Owner {
         let by_themselves = report.ending.min(half_ended);
         report.ended = lived.saturating_sub(report.terminated + report.stuck.len() + by_themselves);
         report.took = road.clock.now().saturating_duration_since(began);
-        let over = report.clone();
-        self.tell_tree(move |tree| tree.over(&over));
+        if let Some(tree) = self.tree() {
+            tree.over(&report);
+        }
         report
     }
 

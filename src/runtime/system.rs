@@ -14,6 +14,7 @@ use crate::outcome::{Exit, Reason, Rejected};
 use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
+use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::state::State;
 use crate::sync::Arc;
@@ -54,7 +55,9 @@ impl Runtime {
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
-        let (bound, exit) = (options.bound, Latch::new());
+        let marks = Marks::default().with(Marks::TRAPS, options.traps);
+        let birth = Birth { bound: options.bound, marks, ..Birth::default() };
+        let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
         let mut begun = core.begins(&body.head).map_err(refused_name);
         if begun.is_ok() {
@@ -62,7 +65,7 @@ impl Runtime {
             if begun.is_ok() {
                 let installed = road.table.cell(pid).is_some_and(|cell| {
                     let kind = body.machine.kind();
-                    cell.install(pid.generation(), kind, (bound, 0), road.now_micros(), || road.is_roll_called())
+                    cell.install(pid.generation(), kind, birth, road.now_micros(), || road.is_roll_called())
                 });
                 if !installed {
                     begun = Err(SpawnError::ShuttingDown);
@@ -168,11 +171,6 @@ impl Runtime {
         self.core().road.is_alive(pid)
     }
 
-    /// The PID of the process that has this name.
-    pub fn whereis(&self, name: &str) -> Option<Pid> {
-        self.core().names.holder(name)
-    }
-
     /// The first number of this runtime's PIDs.
     pub fn node(&self) -> u32 {
         self.core().road.table.node()
@@ -194,13 +192,14 @@ impl Runtime {
         self.owner.shut_down(limit)
     }
 
-    /// The runtime in a shutdown tree: its processes end first, then the timers, then the pool, the workers last. What
-    /// closes before it and after it is said with [`State::depends_on`].
+    /// The runtime in a [shutdown tree](crate::state), always the same state: its processes end first, then the timers, then the
+    /// pool, the workers last. What closes before it and after it is said with [`State::depends_on`].
     ///
     /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
     /// limit of [`shutdown_limit`](crate::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
     /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::UncleanShutdown)
-    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them.
+    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them: `runtime:
+    /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
     /// use procession::{Runtime, State};
@@ -212,12 +211,12 @@ impl Runtime {
     ///     job.end().wait();
     ///     Ok(())
     /// })?;
-    /// let all = runtime.shutdown_state().depends_on([server]);
+    /// let all = runtime.state().depends_on([server]);
     /// all.shutdown(Some(Duration::from_secs(20)))?;
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shutdown_state(&self) -> State {
+    pub fn state(&self) -> State {
         self.owner.tree().map_or_else(State::empty, |tree| tree.state())
     }
 
@@ -280,7 +279,7 @@ impl Runtime {
 
     /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
     /// PID.
-    pub fn state(&self, pid: Pid) -> Option<ProcessState> {
+    pub fn process_state(&self, pid: Pid) -> Option<ProcessState> {
         self.core().state(pid)
     }
 

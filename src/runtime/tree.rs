@@ -1,67 +1,74 @@
 //! The end of a runtime as a shutdown tree, so that others can be ordered against it.
 //!
-//! The tree says the order, and shows how far the end has come; `owner.rs` does the work, and says of each part when it is
-//! done. Whoever asks the tree to close has the runtime shut down, on a thread of its own, and a runtime that is shut down
-//! otherwise closes its tree.
+//! [`Tree::declare`] is the order. The tree shows how far the end has come, and tells those above the runtime; `owner.rs` does
+//! the work, and says of each part when it is done. Whoever asks the tree to close has the runtime shut down, on a thread of
+//! its own, and a runtime that is shut down otherwise closes its tree.
+//!
+//! The end does not run *through* the nodes, each stage told by the one before it. The stages share one limit, whose rest the
+//! next one has; they hand back to each other (steps that waited for the pool go to the workers again, to be ended); one report
+//! counts what all of them have left; and with the last handle all of it happens in a destructor, which waits for nobody's
+//! callback. `docs/architecture.md` has it from above.
 
 use std::fmt;
 
 use super::dispatch::Core;
+use super::inspect::ProcessInfo;
 use super::report::ShutdownReport;
 use crate::clock::Clock;
-use crate::state::{JobTail, State};
-use crate::sync::{Arc, AtomicBool, Ordering, Weak};
+use crate::outcome::Failure;
+use crate::state::{JobTail, State, StateBuilder};
+use crate::sync::{Arc, Weak};
 
-/// What the parts have to say.
+/// What the parts have to say. They do not wait for those who are told.
 pub(super) struct Tree {
     state: State,
-    /// Somebody has had the state, and may have others told when it closes, with code of the user's.
-    watched: AtomicBool,
     pub(super) processes: JobTail,
     pub(super) timers: JobTail,
     pub(super) pool: JobTail,
     pub(super) workers: JobTail,
 }
 
+/// What only the owner knows.
+pub(super) struct Insight {
+    /// Whether the calling thread works for the runtime.
+    pub(super) inside: Box<dyn Fn() -> bool + Send + Sync>,
+    /// How many workers have not left.
+    pub(super) workers: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
 impl Tree {
     /// Processes first, then the timers, then the pool, the workers last.
-    pub(super) fn declare(core: &Arc<Core>) -> Tree {
+    pub(super) fn declare(core: &Arc<Core>, Insight { inside, workers }: Insight) -> Tree {
         let clock = &core.road.clock;
-        let weak = Arc::downgrade(core);
-        let left = move || who_is_left(&weak);
-        let (processes, processes_tail) = State::builder().name("processes").clock(clock.clone()).detail(left).job();
-        let (timers, timers_tail) = part("timers", clock);
-        let (pool, pool_tail) = part("pool", clock);
-        let (workers, workers_tail) = part("workers", clock);
+        let (lives, works) = (Arc::downgrade(core), Arc::downgrade(core));
+        let (processes, processes_tail) = part("processes", clock).detail(move || who_is_left(&lives)).job();
+        let (timers, timers_tail) = part("timers", clock).job();
+        let (pool, pool_tail) = part("pool", clock).detail(move || works.upgrade()?.pool.who_is_left()).job();
+        let steps = move || Some(workers()).filter(|left| *left > 0).map(|left| format!("{left} have not left"));
+        let (workers, workers_tail) = part("workers", clock).detail(steps).inside(inside).job();
+
         let timers = timers.depends_on([processes]);
         let pool = pool.depends_on([timers]);
         let state = workers.depends_on([pool]).annotate("runtime");
-        let watched = AtomicBool::new(false);
-        Tree { state, watched, processes: processes_tail, timers: timers_tail, pool: pool_tail, workers: workers_tail }
+        Tree { state, processes: processes_tail, timers: timers_tail, pool: pool_tail, workers: workers_tail }
     }
 
     /// The state, for somebody else.
     pub(super) fn state(&self) -> State {
-        // Ordering: Relaxed: who has the state later than the shutdown looks finds it as it is then.
-        self.watched.store(true, Ordering::Relaxed);
         self.state.clone()
-    }
-
-    pub(super) fn is_watched(&self) -> bool {
-        self.watched.load(Ordering::Relaxed)
     }
 
     /// The end of the end.
     pub(super) fn over(&self, report: &ShutdownReport) {
         if !report.is_clean() {
-            self.processes.fail(UncleanShutdown { report: report.clone() });
+            self.processes.over(Some(Failure::new(UncleanShutdown { report: report.clone() })));
         }
-        self.workers.done();
+        self.workers.over(None);
     }
 }
 
-fn part(name: &str, clock: &Clock) -> (State, JobTail) {
-    State::builder().name(name).clock(clock.clone()).job()
+fn part(name: &str, clock: &Clock) -> StateBuilder {
+    State::builder().name(name).clock(clock.clone())
 }
 
 /// So many are named.
@@ -77,7 +84,7 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     };
     for (number, process) in left.iter().take(NAMED).enumerate() {
         text += if number == 0 { ": " } else { ", " };
-        text += &format!("{} {} ({})", process.pid, process.type_name, process.state);
+        text += &in_words(process);
     }
     if left.len() > NAMED {
         text += ", and others";
@@ -85,7 +92,16 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     Some(text)
 }
 
-/// A runtime was shut down through its [state](crate::Runtime::shutdown_state), or otherwise, and something had to be forced
+fn in_words(process: &ProcessInfo) -> String {
+    let ProcessInfo { pid, type_name, state, .. } = process;
+    let name = process.name.as_ref().map_or(String::new(), |name| format!(" {name:?}"));
+    match process.in_step {
+        Some(time) => format!("{pid} {type_name}{name} ({state} for {time:?})"),
+        None => format!("{pid} {type_name}{name} ({state})"),
+    }
+}
+
+/// A runtime was shut down through its [state](crate::Runtime::state), or otherwise, and something had to be forced
 /// or is left. It is the error of that state.
 #[derive(Clone, Debug)]
 pub struct UncleanShutdown {

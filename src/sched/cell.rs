@@ -11,7 +11,9 @@
 //!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
-pub(crate) use super::answers::{Doomed, Look, Missing, Rest, Settled, Vacated, Want};
+mod related;
+
+pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
@@ -49,14 +51,12 @@ enum Place {
 const WAITS: u64 = 1;
 /// The mailbox has a bound.
 const BOUNDED: u64 = 1 << 1;
-/// The process is to be ended instead of stepped.
-const DOOMED: u64 = 1 << 2;
-/// It is to be ended because the runtime shuts down.
-const BY_SHUTDOWN: u64 = 1 << 3;
-/// The shutdown waits for its end.
-const WATCHED: u64 = 1 << 4;
-/// It is to be ended because there is no thread for its blocking step.
-const NO_THREAD: u64 = 1 << 5;
+const DOOMED: u64 = Marks::DOOMED.bits();
+const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
+const WATCHED: u64 = Marks::WATCHED.bits();
+const NO_THREAD: u64 = Marks::NO_THREAD.bits();
+const TRAPS: u64 = Marks::TRAPS.bits();
+const RELATED: u64 = Marks::RELATED.bits();
 const FLAGS: u64 = 0xffff;
 
 /// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
@@ -76,24 +76,24 @@ impl Cell {
         &self,
         generation: u32,
         kind: &'static Kind,
-        (bound, queued): (Option<Bound>, u32),
+        birth: Birth,
         born: u64,
         closed: impl FnOnce() -> bool,
     ) -> bool {
-        let inbox = bound.map(kind.new_bounded);
+        let inbox = birth.bound.map(kind.new_bounded);
         let mut inner = enter(&self.inner);
         if closed() {
             drop(inner);
             return false;
         }
-        let flags = if inbox.is_some() { BOUNDED } else { 0 };
+        let flags = birth.marks.bits() | if inbox.is_some() { BOUNDED } else { 0 };
         *inner = Inner {
             place: Place::Out(inbox),
             kind: Some(kind),
             steps: 0,
             stamp: born << STAMP_SHIFT | flags,
             generation,
-            queued,
+            queued: birth.queued,
         };
         true
     }
@@ -302,7 +302,7 @@ impl Cell {
             Place::Resting(_) | Place::Vacant => None,
         };
         let queued = std::mem::take(&mut inner.queued);
-        Vacated { inbox, watched: inner.stamp & WATCHED != 0, doom: inner.doom(), queued }
+        Vacated { inbox, marks: Marks::of(inner.stamp & FLAGS), queued }
     }
 
     /// The type of the process that lives here, or was the last.
@@ -392,13 +392,7 @@ impl Inner {
     }
 
     fn doom(&self) -> Option<Reason> {
-        (self.stamp & DOOMED != 0).then_some(if self.stamp & NO_THREAD != 0 {
-            Reason::NoThread
-        } else if self.stamp & BY_SHUTDOWN != 0 {
-            Reason::Shutdown
-        } else {
-            Reason::Terminated
-        })
+        Marks::of(self.stamp).doom()
     }
 
     fn set_flag(&mut self, flag: u64, on: bool) {
@@ -464,7 +458,8 @@ mod tests {
         let options = SpawnOptions::new().mailbox(BURST as usize, Overflow::Refuse);
         let (cell, bound) = (Cell::new(), options.bound);
         let mut body: Ready = described_body(Anybody, Pid::FIRST, options, None);
-        assert!(cell.install(1, body.machine.kind(), (bound, 0), 0, || false));
+        let birth = Birth { bound, ..Birth::default() };
+        assert!(cell.install(1, body.machine.kind(), birth, 0, || false));
         for message in 0..u64::from(BURST) {
             let posted = cell.post(Pid::FIRST, |opened| {
                 let Opened::Bounded(mailbox) = opened else { panic!("it has a bound") };

@@ -12,6 +12,8 @@ pub(crate) mod queue;
 pub(crate) mod sleep;
 pub(crate) mod road;
 pub(crate) mod router;
+pub(crate) mod engine;
+mod ending;
 pub(crate) mod turn;
 pub(crate) mod worker;
 

@@ -1,9 +1,9 @@
 //! The races of waking, under the model checker: the real cell, the real body, no queue.
 
-use super::cell::{Cell, Doomed, Settled, Want};
+use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::mailbox::{AnyMailbox, Control, Envelope, Mailbox, Signal};
+use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
     CancelRequest, Completed, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
@@ -27,7 +27,7 @@ const NOTHING_LEFT: Stepped = Stepped { verdict: Verdict::Idle, unseen: false, s
 fn in_hand() -> (Arc<Cell>, Ready) {
     let cell = Arc::new(Cell::new());
     let body: Ready = described_body(Anybody, Pid::FIRST, SpawnOptions::new(), None);
-    assert!(cell.install(1, body.machine.kind(), (None, 0), 0, || false));
+    assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
     (cell, body)
 }
 

@@ -3,36 +3,16 @@
 //! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
-use super::cell::{Cell, Settled, Vacated, Want};
+use super::cell::{Birth, Cell, Marks, Settled, Want};
+pub(crate) use super::ending::{body_lost, told_of_spawn};
+use super::ending::{bury, close, drop_failed, end, tell_of_room};
+pub(crate) use super::engine::Engine;
 use super::road::{Hands, Road};
 use super::router::Router;
-use crate::latch::Latch;
-use crate::outcome::{Exit, Failure, Panic, Reason, drop_contained, tell_log};
-use crate::process::body::{Head, Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
-use crate::process::mailbox::AnyMailbox;
-use crate::process::outbox::Outbox;
-use crate::process::{DeadLetter, DeadReason, Pid, ProcessRef, WaitedForNothing};
+use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
+use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
+use crate::process::{CommandError, DeadLetter, DeadReason, WaitedForNothing};
 use crate::sync::Ordering;
-
-/// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
-pub(crate) trait Engine: Send + Sync + 'static {
-    fn road(&self) -> &Road;
-
-    /// Performs one yield of the process with this head.
-    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H);
-
-    /// A process begins: it takes its name, if it wants one.
-    fn begins(&self, head: &Head) -> Result<(), Exit>;
-
-    /// A process has ended: what it had outside of the road goes.
-    fn ended(&self, head: &mut Head);
-
-    /// A process has ended whose head is lost: what can be found goes.
-    fn forget(&self, pid: Pid);
-
-    /// The next step of this process is to be run on the pool.
-    fn to_pool(&self, ready: Ready);
-}
 
 /// What is to be done with the body after a turn.
 #[must_use]
@@ -69,6 +49,11 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
+            if let Some(rare) = &mut body.head.rare
+                && let Some((parent, tag)) = rare.begun.take()
+            {
+                road.answer(hands, parent, tag, Ok(Box::new(())));
+            }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
                 drop(cell.hand_over(&mut body));
@@ -87,19 +72,25 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 // Closed first: what its last messages set off elsewhere finds its resources released.
                 close(hands, &mut body);
                 body.head.stage = Stage::Done;
-                perform(engine, hands, out, &mut body.head);
+                perform(engine, hands, out, &mut body);
                 end(engine, hands, out, body, Exit::Done(()));
                 return After::Nothing;
             }
             Verdict::Broken => {
                 lost(road, hands, &body, stepped.taken);
                 let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-                end(engine, hands, out, body, exit);
+                match body.machine.recover(&exit) {
+                    Some(successor) => {
+                        body = replace_failed(road, hands, out, (body, exit), successor, stepped.taken);
+                        return After::Ready(body);
+                    }
+                    None => end(engine, hands, out, body, exit),
+                }
                 return After::Nothing;
             }
             Verdict::Upgrade => {
                 close(hands, &mut body);
-                perform(engine, hands, out, &mut body.head);
+                perform(engine, hands, out, &mut body);
                 if let Some(successor) = out.successor.take() {
                     body = upgrade(road, hands, body, successor, stepped.taken);
                 }
@@ -107,7 +98,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 return After::Ready(body);
             }
         };
-        perform(engine, hands, out, &mut body.head);
+        perform(engine, hands, out, &mut body);
         if body.head.is_bounded() {
             hold(road, hands, cell, &mut body);
         }
@@ -200,22 +191,22 @@ fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
 
 /// Performs what the step has yielded, in order.
 #[inline(always)]
-fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, head: &mut Head) {
+fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
     match out.orders[..] {
         [] => {}
         // What most steps do.
         [Order::Send { lane, count, to }] => {
             out.orders.clear();
             hands.count(|counters| &counters.accepted, u64::from(count));
-            out.outbox.deliver(lane, count, to, head.pid, &mut Router::new(engine.road(), hands));
+            out.outbox.deliver(lane, count, to, body.head.pid, &mut Router::new(engine.road(), hands));
         }
-        _ => perform_all(engine, hands, out, head),
+        _ => perform_all(engine, hands, out, body),
     }
 }
 
 #[inline(never)]
-fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, head: &mut Head) {
-    let road = engine.road();
+fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
+    let (road, pid) = (engine.road(), body.head.pid);
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
@@ -223,7 +214,7 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
         match order {
             Order::Send { lane, count, to } => {
                 hands.count(|counters| &counters.accepted, u64::from(count));
-                outbox.deliver(lane, count, to, head.pid, &mut Router::new(road, hands));
+                outbox.deliver(lane, count, to, pid, &mut Router::new(road, hands));
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(mut child)) => {
@@ -232,14 +223,15 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.give(lane, count, head.pid, child.machine.mailbox())
+                        && outbox.give(lane, count, pid, child.machine.mailbox())
                     {
                         given += count;
                         orders.next();
                     }
-                    begin(road, hands, child, given);
+                    begin(engine, hands, child, given);
                 }
-                Some(other) => engine.perform(other, head, outbox, hands),
+                Some(Yield::Relate(relate)) => engine.relate(relate, body, hands),
+                Some(other) => engine.perform(other, &mut body.head, outbox, hands),
                 None => {}
             },
         }
@@ -248,20 +240,35 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
 }
 
 /// A process that a step has spawned takes its place in the table, with so many messages in its mailbox.
-fn begin<H: Hands>(road: &Road, hands: &mut H, mut child: Ready, given: u32) {
+fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given: u32) {
+    let road = engine.road();
     hands.count(|counters| &counters.accepted, u64::from(given));
     let pid = child.head.pid;
     let kind = child.machine.kind();
-    let bound = child.head.rare.as_ref().and_then(|rare| rare.bound);
-    let installed = road.table.cell(pid).is_some_and(|cell| {
-        cell.install(pid.generation(), kind, (bound, given), hands.about_now(), || road.door.is_closed())
-    });
+    let mut birth = Birth { queued: given, ..Birth::default() };
+    if let Some(rare) = &mut child.head.rare {
+        birth.bound = rare.bound;
+        birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
+        // Before anybody can end it: so its end is never unnoticed.
+        rare.bond.take().into_iter().for_each(|bond| engine.bond(pid, bond));
+    }
+    let installed = road
+        .table
+        .cell(pid)
+        .is_some_and(|cell| cell.install(pid.generation(), kind, birth, hands.about_now(), || road.door.is_closed()));
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
         bury(road, hands, pid, child.machine.mailbox(), DeadReason::NoSuchProcess);
         road.table.give_back_after(pid);
+        let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
+        if let Some((parent, tag)) = begun {
+            road.answer(hands, parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+        }
+        if birth.marks.has(Marks::RELATED) {
+            engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);
+        }
         return;
     }
     hands.count(|counters| &counters.spawned, 1);
@@ -270,32 +277,6 @@ fn begin<H: Hands>(road: &Road, hands: &mut H, mut child: Ready, given: u32) {
     }
     told_of_spawn(road, &child);
     hands.spawned(child);
-}
-
-/// Tells the log and the hook that a process was spawned.
-#[inline]
-pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
-    if tracing::level_enabled!(tracing::Level::DEBUG) {
-        let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
-        tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
-    }
-    if road.hook.is_some() {
-        let process = reference(body);
-        road.tell_hook(|hook| hook.spawned(&process));
-    }
-}
-
-fn reference(body: &Ready) -> ProcessRef {
-    ProcessRef { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
-}
-
-/// Calls `close`, if `init` was called and `close` was not.
-fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
-    if body.head.stage == Stage::Open {
-        body.head.stage = Stage::Closed;
-        hands.let_go();
-        body.machine.close();
-    }
 }
 
 /// Replaces the state machine. What waited for the old one and is of a type that the new one does not take, is dead.
@@ -320,6 +301,26 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     body
 }
 
+/// Replaces a state machine that has failed, and says that it did not want to end with that.
+#[cold]
+fn replace_failed<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    out: &mut StepOutput,
+    (mut body, exit): (Ready, Exit),
+    successor: Box<dyn Successor>,
+    taken: u32,
+) -> Ready {
+    let (pid, process) = (body.head.pid, body.machine.kind().process);
+    tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
+    // What the failed step had yielded will not be answered.
+    body.head.answered(out.yields.iter().filter(|one| one.is_command()).count() as u32);
+    drop_failed(road, out);
+    close(hands, &mut body);
+    drop_contained(exit);
+    upgrade(road, hands, body, successor, taken)
+}
+
 /// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
 #[cold]
 fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
@@ -329,148 +330,4 @@ fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
         bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
     }
     tell_of_room(waiting);
-}
-
-/// Those who wait for room in a mailbox may try again; if the process has ended, they learn it then.
-fn tell_of_room(waiting: Vec<Latch<()>>) {
-    for room in waiting {
-        let _ = room.set(());
-    }
-}
-
-/// Reports every message in a mailbox that no step will see, and drops it.
-fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
-    if mailbox.messages() == 0 {
-        return;
-    }
-    hands.let_go();
-    let counters = hands.counters();
-    mailbox.bury(&mut |from, type_name, message| {
-        road.dead_letter(counters, &DeadLetter { to: pid, from, reason, type_name, message: Some(message) });
-    });
-}
-
-/// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
-#[inline(never)]
-pub(crate) fn end<E: Engine, H: Hands>(
-    engine: &E,
-    hands: &mut H,
-    out: &mut StepOutput,
-    mut body: Ready,
-    mut exit: Exit,
-) {
-    let road = engine.road();
-    let pid = body.head.pid;
-    close(hands, &mut body);
-    let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { inbox, watched, doom, .. } = cell.vacate();
-    if let Some(reason) = doom {
-        road.dooms.fetch_sub(1, Ordering::SeqCst);
-        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
-        if matches!(exit, Exit::Done(())) {
-            exit = Exit::Terminated(reason);
-        }
-    }
-    if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
-        // The hook, and the callbacks of those who are told that it has ended, may take their time.
-        hands.let_go();
-    }
-    // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
-    if !out.orders.is_empty() {
-        out.clear();
-        // The PIDs of children that were never born: no more than this output may keep.
-        while out.stock.len() > road.stock {
-            out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
-        }
-    }
-    if body.head.rare.is_some() {
-        engine.ended(&mut body.head);
-    }
-    bury(road, hands, pid, body.machine.left(), DeadReason::Ended);
-    if let Some(mut inbox) = inbox {
-        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
-    }
-    body.machine.mailbox().drop_signals();
-    let counters = hands.counters();
-    counters.ended(&exit);
-    told_of_exit(road, &body, &exit);
-    let last_word = body.machine.last_word(&exit);
-    out.spares.keep(body);
-    drop_contained(exit);
-    match pid.successor() {
-        Some(next) if out.stock.len() < road.stock => out.stock.push(next),
-        _ => road.table.give_back_after(pid),
-    }
-    if let Some(last_word) = last_word {
-        last_word();
-    }
-    if watched {
-        road.roll.strike();
-    }
-}
-
-/// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
-/// without one. What it had yielded is not sent by the next.
-#[cold]
-pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, pid: Pid, panic: Panic) {
-    let road = engine.road();
-    tell_log(|| tracing::error!(%pid, %panic, "a panic in the runtime has ended a process"));
-    hands.let_go();
-    out.clear();
-    drop_contained(out.failure.take());
-    drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, watched, doom, queued })) =
-        road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
-    else {
-        return;
-    };
-    if doom.is_some() {
-        road.dooms.fetch_sub(1, Ordering::SeqCst);
-    }
-    engine.forget(pid);
-    let mut unseen = queued;
-    if let Some(mut inbox) = inbox {
-        unseen = unseen.saturating_sub(inbox.messages() as u32);
-        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
-    }
-    // Those that were in the body are gone; they are counted all the same.
-    let counters = hands.counters();
-    counters.dead(DeadReason::StepFailed, u64::from(unseen));
-    let exit = Exit::Panicked(panic);
-    counters.ended(&exit);
-    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name: cell.last_type(), name: None }, &exit));
-    road.table.give_back_after(pid);
-    if watched {
-        road.roll.strike();
-    }
-}
-
-fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
-    let level = match exit {
-        Exit::Done(()) => tracing::Level::DEBUG,
-        Exit::Terminated(_) => tracing::Level::INFO,
-        Exit::Failed(_) => tracing::Level::WARN,
-        Exit::Panicked(_) => tracing::Level::ERROR,
-    };
-    if tracing::level_enabled!(level) {
-        let (pid, process) = (body.head.pid, body.machine.kind().process);
-        tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
-    }
-    if road.hook.is_some() {
-        let process = reference(body);
-        road.tell_hook(|hook| hook.exited(&process, exit));
-    }
-}
-
-fn tell_exit(pid: Pid, process: &str, name: Option<&str>, exit: &Exit) {
-    match exit {
-        Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
-        Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
-        Exit::Failed(error) => tracing::warn!(%pid, process, name, %error, "failed"),
-        Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
-    }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::drive;
-use super::face::{Detail, Face, Kind, Signals};
+use super::face::{Detail, Face, Inside, Kind, Signals};
 use super::handle::State;
 use super::key::Stored;
 use super::node::Node;
@@ -16,7 +16,7 @@ use super::parts::{Own, Ready};
 use super::tail::{Group, Job, JobTail};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
 
 /// What a node is made of.
@@ -31,6 +31,7 @@ pub(super) struct Plan {
     pub(super) clock: Option<Clock>,
     pub(super) limits: (Option<Duration>, Option<Duration>),
     pub(super) detail: Option<Detail>,
+    pub(super) inside: Option<Inside>,
 }
 
 impl Plan {
@@ -46,6 +47,7 @@ impl Plan {
             clock: None,
             limits: (None, None),
             detail: None,
+            inside: None,
         }
     }
 
@@ -56,6 +58,9 @@ impl Plan {
     fn make_with_signals(self) -> (Arc<Node>, Option<Arc<Signals>>) {
         let below = self.after.iter().chain(&self.children);
         let inert = self.own == Own::Nothing && below.clone().all(|state| state.node().face.inert);
+        let asks_inside = self.inside.is_some()
+            || self.kind == Kind::Group
+            || below.clone().any(|state| state.node().face.asks_inside);
         // A manual clock anywhere below is the clock of all above, so that a test need say it once.
         let mut inherited = below.map(|state| &state.node().face.clock).filter(|clock| clock.is_manual());
         let clock = self.clock.or_else(|| inherited.next().cloned()).unwrap_or_default();
@@ -63,7 +68,8 @@ impl Plan {
         let signals = (self.own == Own::Works).then(|| Arc::new(Signals::new(&clock, cancel_after, give_up_after)));
         let name = self.name.filter(|name| !name.is_empty()).map(Arc::from);
         let job = signals.clone();
-        let face = Face { kind: self.kind, name, clock, value: self.value, job, detail: self.detail, inert };
+        let (kind, value, detail, inside) = (self.kind, self.value, self.detail, self.inside);
+        let face = Face { kind, name, clock, value, job, detail, inside, asks_inside, inert };
         let children = self.children.iter().map(|state| state.node().clone()).collect();
         let after = self.after.map(|state| state.node().clone());
         (drive::after(|moves| Node::new(face, self.own, self.ready, children, after, moves)), signals)
@@ -153,6 +159,13 @@ impl StateBuilder {
         self
     }
 
+    /// Whether the calling thread is one that the job waits for: who waits for the end of the tree there would wait for itself,
+    /// and is refused.
+    pub(crate) fn inside(mut self, inside: impl Fn() -> bool + Send + Sync + 'static) -> StateBuilder {
+        self.plan.inside = Some(Arc::new(inside));
+        self
+    }
+
     fn job_plan(self) -> Plan {
         Plan { kind: Kind::Job, ..self.plan }
     }
@@ -172,12 +185,15 @@ impl StateBuilder {
         F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
     {
         let name = self.plan.name.clone().unwrap_or_else(|| String::from("procession-job"));
-        let (state, tail) = self.job();
+        let worker = Arc::new(OnceLock::new());
+        let known = worker.clone();
+        let (state, tail) = self.inside(move || known.get() == Some(&thread::current().id())).job();
         // Shared, so that it can come back from a thread that was not started.
         let work = Arc::new(Mutex::new(Some((work, tail))));
         let taken = work.clone();
         let started = threads::start(name, move || {
             let work = lock(&taken).take();
+            let _ = worker.set(thread::current().id());
             if let Some((work, tail)) = work {
                 work_for(&tail, work);
             }

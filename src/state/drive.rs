@@ -13,14 +13,20 @@ use super::node::{Move, Moves, Node, Signal};
 use super::parts::Closing;
 use super::walk;
 use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Weak, thread_local};
+use crate::sync::{Arc, Mutex, Weak, lock, thread_local};
+use crate::threads;
 
 /// Does what follows, and what follows from that.
 pub(super) fn run(mut moves: Moves) {
-    while let Some(next) = moves.next.pop_front() {
-        step(next, &mut moves);
-    }
+    follow(&mut moves);
     give(moves.signals, false);
+}
+
+/// All that changes in the tree. What is left are the signals.
+fn follow(moves: &mut Moves) {
+    while let Some(next) = moves.next.pop_front() {
+        step(next, moves);
+    }
 }
 
 /// Makes an arrow, and does what follows.
@@ -28,6 +34,22 @@ pub(super) fn after<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
     let mut moves = Moves::default();
     let result = arrow(&mut moves);
     run(moves);
+    result
+}
+
+/// Makes an arrow, for whoever may not wait for code of the user's: what follows in the tree has happened when this returns,
+/// and the signals are given by other threads, each by itself, so that a callback that blocks holds up nobody.
+pub(super) fn elsewhere<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
+    let mut moves = Moves::default();
+    let result = arrow(&mut moves);
+    follow(&mut moves);
+    if !moves.signals.is_empty() {
+        let signals = Mutex::new(moves.signals);
+        threads::work_off(move || {
+            let next = lock(&signals).pop_front();
+            next.map(|signal| give(VecDeque::from([signal]), false)).is_some()
+        });
+    }
     result
 }
 
@@ -43,16 +65,20 @@ pub(super) fn ask(node: &Arc<Node>) {
 
 /// Sets the node's own error, if it has none. Whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
-    {
-        let mut inner = node.lock();
-        if inner.error.is_some() {
-            drop(inner);
-            drop_contained(error);
-            return false;
-        }
-        inner.error = Some(error);
+    after(|moves| fail(node, error, moves))
+}
+
+/// The same as an arrow.
+pub(super) fn fail(node: &Arc<Node>, error: Failure, moves: &mut Moves) -> bool {
+    let mut inner = node.lock();
+    if inner.error.is_some() {
+        drop(inner);
+        drop_contained(error);
+        return false;
     }
-    after(|moves| node.fail(moves));
+    inner.error = Some(error);
+    drop(inner);
+    node.fail(moves);
     true
 }
 

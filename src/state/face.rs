@@ -57,6 +57,8 @@ impl fmt::Display for Kind {
 
 pub(super) type Detail = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
+pub(super) type Inside = Arc<dyn Fn() -> bool + Send + Sync>;
+
 pub(super) struct Face {
     pub(super) kind: Kind,
     pub(super) name: Option<Arc<str>>,
@@ -65,6 +67,10 @@ pub(super) struct Face {
     pub(super) job: Option<Arc<Signals>>,
     /// What it waits for, in the user's words.
     pub(super) detail: Option<Detail>,
+    /// Whether the calling thread is one that it waits for.
+    pub(super) inside: Option<Inside>,
+    /// There is such a question here or below, or may come to be.
+    pub(super) asks_inside: bool,
     /// It never had anything to end, nor has anything below it.
     pub(super) inert: bool,
 }
@@ -96,6 +102,11 @@ impl Face {
         contain(|| detail()).unwrap_or_else(|panic| Some(panic.to_string()))
     }
 
+    /// Whether the calling thread is one that it waits for.
+    pub(super) fn is_inside(&self) -> bool {
+        self.inside.as_ref().is_some_and(|inside| contain(|| inside()).unwrap_or(false))
+    }
+
     pub(super) fn has_limits(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.cancel_after.is_some() || job.give_up_after.is_some())
     }
@@ -106,5 +117,6 @@ impl Drop for Face {
         // Callbacks that were never called are the user's.
         drop_contained(self.job.take());
         drop_contained(self.detail.take());
+        drop_contained(self.inside.take());
     }
 }

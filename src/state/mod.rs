@@ -45,7 +45,8 @@
 //! Nobody: there is no thread for a tree, nor one for a node. Whoever makes a change (who asks, who drops a tail, whose
 //! limit is over) goes through what follows from it, with no lock held while code of yours runs. Callbacks of signals
 //! should be short: what the same thread tells next waits for them. Limits of single jobs need a thread that keeps the time;
-//! there is one for a shutdown that comes to such a job, and it ends with it.
+//! there is one for a shutdown that comes to such a job, and it ends with it. The library's own parts use threads while they
+//! end, so that nobody waits for code of yours that they have to run.
 //!
 //! # The parts
 //!
@@ -59,6 +60,7 @@
 //! | [`State::error`], [`State::result`], [`State::errors`] | [`ErrorTail`] | errors |
 //! | [`State::value`] | | something to be found from above |
 //! | [`State::empty`] | | nothing |
+//! | [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state), [`Tasks::state`](crate::task::Tasks::state), [`Loop::state`](crate::tasklet::Loop::state) | | the library's own |
 
 mod build;
 mod drive;
@@ -69,6 +71,7 @@ mod key;
 #[cfg(all(test, loom))]
 mod models;
 mod node;
+mod part;
 mod parts;
 mod report;
 mod roll;
@@ -88,6 +91,7 @@ pub use self::error::{AddError, JobPanicked, StateError};
 pub use self::face::Kind;
 pub use self::handle::{AsState, State};
 pub use self::key::Key;
+pub(crate) use self::part::{Part, Role};
 pub use self::report::{NodeReport, OpenNode, Phase, Report, StillOpen};
 #[cfg(feature = "signals")]
 pub use self::signals::{SignalError, Signals};
@@ -211,21 +215,27 @@ impl State {
 /// Shutting down.
 impl State {
     /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time, and
-    /// once it is closed every call succeeds at once. A job must not wait for the end of what it is itself a part of: it
+    /// once it is closed every call succeeds at once. A job cannot wait for the end of what it is itself a part of: it
     /// asks with [`request_shutdown`](Self::request_shutdown).
     ///
     /// # Errors
-    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself.
+    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself. Where it
+    /// is known that the calling thread belongs to what is to end (the thread of [`State::thread`], a step, job, task or tasklet
+    /// below a [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state) and so on), there is no
+    /// waiting: [`StillOpen::is_from_inside`].
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), StillOpen> {
         let clock = &self.node().face.clock;
         let deadline = wait::deadline(clock, limit);
         drive::ask(self.node());
         drive::flush();
-        self.node().bell(Bell::Done).wait_until(clock, deadline);
+        let inside = walk::inside(self.node());
+        if inside.is_none() {
+            self.node().bell(Bell::Done).wait_until(clock, deadline);
+        }
         if self.has_ended() {
             return Ok(());
         }
-        let error = StillOpen::of(self.node());
+        let error = StillOpen::of(self.node(), inside);
         // It may have ended while the error was made.
         if self.has_ended() { Ok(()) } else { Err(error) }
     }
@@ -258,9 +268,13 @@ impl State {
         self.node().lock().life == Life::Done
     }
 
-    /// Waits until it is closed, without asking for that. Whether it was before the limit was over.
+    /// Waits until it is closed, without asking for that. Whether it was before the limit was over. Where it is known that
+    /// it waits for the calling thread, this does not wait.
     pub fn wait_closed(&self, limit: Option<Duration>) -> bool {
         drive::flush();
+        if walk::inside(self.node()).is_some() {
+            return self.is_closed();
+        }
         let clock = &self.node().face.clock;
         self.node().bell(Bell::Done).wait_until(clock, wait::deadline(clock, limit))
     }

@@ -191,6 +191,7 @@ pub struct StillOpen {
 }
 
 struct Found {
+    inside: Option<Names>,
     open: Vec<OpenNode>,
     report: Report,
 }
@@ -238,14 +239,14 @@ impl fmt::Display for OpenNode {
 }
 
 impl StillOpen {
-    pub(super) fn of(root: &Arc<Node>) -> StillOpen {
+    pub(super) fn of(root: &Arc<Node>, inside: Option<Names>) -> StillOpen {
         let mut open = Vec::new();
         walk::open(root, |place| {
             let gave_up = place.node.lock().own == Own::GivenUp;
             let detail = place.node.face.detail();
             open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up, detail });
         });
-        StillOpen { found: Box::new(Found { open, report: Report::of(root) }) }
+        StillOpen { found: Box::new(Found { inside, open, report: Report::of(root) }) }
     }
 
     /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
@@ -256,6 +257,12 @@ impl StillOpen {
     /// The tree as it was.
     pub fn report(&self) -> &Report {
         &self.found.report
+    }
+
+    /// Whether it was not waited at all, because the calling thread belongs to what is to end, and would have waited for
+    /// itself.
+    pub fn is_from_inside(&self) -> bool {
+        self.found.inside.is_some()
     }
 
     /// Whether all is closed but for what was given up.
@@ -270,6 +277,11 @@ const NAMED: usize = 8;
 impl fmt::Display for StillOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = self.open();
+        if let Some(names) = &self.found.inside {
+            write_names(f, names)?;
+            f.write_str("called from inside, and would wait for its own caller")?;
+            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
+        }
         for (number, node) in open.iter().take(NAMED).enumerate() {
             if number > 0 {
                 f.write_str("; ")?;

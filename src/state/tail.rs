@@ -67,6 +67,20 @@ impl Job {
     }
 }
 
+/// For the library's own parts.
+impl Job {
+    /// Says that it is done, with an error if there is one. For whoever may not wait for callbacks: those who are told of it
+    /// are told by other threads.
+    pub(crate) fn over(&self, error: Option<Failure>) {
+        drive::elsewhere(|moves| {
+            if let Some(error) = error {
+                drive::fail(&self.node, error, moves);
+            }
+            self.node.end_own(moves);
+        });
+    }
+}
+
 impl JobTail {
     pub(super) fn new(node: Arc<Node>, signals: Arc<Signals>) -> JobTail {
         JobTail { job: Job { node, signals } }

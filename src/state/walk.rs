@@ -105,6 +105,23 @@ pub(super) fn is_below(node: &Arc<Node>, top: &Arc<Node>) -> bool {
     found.is_some()
 }
 
+/// The names on the way to what is not done, and waits for the calling thread.
+pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
+    if !root.face.asks_inside {
+        return None;
+    }
+    walk(root, |place| {
+        let (waits, below) = {
+            let inner = place.node.lock();
+            (matches!(inner.own, Own::Works | Own::Cancelled), inner.below())
+        };
+        if waits && place.node.face.is_inside() {
+            return Go::Stop(place.names());
+        }
+        Go::On(below)
+    })
+}
+
 /// Those that have been told to end and have not, or were given up.
 pub(super) fn open(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>)) {
     walk(root, |place| {

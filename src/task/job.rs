@@ -164,6 +164,7 @@ where
             let gone = lock(&shared.table).has_returned(self.id);
             shared.returned.notify_all();
             drop(gone);
+            shared.tell_tree();
         }
     }
 

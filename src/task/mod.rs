@@ -60,6 +60,7 @@ mod set;
 mod report;
 mod scheduler;
 mod repeat;
+mod tree;
 #[cfg(all(test, loom))]
 mod models;
 

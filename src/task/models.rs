@@ -36,7 +36,7 @@ impl Bench {
     fn new() -> Arc<Bench> {
         let clock = ManualClock::new().clock();
         let pool = Pool::builder().max(1).clock(clock.clone()).build().unwrap();
-        let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle));
+        let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle, None));
         Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
     }
 

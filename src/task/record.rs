@@ -206,6 +206,11 @@ impl<T, E, F> Life<T, E, F> {
         self.exit = Some(exit);
     }
 
+    /// Whether the closure runs on this thread.
+    pub(super) fn runs_on(&self, who: ThreadId) -> bool {
+        matches!(&self.phase, Phase::Running { thread, .. } if *thread == who)
+    }
+
     /// The job in the pool's line, if it waits there.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         self.loose.ticket.clone()

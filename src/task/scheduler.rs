@@ -13,8 +13,8 @@ use super::table::RemoveError;
 use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{Reason, Rejected, drop_contained};
-use crate::pool::{Pool, PoolError};
+use crate::outcome::{Reason, Rejected};
+use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::sync::{Arc, Mutex, lock};
 
 /// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
@@ -27,7 +27,7 @@ pub struct Tasks {
 /// Stops the scheduler with its last handle.
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
-    owns_pool: bool,
+    pub(super) owns_pool: bool,
 }
 
 /// Options of a [`Tasks`].
@@ -36,6 +36,7 @@ pub struct TasksBuilder {
     pool: Option<Pool>,
     clock: Option<Clock>,
     keep: Keep,
+    shutdown_limit: Option<Duration>,
 }
 
 impl Tasks {
@@ -52,7 +53,7 @@ impl Tasks {
     }
 
     /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
-    /// [with the handle](Keep::WithHandle).
+    /// [with the handle](Keep::WithHandle), no limit for a shutdown.
     pub fn builder() -> TasksBuilder {
         TasksBuilder::default()
     }
@@ -228,6 +229,7 @@ impl Tasks {
             // All closures have returned. What may take longer is the destructors of the threads' own values.
             let _ = shared.pool.stop(rest);
         }
+        shared.tell_tree();
         Ok(())
     }
 
@@ -263,11 +265,11 @@ impl Tasks {
 }
 
 impl Owner {
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.shared.stop();
         if self.owns_pool {
-            // Nothing waits there any more but what is being submitted at this moment, and will be refused.
-            self.shared.pool.abandon().into_iter().for_each(drop_contained);
+            // Nothing waits there any more but jobs of tasks that are over, which do nothing.
+            self.shared.pool.close();
         }
     }
 }
@@ -309,6 +311,14 @@ impl TasksBuilder {
         self
     }
 
+    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::state): those that have not
+    /// by then are not waited for any longer. (With a pool of its own,
+    /// twice the [`SHUTDOWN_GRACE`] comes on top.)
+    pub fn shutdown_limit(mut self, limit: Duration) -> TasksBuilder {
+        self.shutdown_limit = Some(limit);
+        self
+    }
+
     /// Makes the scheduler. It takes tasks at once.
     pub fn build(self) -> Tasks {
         let (pool, clock, owns_pool) = match self.pool {
@@ -318,10 +328,11 @@ impl TasksBuilder {
             }
             None => {
                 let clock = self.clock.unwrap_or_default();
-                (own_pool(&clock), clock, true)
+                (own_pool(&clock, self.shutdown_limit.is_some()), clock, true)
             }
         };
-        Tasks { owner: Arc::new(Owner { shared: Arc::new(Shared::new(pool, clock, self.keep)), owns_pool }) }
+        let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
+        Tasks { owner: Arc::new(Owner { shared, owns_pool }) }
     }
 }
 
@@ -330,8 +341,10 @@ impl TasksBuilder {
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// A pool without a bound on its threads.
-fn own_pool(clock: &Clock) -> Pool {
+fn own_pool(clock: &Clock, hurries: bool) -> Pool {
     let builder = Pool::builder().max(usize::MAX).idle_period(Some(IDLE_PERIOD)).name("procession-task");
+    // Its end comes when that of the scheduler has had all the time there was. What waits then does nothing, and needs none.
+    let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
 }

@@ -27,7 +27,8 @@ use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::Pool;
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, Weak, lock, thread};
+use crate::state::Part;
+use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::threads::Reaper;
 use crate::timer::Timers;
 
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     pub(super) begun: AtomicU64,
     /// For closures that are dropped uncalled when a timer is due: whatever their destructors do, the next timer is on time.
     reaper: Reaper,
+    /// Its place in a shutdown tree, if somebody has asked for it.
+    pub(super) part: Part,
 }
 
 /// A task, whatever its types.
@@ -50,6 +53,8 @@ pub(super) trait AnyRecord: Send + Sync {
     fn over(&self) -> &Latch<()>;
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
+    /// Whether its closure runs on this thread, as far as the record knows: not any more when the task is over.
+    fn runs_on(&self, thread: ThreadId) -> bool;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
     /// might wait for the very thread that waits for it. Whether it may yet come to wait there.
     fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool;
@@ -86,7 +91,7 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
@@ -96,6 +101,7 @@ impl Shared {
             keep,
             begun: AtomicU64::new(0),
             reaper: Reaper::default(),
+            part: Part::new(shutdown_limit),
         }
     }
 
@@ -140,6 +146,27 @@ impl Shared {
             // If somebody else has decided meanwhile, that was complete when this returns.
             task.terminate(self, Status::Stopped, Reason::Shutdown);
         }
+        self.tell_tree();
+    }
+
+    /// Wherever the scheduler may have come to its end: if it has, its state is done.
+    pub(super) fn tell_tree(&self) {
+        if self.part.is_wanted() && lock(&self.table).is_over_for_good() {
+            self.part.over(None);
+        }
+    }
+
+    /// Whether the calling thread is in a closure of a task.
+    pub(super) fn is_inside(&self) -> bool {
+        let me = thread::current().id();
+        let records: Vec<_> = {
+            let table = lock(&self.table);
+            if table.has_inside(me) {
+                return true;
+            }
+            table.records().cloned().collect()
+        };
+        records.iter().any(|record| record.runs_on(me))
     }
 
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
@@ -228,6 +255,10 @@ impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
 
     fn status(&self) -> Status {
         lock(&self.life).status()
+    }
+
+    fn runs_on(&self, thread: ThreadId) -> bool {
+        lock(&self.life).runs_on(thread)
     }
 
     fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool {

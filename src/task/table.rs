@@ -239,6 +239,16 @@ impl<R: Clone> Table<R> {
         self.inside.remove(&id).map(|(record, _)| record)
     }
 
+    /// Whether it takes no more tasks, all are over, and all closures have returned.
+    pub(super) fn is_over_for_good(&self) -> bool {
+        self.is_stopped && self.counts.submitted == self.counts.over() && self.inside.is_empty()
+    }
+
+    /// Whether one of those is on this thread.
+    pub(super) fn has_inside(&self, thread: ThreadId) -> bool {
+        self.inside.values().any(|(_, other)| *other == thread)
+    }
+
     /// Closures that have not returned though their tasks are over, but for those on this thread.
     pub(super) fn inside(&self, but_for: Option<ThreadId>) -> impl Iterator<Item = &R> {
         self.inside.values().filter(move |(_, thread)| Some(*thread) != but_for).map(|(record, _)| record)
@@ -370,6 +380,23 @@ mod tests {
         assert_eq!((bench.table.has_returned(TaskId(2)), bench.table.has_returned(TaskId(2))), (Some(2), None));
         assert_eq!(bench.table.counts.over_after_begin, 3);
         assert_eq!(bench.table.counts.over(), 4);
+    }
+
+    #[test]
+    fn it_is_over_for_good_when_it_is_stopped_and_all_are_over_and_have_returned() {
+        let mut bench = Bench::new();
+        assert!(!bench.table.is_over_for_good());
+        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        assert_eq!(bench.table.stop(), [1, 2]);
+        let here = std::thread::current().id();
+        let _ = bench.table.is_over(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
+        assert!(bench.table.has_inside(here));
+        assert_eq!(bench.table.has_returned(TaskId(1)), Some(1));
+        assert!(!bench.table.is_over_for_good() && !bench.table.has_inside(here), "the other one is not over");
+        let _ = bench.table.is_over(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
+        assert!(!bench.table.is_over_for_good(), "its closure has not returned");
+        assert_eq!(bench.table.has_returned(TaskId(2)), Some(2));
+        assert!(bench.table.is_over_for_good());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::time::Duration;
 
 use super::report::PanicPolicy;
 use crate::clock::Clock;
@@ -26,12 +27,15 @@ pub struct LoopBuilder {
     pub(super) clock: Clock,
     pub(super) policy: PanicPolicy,
     pub(super) automatic: bool,
+    pub(super) shutdown_limit: Option<Duration>,
 }
 
 impl LoopBuilder {
-    /// Each option with its default: a pool of its own, the system's clock, [`PanicPolicy::Finish`], not automatic.
+    /// Each option with its default: a pool of its own, the system's clock, [`PanicPolicy::Finish`], not automatic, no limit
+    /// for a shutdown.
     pub fn new() -> LoopBuilder {
-        LoopBuilder { pool: None, clock: Clock::system(), policy: PanicPolicy::Finish, automatic: false }
+        let (clock, policy) = (Clock::system(), PanicPolicy::Finish);
+        LoopBuilder { pool: None, clock, policy, automatic: false, shutdown_limit: None }
     }
 
     /// What the calling thread makes loops with: what it was told with [`set_for_thread`](Self::set_for_thread), or what
@@ -68,6 +72,14 @@ impl LoopBuilder {
     /// What a panic in a step does.
     pub fn on_panic(mut self, policy: PanicPolicy) -> LoopBuilder {
         self.policy = policy;
+        self
+    }
+
+    /// How long a step that runs has to return when the loop is shut down through its [state](super::Loop::state): one that has
+    /// not by then is not waited for any longer. (With a pool of its own,
+    /// twice the [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) comes on top.)
+    pub fn shutdown_limit(mut self, limit: Duration) -> LoopBuilder {
+        self.shutdown_limit = Some(limit);
         self
     }
 

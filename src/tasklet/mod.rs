@@ -49,6 +49,7 @@ mod context;
 mod home;
 pub mod ready;
 mod automatic;
+mod tree;
 #[cfg(all(test, loom))]
 mod models;
 

@@ -13,7 +13,8 @@ use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
-use crate::pool::{Pool, PoolError};
+use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
+use crate::state::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::Timers;
 
@@ -40,6 +41,8 @@ pub(super) struct Shared<B> {
     own_pool: OnceLock<Pool>,
     /// How the thread that was last in the loop makes loops.
     builder: Mutex<Option<Arc<LoopBuilder>>>,
+    /// Its place in a shutdown tree, if somebody has asked for it.
+    pub(super) part: Part,
 }
 
 /// What a resumption, a handle or a timer can do with a loop, whatever its state and its tasklets are.
@@ -63,6 +66,7 @@ impl<B: Elsewhere> Shared<B> {
             given_pool: builder.pool,
             own_pool: OnceLock::new(),
             builder: Mutex::new(None),
+            part: Part::new(builder.shutdown_limit),
         })
     }
 
@@ -138,8 +142,27 @@ impl<B: Elsewhere> Shared<B> {
         }
         if is_empty {
             self.quiet.notify_all();
+            self.tell_tree();
         }
         self.wake(wake);
+    }
+
+    /// Wherever the loop may have come to its end: if it has, its state is done.
+    pub(super) fn tell_tree(&self) {
+        if !self.part.is_wanted() {
+            return;
+        }
+        let is_over = {
+            let slots = lock(&self.slots);
+            slots.is_closed() && slots.live() == 0
+        };
+        if is_over {
+            self.part.over(None);
+            // Nothing will be handed to it any more.
+            if let Some(pool) = self.own_pool.get() {
+                pool.close();
+            }
+        }
     }
 
     /// Hands a tasklet to the pool, or ends it if the pool takes it not.
@@ -178,10 +201,17 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    fn pool(&self) -> &Pool {
+    pub(super) fn has_own_pool(&self) -> bool {
+        self.given_pool.is_none()
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
                 let builder = Pool::builder().max(DEFAULT_ASYNC_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                // Its end comes when that of the loop has had all the time there was. What waits then does nothing.
+                let hurries = self.part.has_limit();
+                let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
                 builder.build().expect("the options are constants, and good ones")
             })
         })
@@ -227,7 +257,7 @@ impl<B: Elsewhere> Shared<B> {
         let mut place = 0;
         loop {
             let next = lock(&self.slots).cancel_next(&mut place, reason);
-            let Some(effects) = next else { return };
+            let Some(effects) = next else { return self.tell_tree() };
             self.carry_out(effects);
         }
     }
@@ -249,6 +279,8 @@ impl<B: Elsewhere> Shared<B> {
         }
         let report = std::mem::take(&mut slots.report);
         if slots.live() == 0 {
+            drop(slots);
+            self.tell_tree();
             return Ok(report);
         }
         let holding = slots.holding(&self.clock);
@@ -267,6 +299,10 @@ impl<B: Elsewhere> Shared<B> {
         drop_contained(policy);
         let (pending, _thread) = self.timers.halt();
         pending.into_iter().for_each(drop_contained);
+        // Handles may keep it for long.
+        if let Some(pool) = self.own_pool.get() {
+            pool.close();
+        }
     }
 
     /// Who holds the loop.

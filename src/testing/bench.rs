@@ -1,11 +1,13 @@
 //! What stands in for the runtime under a [`Driver`](super::Driver).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 
 use crate::clock::{Clock, ManualClock};
+use crate::outcome::Failure;
 use crate::process::body::{Link, NoVacancy};
-use crate::process::{Answer, AnswerTo, AskLink, CommandError, OutsideAsk, Pid, Reply};
+use crate::process::{Answer, AnswerTo, AskLink, CommandError, NameError, Naming, OutsideAsk, Pid, Reply};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::timer::{TimerKey, Timers};
 
@@ -15,13 +17,52 @@ pub(super) struct Bench {
     pub(super) timers: Timers,
     answers: Mutex<VecDeque<(u64, Answer)>>,
     next_slot: AtomicUsize,
+    named: Mutex<NamesAndGroups>,
+}
+
+#[derive(Default)]
+struct NamesAndGroups {
+    names: HashMap<Arc<str>, Pid>,
+    // Sorted, as in a runtime.
+    groups: HashMap<Arc<str>, Vec<Pid>>,
 }
 
 impl Bench {
     pub(super) fn new(manual: &ManualClock) -> Bench {
         let clock = manual.clock();
         let timers = Timers::new(clock.clone(), "testing-timers");
-        Bench { clock, timers, answers: Mutex::default(), next_slot: AtomicUsize::new(1) }
+        Bench { clock, timers, answers: Mutex::default(), next_slot: AtomicUsize::new(1), named: Mutex::default() }
+    }
+
+    /// Does what a process wants done with names or groups. All processes are alive here.
+    pub(super) fn name(&self, naming: Naming) -> Answer {
+        let NamesAndGroups { names, groups } = &mut *lock(&self.named);
+        let empty = || Err(CommandError::Failed(Failure::new(NameError::Empty)));
+        match naming {
+            Naming::Register { name, .. } | Naming::Join { group: name, .. } if name.is_empty() => empty(),
+            Naming::Register { name, pid } => match names.get(&name) {
+                Some(holder) if *holder != pid => {
+                    let taken = NameError::Taken { name, holder: *holder };
+                    Err(CommandError::Failed(Failure::new(taken)))
+                }
+                _ => {
+                    names.insert(name, pid);
+                    Ok(Box::new(()))
+                }
+            },
+            Naming::Unregister { name } => Ok(Box::new(names.remove(&name))),
+            Naming::Join { group, pid } => {
+                let members = groups.entry(group).or_default();
+                members.insert(members.partition_point(|other| *other <= pid), pid);
+                Ok(Box::new(()))
+            }
+            Naming::Leave { group, pid } => {
+                let members = groups.entry(group).or_default();
+                let place = members.iter().position(|other| *other == pid);
+                place.map(|place| members.remove(place));
+                Ok(Box::new(place.is_some()))
+            }
+        }
     }
 
     pub(super) fn take_answers(&self) -> VecDeque<(u64, Answer)> {
@@ -64,6 +105,19 @@ impl Link for Bench {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
         stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
         Ok(())
+    }
+
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        lock(&self.named).names.get(name).copied()
+    }
+
+    fn group(&self, name: &str) -> Vec<Pid> {
+        lock(&self.named).groups.get(name).cloned().unwrap_or_default()
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        // One driver has one output, which asks once.
+        1..u64::MAX
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::related::Related;
 use crate::cancel::Cancel;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
@@ -32,7 +33,7 @@ pub struct Driver<P: Process> {
     body: Option<Ready>,
     pid: Pid,
     clock: ManualClock,
-    bench: Arc<Bench>,
+    pub(super) bench: Arc<Bench>,
     out: StepOutput,
     exit: ExitLatch<P::Output>,
     status: Status,
@@ -47,6 +48,7 @@ pub struct Driver<P: Process> {
     asks: HashMap<u64, Arc<ProcessAsk>>,
     cancelled: Vec<(Pid, CancelRequest)>,
     terminated: Vec<Pid>,
+    pub(super) related: Related,
 }
 
 /// Where a process is after a step.
@@ -129,6 +131,7 @@ impl<P: Process> Driver<P> {
             asks: HashMap::new(),
             cancelled: Vec::new(),
             terminated: Vec::new(),
+            related: Related::default(),
         }
     }
 
@@ -189,7 +192,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    fn signal(&mut self, signal: Signal) {
+    pub(super) fn signal(&mut self, signal: Signal) {
         if let Some(body) = &mut self.body {
             body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
             body.machine.mailbox().signal(signal);
@@ -220,9 +223,12 @@ impl<P: Process> Driver<P> {
         let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
         self.steps += 1;
         if stepped.verdict == Verdict::Broken {
+            body.head.answered(self.out.yields.iter().filter(|one| one.is_command()).count() as u32);
             self.out.clear();
             let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-            return self.end(body, exit);
+            let Some(successor) = body.machine.recover(&exit) else { return self.end(body, exit) };
+            body.machine.close();
+            return self.settle(successor.succeed(body).0, Stepped { verdict: Verdict::Upgrade, ..stepped });
         }
         // Closed first, as a runtime does it.
         if matches!(stepped.verdict, Verdict::Done | Verdict::Upgrade) {
@@ -330,7 +336,12 @@ impl<P: Process> Driver<P> {
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, &mut |to, tag, answer| self.bench.answer(to, tag, answer));
             }
-            Yield::Spawn(child) => self.spawned.push_back(child),
+            Yield::Spawn(child) => {
+                if let Some(tag) = self.related.bond(&child) {
+                    self.bench.answer(self.pid, tag, Ok(Box::new(())));
+                }
+                self.spawned.push_back(child);
+            }
             Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),
             Yield::Timer { tag, delay } => {
                 let (bench, pid) = (self.bench.clone(), self.pid);
@@ -354,6 +365,8 @@ impl<P: Process> Driver<P> {
                 self.terminated.push(to);
                 self.bench.answer(self.pid, tag, Ok(Box::new(true)));
             }
+            Yield::Naming { tag, naming } => self.bench.answer(self.pid, tag, self.bench.name(*naming)),
+            Yield::Relate(relate) => self.related.write_down(relate),
             Yield::Performed => {}
         }
     }

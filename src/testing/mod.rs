@@ -40,7 +40,9 @@
 //! ```
 
 mod bench;
+mod related;
 mod driver;
+mod telling;
 
 pub use self::bench::{Asked, question};
 pub use self::driver::{Driver, Outstanding, Status};

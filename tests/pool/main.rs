@@ -21,4 +21,5 @@ mod j_dangers;
 mod k_bounds;
 mod k_handles;
 mod k_more;
+mod l_state;
 mod laws;

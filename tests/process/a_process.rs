@@ -140,7 +140,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
         wait(&inside);
         let pid = runtime.whereis("slow").unwrap();
         assert_eq!(runtime.send_to(pid, 1_u32).unwrap_err().into_inner(), 1);
-        assert_eq!(runtime.state(pid), None);
+        assert_eq!(runtime.process_state(pid), None);
         go.set(()).unwrap();
         assert_eq!(*output(&spawner.join().unwrap()), 0);
     });
@@ -336,7 +336,7 @@ fn messages_that_come_at_any_time_before_a_wait_are_there_after_it() {
         (0..10).for_each(|n| runtime.send(process.address(), round as u32 * 10 + n).unwrap());
         gate.set(()).unwrap();
     }
-    until("it waits", || runtime.state(process.pid()) == Some(ProcessState::Blocked));
+    until("it waits", || runtime.process_state(process.pid()) == Some(ProcessState::Blocked));
     assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 20);
     manual.advance(Duration::from_secs(1));
     output(&process);

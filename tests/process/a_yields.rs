@@ -67,7 +67,7 @@ impl Scene {
     fn look(&self) -> [usize; SEEN.len()] {
         let runtime = &self.runtime;
         let waiting = |pid| runtime.process(pid).map_or(0, |info| info.mailbox);
-        let is_ready = |pid| usize::from(runtime.state(pid) == Some(ProcessState::Ready));
+        let is_ready = |pid| usize::from(runtime.process_state(pid) == Some(ProcessState::Ready));
         let spawned = self.watcher.spawned.to_vec();
         [
             waiting(self.numbers.pid()),

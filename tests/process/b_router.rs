@@ -61,7 +61,7 @@ fn two_runtimes_do_not_know_each_others_processes() {
     assert_ne!(a.pid(), b.pid());
     assert!(one.send(b.address(), 1).is_err());
     assert!(two.send(a.address(), 2).is_err());
-    assert_eq!(one.state(b.pid()), None);
+    assert_eq!(one.process_state(b.pid()), None);
     assert_eq!(two.cancel(a.pid(), "no"), Err(NoSuchProcess { pid: a.pid() }));
     one.send(a.address(), 3).unwrap();
     until("it has arrived", || log_one.len() == 1);
@@ -192,5 +192,5 @@ fn each_of_a_hundred_thousand_processes_is_found_by_its_pid() {
     }
     wait(&done);
     assert_eq!(runtime.stats().messages.dead(), 0);
-    assert_eq!(runtime.state(handles[77].pid()), Some(ProcessState::Idle));
+    assert_eq!(runtime.process_state(handles[77].pid()), Some(ProcessState::Idle));
 }

@@ -20,7 +20,7 @@ fn a_cancel_request_has_its_reason_and_deadline_and_the_process_decides() {
     let stubborn = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
         for event in events {
             if let Event::Cancel(request) = event {
-                seen.push((request.reason, request.deadline));
+                seen.push((request.reason.clone(), request.deadline));
             }
         }
         Ok(if seen.len() == 2 { Step::Done(()) } else { Step::Idle })
@@ -103,7 +103,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
             In::Blocked => ProcessState::Blocked,
             In::Idle => ProcessState::Idle,
         };
-        until("it is in that state", || runtime.state(pid) == Some(expected));
+        until("it is in that state", || runtime.process_state(pid) == Some(expected));
         let before = steps.load(Ordering::SeqCst);
         assert_eq!(before, if expected == ProcessState::Running { 2 } else { 1 });
         assert!(runtime.terminate(pid).unwrap());
@@ -114,7 +114,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
         let Exit::Terminated(reason) = join(&process) else { panic!("it was terminated") };
         assert_eq!(reason, Reason::Terminated);
         assert_eq!(steps.load(Ordering::SeqCst), before, "{state:?}, {outstanding}");
-        assert_eq!(runtime.state(pid), Some(ProcessState::Complete));
+        assert_eq!(runtime.process_state(pid), Some(ProcessState::Complete));
         assert_eq!(runtime.stats().timers, 0);
     }
 }

@@ -27,8 +27,8 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
         }))
         .unwrap();
     until("both rest", || {
-        runtime.state(idle.pid()) == Some(ProcessState::Idle)
-            && runtime.state(waiting.pid()) == Some(ProcessState::Blocked)
+        runtime.process_state(idle.pid()) == Some(ProcessState::Idle)
+            && runtime.process_state(waiting.pid()) == Some(ProcessState::Blocked)
     });
     manual.advance(Duration::from_secs(5));
     let busy = runtime.spawn(busy).unwrap();
@@ -53,8 +53,8 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     go.set(()).unwrap();
     output(&busy);
     assert!(runtime.process(busy.pid()).is_none());
-    assert_eq!(runtime.state(busy.pid()), Some(ProcessState::Complete));
-    assert_eq!(runtime.state("<0.3.9>".parse().unwrap()), None);
+    assert_eq!(runtime.process_state(busy.pid()), Some(ProcessState::Complete));
+    assert_eq!(runtime.process_state("<0.3.9>".parse().unwrap()), None);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_process_that_waits_for_its_turn_is_ready() {
     let runtime = runtime(1);
     let (_, go) = hold_up(&runtime);
     let ready = runtime.spawn(sink::<()>()).unwrap();
-    assert_eq!(runtime.state(ready.pid()), Some(ProcessState::Ready));
+    assert_eq!(runtime.process_state(ready.pid()), Some(ProcessState::Ready));
     assert_eq!(runtime.stats().global_queue, 1);
     go.set(()).unwrap();
 }

@@ -224,7 +224,7 @@ fn a_process_that_is_terminated_in_its_init_is_never_stepped() {
     wait(&begun);
     assert!(runtime.terminate(child).unwrap());
     go.set(()).unwrap();
-    until("it has ended", || runtime.state(child) == Some(ProcessState::Complete));
+    until("it has ended", || runtime.process_state(child) == Some(ProcessState::Complete));
     assert!(!stepped.load(Ordering::SeqCst));
 }
 

@@ -241,3 +241,55 @@ fn a_group_that_is_closed_or_below_gives_the_state_back() {
     assert_eq!(*refused.reason(), AddError::Closed);
     assert!(!child_tail.end().is_cancelled());
 }
+
+#[test]
+fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
+    for in_a_group in [false, true] {
+        let (above, tail) = State::job([]);
+        let (tree, told) = (Latch::<State>::new(), Latch::new());
+        let (all, tell) = (tree.clone(), told.clone());
+        let job = State::thread("job", move |_| {
+            let all = all.wait();
+            let error = all.shutdown(None).unwrap_err();
+            assert!(tell.set((error.is_from_inside(), error.to_string(), all.wait_closed(None))).is_ok());
+            Ok(())
+        });
+        let below = if in_a_group {
+            let (below, group) = State::group([]);
+            group.add(job.unwrap()).unwrap();
+            below
+        } else {
+            job.unwrap()
+        };
+        let all = above.depends_on([below]).annotate("all");
+        assert!(tree.set(all.clone()).is_ok());
+        let text = String::from("all: job: called from inside, and would wait for its own caller");
+        assert_eq!(told.wait(), (true, text, false));
+        tail.end().wait();
+        tail.done();
+        all.shutdown(LIMIT).unwrap();
+    }
+}
+
+#[test]
+fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
+    let (other, tail) = job();
+    let ends = other.clone();
+    let no_part_of_it = State::thread("ends", move |_| Ok(ends.shutdown(LIMIT)?)).unwrap();
+    tail.end().wait();
+    tail.done();
+    assert!(no_part_of_it.wait_closed(LIMIT) && no_part_of_it.err().is_none());
+
+    let (tree, over) = (Latch::<State>::new(), Latch::new());
+    let (all, tell) = (tree.clone(), over.clone());
+    let is_done = State::thread("is done", move |job| {
+        job.done();
+        assert!(tell.set(all.wait().shutdown(LIMIT).is_ok()).is_ok());
+        Ok(())
+    });
+    let (other, tail) = job();
+    assert!(tree.set(State::merge([is_done.unwrap(), other])).is_ok());
+    tail.end().wait();
+    tail.done();
+    assert!(over.wait(), "it waits for the other one");
+}

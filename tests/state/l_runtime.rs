@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::state::Phase;
-use procession::{Event, Events, Latch, Process, Runtime, State, Step, StepOutput, StepResult, UncleanShutdown};
+use procession::{
+    Event, Events, Latch, Process, Runtime, SpawnOptions, State, Step, StepOutput, StepResult, UncleanShutdown,
+};
 
 use crate::helpers::{LIMIT, ZERO, job, told};
 
@@ -47,13 +49,13 @@ fn a_runtime_closes_between_those_it_depends_on_and_those_that_depend_on_it() {
     let runtime = runtime();
     let process = runtime.spawn(Lives).unwrap();
     let ((server, server_tail), (store, store_tail)) = (job(), job());
-    let all = store.depends_on([runtime.shutdown_state().depends_on([server])]);
+    let all = store.depends_on([runtime.state().depends_on([server])]);
     all.request_shutdown();
     assert_eq!(told([&server_tail, &store_tail]), [true, false]);
     assert!(runtime.is_alive(process.pid()), "the server may still send to it");
     server_tail.done();
     store_tail.end().wait();
-    assert!(runtime.shutdown_state().is_closed() && process.exit().is_some_and(|exit| exit.is_done()));
+    assert!(runtime.state().is_closed() && process.exit().is_some_and(|exit| exit.is_done()));
     store_tail.done();
     all.shutdown(LIMIT).unwrap();
     assert!(all.err().is_none(), "{:?}", all.err());
@@ -63,7 +65,7 @@ fn a_runtime_closes_between_those_it_depends_on_and_those_that_depend_on_it() {
 #[test]
 fn the_parts_of_a_runtime_end_in_their_order() {
     let runtime = runtime();
-    let state = runtime.shutdown_state();
+    let state = runtime.state();
     let names: Vec<_> =
         state.report().nodes().iter().filter_map(|node| node.name.as_deref().map(String::from)).collect();
     assert_eq!(names, ["runtime", "workers", "pool", "timers", "processes"], "each after what is listed below it");
@@ -75,7 +77,7 @@ fn the_parts_of_a_runtime_end_in_their_order() {
 #[test]
 fn a_runtime_that_is_shut_down_otherwise_or_dropped_closes_its_state() {
     let one = runtime();
-    let state = one.shutdown_state();
+    let state = one.state();
     assert!(!state.is_closed());
     one.shutdown(Duration::from_secs(60)).unwrap();
     assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
@@ -83,7 +85,7 @@ fn a_runtime_that_is_shut_down_otherwise_or_dropped_closes_its_state() {
 
     let two = runtime();
     two.spawn(Lives).unwrap();
-    let state = two.shutdown_state();
+    let state = two.state();
     drop(two);
     assert!(state.is_closed());
     state.shutdown(ZERO).unwrap();
@@ -93,7 +95,7 @@ fn a_runtime_that_is_shut_down_otherwise_or_dropped_closes_its_state() {
 fn a_callback_above_a_runtime_does_not_hold_up_its_shutdown() {
     let runtime = runtime();
     let (store, store_tail) = job();
-    let all = store.depends_on([runtime.shutdown_state()]);
+    let all = store.depends_on([runtime.state()]);
     let (entered, gate) = (Latch::new(), Latch::new());
     let (set, waits) = (entered.clone(), gate.clone());
     let _blocks = store_tail.end().on_cancel(move |_| {
@@ -112,7 +114,7 @@ fn a_callback_above_a_runtime_does_not_hold_up_its_shutdown() {
 fn the_last_handle_may_be_gone_when_the_state_is_asked() {
     for _ in 0..20 {
         let runtime = runtime();
-        let state = runtime.shutdown_state();
+        let state = runtime.state();
         let drops = std::thread::spawn(move || drop(runtime));
         state.shutdown(LIMIT).unwrap();
         drops.join().unwrap();
@@ -132,10 +134,53 @@ fn a_step_may_ask_for_the_end_of_its_own_runtime() {
         }
     }
     let runtime = runtime();
-    let state = runtime.shutdown_state();
+    let state = runtime.state();
     runtime.spawn(Asks(state.clone())).unwrap();
     assert!(state.wait_closed(LIMIT));
     assert!(state.err().is_none());
+}
+
+#[test]
+fn a_runtime_has_one_state() {
+    let runtime = runtime();
+    let one = runtime.state();
+    assert_eq!(
+        State::merge([one.clone(), runtime.clone().state()]).report().nodes().len(),
+        1 + one.report().nodes().len()
+    );
+    one.shutdown(LIMIT).unwrap();
+    assert!(runtime.state().is_closed());
+}
+
+#[test]
+fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_hang() {
+    struct Waits(State, Latch<bool>, bool);
+    impl Process for Waits {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            for event in events {
+                if let Event::Completed(_) | Event::Cancel(_) = event {
+                    return Ok(Step::Done(()));
+                }
+            }
+            let (state, told) = (self.0.clone(), self.1.clone());
+            let asks = move || told.set(state.shutdown(None).is_err_and(|error| error.is_from_inside()));
+            if self.2 {
+                out.blocking(asks);
+                return Ok(Step::Wait);
+            }
+            asks().unwrap();
+            Ok(Step::Idle)
+        }
+    }
+    for on_pool in [false, true] {
+        let (runtime, told) = (runtime(), Latch::new());
+        let state = runtime.state();
+        runtime.spawn(Waits(state.clone(), told.clone(), on_pool)).unwrap();
+        assert!(told.wait());
+        assert!(state.wait_closed(LIMIT) && state.err().is_none());
+    }
 }
 
 #[test]
@@ -144,13 +189,15 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     let runtime =
         Runtime::builder().workers(1).clock(clock.clock()).shutdown_limit(Duration::from_secs(7)).start().unwrap();
     let (begun, gate) = (Latch::new(), Latch::new());
-    let stuck = runtime.spawn(Stuck { begun: begun.clone(), gate: gate.clone() }).unwrap();
+    let named = SpawnOptions::new().name("clerk");
+    let stuck = runtime.spawn_with(Stuck { begun: begun.clone(), gate: gate.clone() }, named).unwrap();
     begun.wait();
+    clock.advance(Duration::from_secs(2));
     let ((server, server_tail), (store, store_tail)) = (job(), job());
     server_tail.done();
-    let all = store.depends_on([runtime.shutdown_state().depends_on([server])]).annotate("all");
+    let all = store.depends_on([runtime.state().depends_on([server])]).annotate("all");
     let error = all.shutdown(ZERO).unwrap_err();
-    let who = format!("{} {} (running)", stuck.pid(), std::any::type_name::<Stuck>());
+    let who = format!("{} {} \"clerk\" (running for 2s)", stuck.pid(), std::any::type_name::<Stuck>());
     let expected = format!("all: runtime: processes: timeout expired (1 process is left: {who})");
     assert_eq!(error.to_string(), expected);
     assert!(format!("{error:#}").contains(&who), "{error:#}");

@@ -22,4 +22,5 @@ mod j_looking;
 mod k_hostile;
 mod k_large;
 mod k_random;
+mod l_parts;
 mod l_runtime;

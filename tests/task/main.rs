@@ -21,4 +21,5 @@ mod g_scenarios;
 mod h_beyond;
 mod h_later;
 mod i_hostile;
+mod j_state;
 mod random;

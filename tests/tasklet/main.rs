@@ -16,4 +16,5 @@ mod g_current;
 mod h_input;
 mod i_beyond;
 mod i_handles;
+mod j_state;
 mod model;

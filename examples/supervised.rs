@@ -1,0 +1,134 @@
+//! A tree of supervised processes that heals, printed before, during and after.
+//!
+//! Try it: `cargo run --example supervised`
+//!
+//! Two departments under one director. In *production*, what one worker does depends on the others: when one fails, all are
+//! started again. In *sales* each is for itself, one restarted in place. The director restarts a department that has failed
+//! too often.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use procession::supervisor::{Backoff, ChildSpec, Strategy, Supervisor, SupervisorMessage, Tree};
+use procession::{
+    Address, BoxError, Event, Events, Handle, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Works until it is told that something has gone wrong.
+struct Worker;
+
+struct GoWrong;
+
+impl Process for Worker {
+    type Message = GoWrong;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, GoWrong>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(GoWrong) => return Err("something has gone wrong".into()),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+fn worker(name: &'static str) -> ChildSpec {
+    ChildSpec::new(name, || Worker).options(move || SpawnOptions::new().name(name))
+}
+
+fn department(strategy: Strategy, children: Vec<ChildSpec>) -> Supervisor {
+    let builder = Supervisor::builder().strategy(strategy).intensity(2, Duration::from_secs(60));
+    let built = children.into_iter().fold(builder, |builder, child| builder.child(child)).build();
+    built.unwrap_or_else(|error| panic!("the specification of a department is wrong: {error}"))
+}
+
+fn director() -> Result<Supervisor, BoxError> {
+    let production = || department(Strategy::OneForAll, vec![worker("press"), worker("lathe"), worker("paint")]);
+    let in_place = || ChildSpec::in_place("phone", || Worker).options(|| SpawnOptions::new().name("phone"));
+    let sales = move || department(Strategy::OneForOne, vec![worker("desk"), in_place()]);
+    Ok(Supervisor::builder()
+        .backoff(Backoff::exponential(Duration::from_millis(50), Duration::from_secs(1)))
+        .child(ChildSpec::supervisor("production", production))
+        .child(ChildSpec::supervisor("sales", sales))
+        .build()?)
+}
+
+/// Waits until all is up, and says what the tree looks like.
+fn healed(runtime: &Runtime, top: Address<SupervisorMessage>) -> Result<Tree, BoxError> {
+    loop {
+        // First at rest and then asked, for the question itself sets something going.
+        if runtime.is_at_rest() {
+            let tree = Tree::of(runtime, top, LIMIT)?;
+            if tree.is_up() {
+                return Ok(tree);
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
+    let runtime = Runtime::start()?;
+    let director = runtime.spawn(director()?)?;
+    let top = director.address();
+    runtime.ask(top, SupervisorMessage::started, LIMIT)?;
+    say("before", &healed(&runtime, top)?);
+
+    runtime.named("lathe").send(GoWrong)?;
+    say("the lathe has failed: all of production is started again", &healed(&runtime, top)?);
+
+    runtime.named("phone").send(GoWrong)?;
+    say("the phone has failed: it is restarted under its PID", &healed(&runtime, top)?);
+
+    // With the third failure, production has failed too often. The director waits a moment before it starts it again.
+    for _ in 0..2 {
+        runtime.named("paint").send(GoWrong)?;
+        while !runtime.is_at_rest() {
+            std::thread::yield_now();
+        }
+    }
+    say("production has failed too often", &Tree::of(&runtime, top, LIMIT)?);
+    say("after", &healed(&runtime, top)?);
+
+    runtime.cancel(director.pid(), "closing time")?;
+    director.join().into_result()?;
+    runtime.shutdown(LIMIT)?;
+    Ok(director)
+}
+
+fn main() -> ExitCode {
+    match run(|what, tree| println!("{what}\n{tree}")) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("supervised: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn the_tree_heals() {
+        let seen = Mutex::new(Vec::new());
+        run(|what, tree| seen.lock().unwrap().push((what.to_owned(), tree.clone()))).unwrap();
+        let seen = seen.into_inner().unwrap();
+        assert_eq!(seen.len(), 5);
+        let pids = |place: usize, branch: usize| -> Vec<_> {
+            let tree: &Tree = &seen[place].1;
+            tree.children[branch].1.iter().flat_map(|tree| &tree.children).map(|(info, _)| info.pid).collect()
+        };
+        assert!(pids(0, 0).iter().zip(pids(1, 0)).all(|(before, after)| *before != after), "all of production");
+        assert_eq!(pids(0, 1), pids(2, 1), "the phone has its PID");
+        let (last, tree) = seen.last().unwrap();
+        assert_eq!((&**last, tree.is_up(), tree.children[0].0.restarts), ("after", true, 1));
+    }
+}

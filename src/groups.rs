@@ -1,0 +1,192 @@
+//! Groups of processes, by name, within one runtime.
+//!
+//! A group is there as long as somebody is in it or subscribes to it. What happens to it is told its subscribers in the
+//! critical section in which it happens (into their mailboxes, under the locks of their cells), and the snapshot that a
+//! subscription begins with is taken in the one in which the subscription is written: so a subscriber sees each change
+//! once, in order, from the snapshot on.
+//!
+//! Joining and the end of a process at once: as with names (`names.rs`), the group is noted with the process, then the cell is
+//! marked, then the member written, all under the lock of the group.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::{Entry, OccupiedEntry};
+
+use crate::process::mailbox::{Control, Signal};
+use crate::process::{GroupChange, GroupEvent, NameError, Pid, Subscription};
+use crate::relations::{Cells, Told};
+use crate::sync::Arc;
+
+/// Who is in which group.
+#[derive(Default)]
+pub(crate) struct Groups {
+    groups: DashMap<Arc<str>, Group>,
+    // The other way round: the groups in which a process is, or to which it subscribes.
+    of: DashMap<Pid, BTreeSet<Arc<str>>>,
+}
+
+#[derive(Default)]
+struct Group {
+    /// How often each is in it.
+    members: BTreeMap<Pid, usize>,
+    subscribers: BTreeMap<u64, Pid>,
+}
+
+impl Group {
+    fn has(&self, pid: Pid) -> bool {
+        self.members.contains_key(&pid) || self.subscribers.values().any(|subscriber| *subscriber == pid)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.subscribers.is_empty()
+    }
+
+    fn members(&self) -> Vec<Pid> {
+        self.members.iter().flat_map(|(pid, times)| std::iter::repeat_n(*pid, *times)).collect()
+    }
+
+    /// Tells all subscribers of a change.
+    fn tell(&self, cells: &impl Cells, group: &Arc<str>, change: &GroupChange, told: &mut Vec<Told>) {
+        for (id, subscriber) in &self.subscribers {
+            told.push(tell(cells, group, *id, *subscriber, change.clone()));
+        }
+    }
+}
+
+fn tell(cells: &impl Cells, group: &Arc<str>, id: u64, subscriber: Pid, change: GroupChange) -> Told {
+    let event = GroupEvent { subscription: Subscription::new(id, group.clone()), change };
+    let signal = Signal::Control(Control::Group(event));
+    let told = match cells.cell(subscriber) {
+        Some(cell) => cell.signal(subscriber, signal).map_err(|(_, signal)| signal),
+        None => Err(signal),
+    };
+    match told {
+        Ok(woken) => woken.map_or(Told::Nothing, Told::Woken),
+        Err(Signal::Control(control)) => Told::Refused(control),
+        Err(Signal::Completed(_)) => Told::Nothing,
+    }
+}
+
+impl Groups {
+    /// A process joins, once more if it is in the group already.
+    pub(crate) fn join(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> Result<Vec<Told>, NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let mut told = Vec::new();
+        let mut group = self.groups.entry(name.clone()).or_default();
+        let lives = self.note(cells, name, pid);
+        if lives {
+            *group.members.entry(pid).or_default() += 1;
+            group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
+            return Ok(told);
+        }
+        if !group.has(pid) {
+            self.forget(name, pid);
+        }
+        let empty = group.is_empty();
+        drop(group);
+        if empty {
+            self.groups.remove_if(name, |_, group| group.is_empty());
+        }
+        Err(NameError::NoSuchProcess { pid })
+    }
+
+    /// Notes a group with a process, and marks the process's cell. Whether it lives.
+    fn note(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> bool {
+        self.of.entry(pid).or_default().insert(name.clone());
+        cells.cell(pid).is_some_and(|cell| cell.relate(pid))
+    }
+
+    fn forget(&self, name: &str, pid: Pid) {
+        if let Entry::Occupied(mut of) = self.of.entry(pid) {
+            of.get_mut().remove(name);
+            if of.get().is_empty() {
+                of.remove();
+            }
+        }
+    }
+
+    /// A process leaves, once. Whether it was in the group.
+    pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid) -> (bool, Vec<Told>) {
+        let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return (false, Vec::new()) };
+        let Some(times) = group.get_mut().members.get_mut(&pid) else { return (false, Vec::new()) };
+        *times -= 1;
+        if *times == 0 {
+            group.get_mut().members.remove(&pid);
+        }
+        let mut told = Vec::new();
+        group.get().tell(cells, &group.key().clone(), &GroupChange::Left(pid), &mut told);
+        self.tidy(group, pid);
+        (true, told)
+    }
+
+    /// Forgets what is empty after a process has left, or subscribes no more.
+    fn tidy(&self, group: OccupiedEntry<'_, Arc<str>, Group>, pid: Pid) {
+        if !group.get().has(pid) {
+            self.forget(group.key(), pid);
+        }
+        if group.get().is_empty() {
+            group.remove();
+        }
+    }
+
+    /// A process, whose body is in hand, subscribes: told of the members now, and from now on of each change.
+    pub(crate) fn subscribe(&self, cells: &impl Cells, subscription: &Subscription, pid: Pid) -> Told {
+        let name = subscription.shared_group();
+        let mut group = self.groups.entry(name.clone()).or_default();
+        self.note(cells, name, pid);
+        group.subscribers.insert(subscription.id(), pid);
+        tell(cells, name, subscription.id(), pid, GroupChange::Members(group.members()))
+    }
+
+    pub(crate) fn unsubscribe(&self, subscription: &Subscription, pid: Pid) {
+        let Entry::Occupied(mut group) = self.groups.entry(subscription.shared_group().clone()) else { return };
+        if group.get().subscribers.get(&subscription.id()) == Some(&pid) {
+            group.get_mut().subscribers.remove(&subscription.id());
+            self.tidy(group, pid);
+        }
+    }
+
+    /// The members, each as often as it has joined.
+    pub(crate) fn members(&self, name: &str) -> Vec<Pid> {
+        self.groups.get(name).map(|group| group.members()).unwrap_or_default()
+    }
+
+    /// The members, each once.
+    pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
+        self.groups.get(name).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// All groups that have members, of no single moment.
+    pub(crate) fn all(&self) -> Vec<Arc<str>> {
+        self.groups.iter().filter(|group| !group.members.is_empty()).map(|group| group.key().clone()).collect()
+    }
+
+    /// A process has ended: it is in no group any more.
+    pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+        let Some((_, names)) = self.of.remove(&pid) else { return };
+        for name in names {
+            let mut told = Vec::new();
+            if let Entry::Occupied(mut entry) = self.groups.entry(name) {
+                let name = entry.key().clone();
+                let group = entry.get_mut();
+                group.subscribers.retain(|_, subscriber| *subscriber != pid);
+                for _ in 0..group.members.remove(&pid).unwrap_or_default() {
+                    group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
+                }
+                if group.is_empty() {
+                    entry.remove();
+                }
+            }
+            told.into_iter().for_each(&mut then);
+        }
+    }
+
+    /// How many groups there are, also those that nobody is in.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len() + self.of.len()
+    }
+}

@@ -1,0 +1,106 @@
+//! Names of processes and groups of them: what goes wrong with the ones, and what is told of the others.
+
+use std::fmt;
+
+use super::pid::Pid;
+use crate::sync::Arc;
+
+/// Why a process was not given a name, or was not taken into a group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// Another process has the name.
+    #[error("the name {name:?} is taken by {holder}")]
+    Taken {
+        /// The name.
+        name: Arc<str>,
+        /// Who has it.
+        holder: Pid,
+    },
+    /// The process has ended, or never was in this runtime.
+    #[error("no such process: {pid} (it has ended, or never was in this runtime)")]
+    NoSuchProcess {
+        /// Who was to have the name.
+        pid: Pid,
+    },
+    /// No process has the name by which the process was called.
+    #[error("no process has the name {name:?}")]
+    NoSuchName {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The name is empty.
+    #[error("a name may not be empty")]
+    Empty,
+}
+
+/// No process has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no process has the name {name:?}")]
+pub struct NoSuchName {
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// Names one subscription of a process to a group.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Subscription {
+    id: u64,
+    group: Arc<str>,
+}
+
+impl Subscription {
+    pub(crate) fn new(id: u64, group: Arc<str>) -> Subscription {
+        Subscription { id, group }
+    }
+
+    /// Its number, which no other subscription of the same runtime has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    pub(crate) fn shared_group(&self) -> &Arc<str> {
+        &self.group
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Subscription({} to {:?})", self.id, self.group)
+    }
+}
+
+/// Something has happened to a group, and this process subscribes to it.
+#[derive(Clone, Debug)]
+pub struct GroupEvent {
+    /// The subscription that tells of it.
+    pub subscription: Subscription,
+    /// What has happened.
+    pub change: GroupChange,
+}
+
+/// What has happened to a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupChange {
+    /// The subscription begins, and these are the members, each as often as it has joined. All that comes later has happened
+    /// later.
+    Members(Vec<Pid>),
+    /// This process has joined, perhaps not for the first time.
+    Joined(Pid),
+    /// This process has left, or has ended: one of these for each time that it had joined.
+    Left(Pid),
+}
+
+/// A change to names or groups that a step wants, and that is answered.
+pub(crate) enum Naming {
+    Register { name: Arc<str>, pid: Pid },
+    Unregister { name: Arc<str> },
+    Join { group: Arc<str>, pid: Pid },
+    Leave { group: Arc<str>, pid: Pid },
+}

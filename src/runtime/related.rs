@@ -1,0 +1,213 @@
+//! Relations, carried out: what a process wants begun or ended, and whoever is told of an end.
+
+use super::dispatch::Core;
+use crate::outcome::drop_contained;
+use crate::process::Pid;
+use crate::process::Relate;
+use crate::process::body::Ready;
+use crate::process::mailbox::Unwanted;
+use crate::relations::{Cells, Told};
+use crate::sched::cell::Cell;
+use crate::sched::road::{Hands, Road};
+use crate::sync::AtomicUsize;
+
+impl Cells for Road {
+    fn cell(&self, pid: Pid) -> Option<&Cell> {
+        self.table.cell(pid)
+    }
+
+    fn dooms(&self) -> &AtomicUsize {
+        &self.dooms
+    }
+}
+
+impl Core {
+    /// Begins or ends a relation of the process in hand.
+    pub(super) fn relate_process<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) {
+        let (pid, road) = (body.head.pid, &*self.road);
+        match relate {
+            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), hands),
+            Relate::Link(other) => self.told(self.relations.link(road, pid, other), hands),
+            Relate::Demonitor(monitor) => {
+                if !self.relations.demonitor(pid, monitor) {
+                    self.forget_told(body, Unwanted::Down(monitor));
+                }
+            }
+            Relate::Unlink(other) => {
+                if !self.relations.unlink(pid, other) {
+                    self.forget_told(body, Unwanted::Exit(other));
+                }
+            }
+            Relate::Subscribe(subscription) => {
+                self.told(self.groups.subscribe(road, &subscription, pid), hands);
+            }
+            Relate::Unsubscribe(subscription) => {
+                self.groups.unsubscribe(&subscription, pid);
+                self.forget_told(body, Unwanted::Group(subscription.id()));
+            }
+            Relate::TrapExits(trap) => {
+                if let Some(cell) = road.table.cell(pid) {
+                    cell.trap_exits(pid, trap);
+                }
+            }
+        }
+    }
+
+    /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
+    fn forget_told(&self, body: &mut Ready, unwanted: Unwanted) {
+        drop_contained(body.machine.mailbox().forget(unwanted));
+        if let Some(cell) = self.road.table.cell(body.head.pid) {
+            drop_contained(cell.forget(body.head.pid, unwanted));
+        }
+    }
+
+    /// Does what telling somebody has left to be done.
+    pub(super) fn told<H: Hands>(&self, told: Told, hands: &mut H) {
+        match told {
+            Told::Nothing => {}
+            Told::Woken(ready) => hands.woken(ready),
+            Told::Doomed(pid, ready) => {
+                ready.into_iter().for_each(|ready| hands.woken(ready));
+                self.leave_pool(pid);
+            }
+            Told::Refused(control) => drop_contained(control),
+            Told::Outside(latch, down) => {
+                // Wakers and callbacks of whoever watches.
+                hands.let_go();
+                drop_contained(latch.set(down));
+                drop_contained(latch);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::latch::Latch;
+    use crate::process::{Address, Event, Events, Pid, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+
+    /// Waits to be told to end.
+    struct Waits;
+
+    impl Process for Waits {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+        }
+    }
+
+    /// Monitors and links in rounds, and takes it all back.
+    struct Fickle {
+        of: Pid,
+        rounds: u32,
+    }
+
+    const A_ROUND: u32 = 1_000;
+
+    impl Process for Fickle {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            for _ in 0..A_ROUND {
+                let monitor = out.monitor(self.of);
+                out.demonitor(monitor);
+            }
+            out.link(self.of);
+            out.unlink(self.of);
+            self.rounds -= 1;
+            Ok(if self.rounds == 0 { Step::Done(()) } else { Step::Continue })
+        }
+    }
+
+    #[test]
+    fn a_million_monitors_taken_back_leave_no_trace() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let of = runtime.spawn(Waits).unwrap();
+        let fickle = runtime.spawn(Fickle { of: of.pid(), rounds: 1_000_000 / A_ROUND }).unwrap();
+        assert!(fickle.join().is_done());
+        assert_eq!(runtime.core().relations.len(), 0);
+    }
+
+    /// Relates itself to another in every way, and waits.
+    struct Related {
+        to: Address<()>,
+        begun: Latch<()>,
+    }
+
+    impl Process for Related {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            if !self.begun.is_set() {
+                let _ = self.begun.set(());
+                out.trap_exits(true);
+                out.monitor(self.to.pid());
+                out.monitor(self.to.pid());
+                out.link(self.to.pid());
+            }
+            let over = events.any(|event| matches!(event, Event::Message(())));
+            Ok(if over { Step::Done(()) } else { Step::Idle })
+        }
+    }
+
+    #[test]
+    fn when_either_has_ended_nothing_of_their_relations_is_left() {
+        for watched_first in [false, true] {
+            let runtime = Runtime::builder().workers(1).start().unwrap();
+            let of = runtime.spawn(Waits).unwrap();
+            let related = Related { to: of.address(), begun: Latch::new() };
+            let begun = related.begun.clone();
+            let watcher = runtime.spawn(related).unwrap();
+            begun.wait();
+            while !runtime.is_at_rest() {
+                std::thread::yield_now();
+            }
+            assert_eq!(runtime.core().relations.len(), 2);
+            let outside = runtime.watch(of.pid());
+            let ends = if watched_first { of.address() } else { watcher.address() };
+            runtime.send(ends, ()).unwrap();
+            if watched_first {
+                of.join().is_done()
+            } else {
+                watcher.join().is_done()
+            };
+            while !runtime.is_at_rest() {
+                std::thread::yield_now();
+            }
+            drop(outside);
+            assert_eq!(runtime.core().relations.len(), 0, "watched first: {watched_first}");
+        }
+    }
+
+    /// Names itself, joins groups and subscribes, and ends.
+    struct Sociable;
+
+    impl Process for Sociable {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            let me = out.pid();
+            out.register("sociable", me);
+            for group in ["one", "two", "two"] {
+                out.join_group(group, me);
+                out.subscribe(group);
+            }
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[test]
+    fn when_a_process_has_ended_nothing_of_its_names_and_groups_is_left() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        for _ in 0..100 {
+            assert!(runtime.spawn(Sociable).unwrap().join().is_done());
+        }
+        assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
+    }
+}

@@ -1,0 +1,85 @@
+//! Watching a process from outside.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::dispatch::Core;
+use super::system::Runtime;
+use crate::latch::{Latch, Waiting};
+use crate::process::body::Link;
+use crate::process::{Down, Monitor, Pid};
+use crate::sync::{Arc, Weak};
+
+/// Somebody outside who is told of a process's end, however it was spawned. A `Future` of the [`Down`], too.
+///
+/// Dropped before that, it leaves nothing behind. When the runtime has ended, so has the process.
+pub struct Watch {
+    monitor: Monitor,
+    core: Weak<Core>,
+    down: Waiting<Down>,
+    clock: crate::clock::Clock,
+}
+
+impl Runtime {
+    /// Watches a process: what is asked for here comes when it has ended; at once, with
+    /// [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess), if there is none.
+    pub fn watch(&self, pid: Pid) -> Watch {
+        let core = self.core();
+        let numbers = core.monitor_numbers();
+        let monitor = Monitor::new(numbers.start, pid);
+        let down = Latch::new();
+        let told = core.relations.watch(&*core.road, monitor, down.clone());
+        core.told(told, &mut core.hands());
+        Watch { monitor, core: Arc::downgrade(core), down: Waiting::new(down), clock: core.road.clock.clone() }
+    }
+}
+
+impl Watch {
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.monitor.pid()
+    }
+
+    /// The end of the process, if it has ended.
+    pub fn down(&self) -> Option<Down> {
+        self.down.latch().get()
+    }
+
+    /// Blocks the calling thread until the process has ended. A step must not wait so.
+    pub fn wait(&self) -> Down {
+        self.down.latch().wait()
+    }
+
+    /// The same, but only as long as `limit`; nothing if the process has not ended by then.
+    pub fn wait_within(&self, limit: Duration) -> Option<Down> {
+        self.down.latch().wait_until(&self.clock, self.clock.deadline(limit));
+        self.down()
+    }
+}
+
+impl Future for Watch {
+    type Output = Down;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Down> {
+        Pin::new(&mut self.down).poll(cx)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.down.latch().is_set()
+            && let Some(core) = self.core.upgrade()
+        {
+            core.relations.unwatch(self.monitor);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("pid", &self.pid()).field("over", &self.down.latch().is_set()).finish()
+    }
+}

@@ -1,0 +1,77 @@
+//! What relations ask of a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
+//! the protocol.
+
+use super::Cell;
+use super::DOOMED;
+use super::Inner;
+use super::LinkTold;
+use super::Place;
+use super::RELATED;
+use super::TRAPS;
+use crate::outcome::Linked;
+use crate::process::mailbox::{Control, Signal, Unwanted};
+use crate::process::{ExitSignal, Pid};
+use crate::sync::enter;
+
+impl Cell {
+    /// Has the end of the process told to those who are related to it. Whether it lives; one that is about to be ended does.
+    pub(crate) fn relate(&self, pid: Pid) -> bool {
+        let mut inner = enter(&self.inner);
+        let lives = inner.is_live(pid);
+        if lives {
+            inner.stamp |= RELATED;
+        }
+        lives
+    }
+
+    /// Whether the exits of linked processes are events to this one.
+    pub(crate) fn trap_exits(&self, pid: Pid, trap: bool) {
+        let mut inner = enter(&self.inner);
+        if inner.is_live(pid) {
+            inner.set_flag(TRAPS, trap);
+        }
+    }
+
+    /// A process to which this one is linked has ended: an event, if it traps exits; else its own end, if there is a
+    /// `killer`.
+    pub(crate) fn linked_exit(&self, pid: Pid, exit: ExitSignal, killer: Option<Linked>) -> LinkTold {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_some() {
+            return LinkTold::Refused(exit);
+        }
+        if inner.stamp & TRAPS != 0 {
+            return LinkTold::Trapped(inner.signal(Signal::Control(Control::Exit(exit))));
+        }
+        let Some(killer) = killer else { return LinkTold::Refused(exit) };
+        inner.stamp |= DOOMED;
+        inner.kill(killer);
+        LinkTold::Doomed(inner.wake())
+    }
+
+    /// Takes out of what has arrived what the process does not want to be told any more. To be dropped elsewhere.
+    pub(crate) fn forget(&self, pid: Pid, unwanted: Unwanted) -> Vec<Control> {
+        let mut inner = enter(&self.inner);
+        if !inner.is_live(pid) {
+            return Vec::new();
+        }
+        match &mut inner.place {
+            Place::Out(Some(inbox)) => inbox.forget(unwanted),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Inner {
+    /// Notes through which link the process is ended, where whoever ends it will look.
+    fn kill(&mut self, by: Linked) {
+        match &mut self.place {
+            Place::Resting(body) => body.machine.mailbox().kill(by),
+            Place::Out(inbox) => {
+                if let Some(kind) = self.kind {
+                    inbox.get_or_insert_with(kind.new_mailbox).kill(by);
+                }
+            }
+            Place::Vacant => {}
+        }
+    }
+}

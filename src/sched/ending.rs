@@ -1,0 +1,216 @@
+//! The begin and the end of a process, as others are told of it: what it had goes, and who waits for its end hears of it.
+
+use super::cell::{Marks, Vacated};
+use super::engine::Engine;
+use super::road::{Hands, Road};
+use crate::latch::Latch;
+use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
+use crate::process::body::{Ready, Stage, StepOutput};
+use crate::process::mailbox::AnyMailbox;
+use crate::process::{CommandError, DeadLetter, DeadReason, Pid, ProcessRef};
+use crate::sync::Ordering;
+
+/// Tells the log and the hook that a process was spawned.
+#[inline]
+pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
+    if tracing::level_enabled!(tracing::Level::DEBUG) {
+        let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
+        tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    }
+    if road.hook.is_some() {
+        let process = reference(body);
+        road.tell_hook(|hook| hook.spawned(&process));
+    }
+}
+
+fn reference(body: &Ready) -> ProcessRef {
+    ProcessRef { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
+}
+
+/// Calls `close`, if `init` was called and `close` was not.
+#[inline]
+pub(super) fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
+    if body.head.stage == Stage::Open {
+        body.head.stage = Stage::Closed;
+        hands.let_go();
+        body.machine.close();
+    }
+}
+
+/// Those who wait for room in a mailbox may try again; if the process has ended, they learn it then.
+pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
+    for room in waiting {
+        let _ = room.set(());
+    }
+}
+
+/// Reports every message in a mailbox that no step will see, and drops it.
+#[inline]
+pub(super) fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
+    if mailbox.messages() == 0 {
+        return;
+    }
+    hands.let_go();
+    let counters = hands.counters();
+    mailbox.bury(&mut |from, type_name, message| {
+        road.dead_letter(counters, &DeadLetter { to: pid, from, reason, type_name, message: Some(message) });
+    });
+}
+
+/// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
+#[inline(never)]
+pub(crate) fn end<E: Engine, H: Hands>(
+    engine: &E,
+    hands: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    mut exit: Exit,
+) {
+    let road = engine.road();
+    let pid = body.head.pid;
+    close(hands, &mut body);
+    let Some(cell) = road.table.cell(pid) else { return };
+    let Vacated { mut inbox, marks, .. } = cell.vacate();
+    if let Some(reason) = marks.doom() {
+        road.dooms.fetch_sub(1, Ordering::SeqCst);
+        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+        if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
+            exit = Exit::Terminated(killer(&mut inbox, &mut body).unwrap_or(reason));
+        }
+    }
+    if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
+        // The hook, and the callbacks of those who are told that it has ended, may take their time.
+        hands.let_go();
+    }
+    // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
+    if !out.orders.is_empty() {
+        drop_failed(road, out);
+    }
+    if let Some(rare) = &mut body.head.rare {
+        if let Some((parent, tag)) = rare.begun.take() {
+            road.answer(hands, parent, tag, Err(not_begun(pid, &exit)));
+        }
+        engine.ended(&mut body.head);
+    }
+    bury(road, hands, pid, body.machine.left(), DeadReason::Ended);
+    if let Some(mut inbox) = inbox {
+        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        tell_of_room(inbox.take_waiting());
+        inbox.drop_signals();
+    }
+    body.machine.mailbox().drop_signals();
+    let counters = hands.counters();
+    counters.ended(&exit);
+    told_of_exit(road, &body, &exit);
+    let last_word = body.machine.last_word(&exit);
+    out.spares.keep(body);
+    match pid.successor() {
+        Some(next) if out.stock.len() < road.stock => out.stock.push(next),
+        _ => road.table.give_back_after(pid),
+    }
+    // Its state is dropped and its place is free: whoever is told may put another there.
+    if marks.has(Marks::RELATED) {
+        engine.tell_related(pid, &exit, hands);
+    }
+    drop_contained(exit);
+    if let Some(last_word) = last_word {
+        last_word();
+    }
+    if marks.has(Marks::WATCHED) {
+        road.roll.strike();
+    }
+}
+
+/// Drops what a failed step has yielded.
+#[cold]
+pub(super) fn drop_failed(road: &Road, out: &mut StepOutput) {
+    out.clear();
+    // The PIDs of children that were never born: no more than this output may keep.
+    while out.stock.len() > road.stock {
+        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
+    }
+}
+
+/// What is answered to a parent whose child's `init` did not return, or not well.
+fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
+    match exit {
+        Exit::Failed(failure) => CommandError::Failed(failure.clone()),
+        Exit::Panicked(panic) => CommandError::Panicked(panic.clone()),
+        Exit::Done(()) | Exit::Terminated(_) => CommandError::Ended(pid),
+    }
+}
+
+/// Through which link the process was ended, if it was.
+#[cold]
+fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<Reason> {
+    let killer = inbox.as_mut().and_then(|inbox| inbox.take_killer());
+    killer.or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
+}
+
+/// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
+/// without one. What it had yielded is not sent by the next.
+#[cold]
+pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, pid: Pid, panic: Panic) {
+    let road = engine.road();
+    tell_log(|| tracing::error!(%pid, %panic, "a panic in the runtime has ended a process"));
+    hands.let_go();
+    out.clear();
+    drop_contained(out.failure.take());
+    drop_contained(out.successor.take());
+    let Some((cell, Vacated { inbox, marks, queued })) =
+        road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
+    else {
+        return;
+    };
+    if marks.has(Marks::DOOMED) {
+        road.dooms.fetch_sub(1, Ordering::SeqCst);
+    }
+    engine.forget(pid);
+    let mut unseen = queued;
+    if let Some(mut inbox) = inbox {
+        unseen = unseen.saturating_sub(inbox.messages() as u32);
+        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        tell_of_room(inbox.take_waiting());
+        inbox.drop_signals();
+    }
+    // Those that were in the body are gone; they are counted all the same.
+    let counters = hands.counters();
+    counters.dead(DeadReason::StepFailed, u64::from(unseen));
+    let exit = Exit::Panicked(panic);
+    counters.ended(&exit);
+    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name: cell.last_type(), name: None }, &exit));
+    road.table.give_back_after(pid);
+    if marks.has(Marks::RELATED) {
+        engine.tell_related(pid, &exit, hands);
+    }
+    if marks.has(Marks::WATCHED) {
+        road.roll.strike();
+    }
+}
+
+#[inline]
+fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
+    let level = match exit {
+        Exit::Done(()) => tracing::Level::DEBUG,
+        Exit::Terminated(_) => tracing::Level::INFO,
+        Exit::Failed(_) => tracing::Level::WARN,
+        Exit::Panicked(_) => tracing::Level::ERROR,
+    };
+    if tracing::level_enabled!(level) {
+        let (pid, process) = (body.head.pid, body.machine.kind().process);
+        tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
+    }
+    if road.hook.is_some() {
+        let process = reference(body);
+        road.tell_hook(|hook| hook.exited(&process, exit));
+    }
+}
+
+fn tell_exit(pid: Pid, process: &str, name: Option<&str>, exit: &Exit) {
+    match exit {
+        Exit::Done(()) => tracing::debug!(%pid, process, name, "done"),
+        Exit::Terminated(reason) => tracing::info!(%pid, process, name, %reason, "terminated"),
+        Exit::Failed(error) => tracing::warn!(%pid, process, name, %error, "failed"),
+        Exit::Panicked(panic) => tracing::error!(%pid, process, name, message = panic.message(), "panicked"),
+    }
+}

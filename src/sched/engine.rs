@@ -1,0 +1,36 @@
+//! What the road asks of the runtime: everything that is done for a process beyond messages.
+
+use super::road::{Hands, Road};
+use crate::outcome::Exit;
+use crate::process::body::{Head, Ready, Yield};
+use crate::process::outbox::Outbox;
+use crate::process::{Bond, Pid, Relate};
+
+/// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
+pub(crate) trait Engine: Send + Sync + 'static {
+    fn road(&self) -> &Road;
+
+    /// Performs one yield of the process with this head.
+    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H);
+
+    /// Begins or ends a relation of the process in hand.
+    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H);
+
+    /// A process that is not in the table yet is related to its parent.
+    fn bond(&self, child: Pid, bond: Bond);
+
+    /// A process has ended, or was not begun after all: those who are related to it are told.
+    fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H);
+
+    /// A process begins: it takes its name, if it wants one.
+    fn begins(&self, head: &Head) -> Result<(), Exit>;
+
+    /// A process has ended: what it had outside of the road goes.
+    fn ended(&self, head: &mut Head);
+
+    /// A process has ended whose head is lost: what can be found goes.
+    fn forget(&self, pid: Pid);
+
+    /// The next step of this process is to be run on the pool.
+    fn to_pool(&self, ready: Ready);
+}

@@ -1,0 +1,189 @@
+//! Building a supervisor: everything that can be wrong is said then.
+
+use std::any::{Any, type_name};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::config::{Config, Kind};
+use super::process::Supervisor;
+use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy, check_backoff};
+use super::window::{Backoff, Window};
+use crate::Process;
+
+/// Restarts within the window, where nothing is said: 3 in 5 seconds.
+const RESTARTS: usize = 3;
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Options of a [`Supervisor`].
+///
+/// ```
+/// use procession::supervisor::{Backoff, ChildSpec, Strategy, Supervisor};
+/// # use procession::{Events, Process, Step, StepOutput, StepResult};
+/// use std::time::Duration;
+/// # struct Clerk;
+/// # impl Process for Clerk {
+/// #     type Message = (); type Output = ();
+/// #     fn step(&mut self, _: &mut Events<()>, _: &mut StepOutput) -> StepResult<()> { Ok(Step::Idle) }
+/// # }
+///
+/// let supervisor = Supervisor::builder()
+///     .strategy(Strategy::RestForOne)
+///     .intensity(5, Duration::from_secs(10))
+///     .backoff(Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(0.2))
+///     .child(ChildSpec::new("clerk", || Clerk))
+///     .child(ChildSpec::in_place("cashier", || Clerk))
+///     .build()?;
+/// # drop(supervisor);
+/// # Ok::<(), procession::supervisor::SpecError>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct SupervisorBuilder {
+    strategy: Strategy,
+    auto: AutoShutdown,
+    restarts: usize,
+    within: Duration,
+    backoff: Option<Backoff>,
+    limit: Option<usize>,
+    kind: Option<Kind>,
+    template: Option<ChildSpec>,
+    children: Vec<ChildSpec>,
+}
+
+impl Supervisor {
+    /// Options of a supervisor.
+    pub fn builder() -> SupervisorBuilder {
+        SupervisorBuilder::new()
+    }
+}
+
+impl ChildSpec {
+    /// A child that is a supervisor itself: it has all the time it needs to stop.
+    pub fn supervisor(id: impl Into<Arc<str>>, make: impl Fn() -> Supervisor + Send + Sync + 'static) -> ChildSpec {
+        ChildSpec { supervises: true, shutdown: Shutdown::Unlimited, ..ChildSpec::new(id, make) }
+    }
+}
+
+impl SupervisorBuilder {
+    fn new() -> SupervisorBuilder {
+        SupervisorBuilder {
+            strategy: Strategy::default(),
+            auto: AutoShutdown::default(),
+            restarts: RESTARTS,
+            within: WITHIN,
+            backoff: None,
+            limit: None,
+            kind: None,
+            template: None,
+            children: Vec::new(),
+        }
+    }
+
+    /// What else a failed child takes with it; [`Strategy::OneForOne`] where nothing is said.
+    pub fn strategy(mut self, strategy: Strategy) -> SupervisorBuilder {
+        self.strategy = strategy;
+        self
+    }
+
+    /// At most so many restarts within any so long; with one more the supervisor ends, and its error lists them. None at all
+    /// is allowed: then the first failure ends it. 3 within 5 seconds, where nothing is said.
+    pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
+        (self.restarts, self.within) = (restarts, within);
+        self
+    }
+
+    /// Delays before restarts; none, where nothing is said.
+    pub fn backoff(mut self, backoff: Backoff) -> SupervisorBuilder {
+        self.backoff = Some(backoff);
+        self
+    }
+
+    /// Whether the supervisor ends when significant children have ended by themselves.
+    pub fn auto_shutdown(mut self, auto: AutoShutdown) -> SupervisorBuilder {
+        self.auto = auto;
+        self
+    }
+
+    /// The most children there may be; any number, where nothing is said.
+    pub fn limit(mut self, children: usize) -> SupervisorBuilder {
+        self.limit = Some(children);
+        self
+    }
+
+    /// A further child: started behind those that are here.
+    pub fn child(mut self, spec: ChildSpec) -> SupervisorBuilder {
+        self.children.push(spec);
+        self
+    }
+
+    /// Children of one kind, added at run time with
+    /// [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind) and no others: each made from an input, of
+    /// which it is made again when it is restarted. Their ids are `id` with a number; `adjust` says what is not the default
+    /// of a [`ChildSpec`]. Those that are not restarted are forgotten.
+    pub fn dynamic<I, P>(
+        mut self,
+        id: impl Into<Arc<str>>,
+        make: impl Fn(&I) -> P + Send + Sync + 'static,
+        adjust: impl Fn(ChildSpec) -> ChildSpec + Send + 'static,
+    ) -> SupervisorBuilder
+    where
+        I: Send + Sync + 'static,
+        P: Process,
+    {
+        let (id, make): (Arc<str>, _) = (id.into(), Arc::new(make));
+        let template = ChildSpec::starting(id.clone(), Arc::new(|| -> P { unreachable!("it is only looked at") }));
+        self.template = Some(adjust(template));
+        let of_input = move |input: Box<dyn Any + Send>, number: u64| {
+            let (input, make) = (*input.downcast::<I>().ok()?, make.clone());
+            Some(adjust(ChildSpec::new(format!("{id}/{number}"), move || make(&input))))
+        };
+        self.kind = Some(Kind { input: type_name::<I>(), make: Box::new(of_input) });
+        self
+    }
+
+    /// The supervisor, to be spawned.
+    ///
+    /// # Errors
+    /// Something in the specification is wrong.
+    pub fn build(self) -> Result<Supervisor, SpecError> {
+        if self.within.is_zero() {
+            return Err(SpecError::NoWindow);
+        }
+        if self.limit == Some(0) {
+            return Err(SpecError::NoRoom);
+        }
+        self.backoff.as_ref().map_or(Ok(()), check_backoff)?;
+        let mut ids = HashSet::new();
+        for spec in self.children.iter().chain(&self.template) {
+            spec.check(self.auto)?;
+            if !ids.insert(spec.id.clone()) {
+                return Err(SpecError::TwoWithOneId { id: spec.id.clone() });
+            }
+        }
+        if let Some(limit) = self.limit.filter(|limit| self.children.len() > *limit) {
+            return Err(SpecError::TooMany { children: self.children.len(), limit });
+        }
+        if self.kind.is_some() && !self.children.is_empty() {
+            return Err(SpecError::KindAndOthers);
+        }
+        let config = Config {
+            strategy: self.strategy,
+            auto: self.auto,
+            window: Window::new(self.restarts, self.within),
+            backoff: self.backoff,
+            limit: self.limit,
+            kind: self.kind,
+        };
+        Ok(Supervisor::with(config, self.children))
+    }
+}
+
+impl fmt::Debug for SupervisorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SupervisorBuilder")
+            .field("strategy", &self.strategy)
+            .field("children", &self.children)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+//! Carrying on: children are stopped and started as soon as that has become possible.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use super::child::Child;
+use super::child::Phase;
+use super::child::Waiter;
+use super::message::ChildError;
+use super::message::SupervisorError;
+use super::process::FIRST;
+use super::process::Life;
+use super::process::Supervisor;
+use super::process::Timer;
+use super::spec::Shutdown;
+use crate::BoxError;
+use crate::Exit;
+use crate::Failure;
+use crate::Pid;
+use crate::Reason;
+use crate::SpawnError;
+use crate::StepOutput;
+
+/// What is done when it has become possible.
+impl Supervisor {
+    pub(super) fn carry_on(&mut self, out: &mut StepOutput) {
+        self.changed = false;
+        let active: Vec<u64> = self.active.iter().copied().collect();
+        for (place, key) in active.iter().enumerate().rev() {
+            let Some(child) = self.children.get(key) else { continue };
+            let behind = |other: &u64| {
+                self.children.get(other).is_some_and(|other| other.batch == child.batch && other.is_to_stop())
+            };
+            if let Phase::ToStop { pid } = child.phase
+                && !active[place + 1..].iter().any(behind)
+            {
+                self.stop(*key, pid, out);
+            }
+        }
+        for key in active {
+            let Some(child) = self.children.get(&key) else { continue };
+            let batch = child.batch;
+            if !matches!(child.phase, Phase::Queued) || self.gates.contains_key(&batch) {
+                continue;
+            }
+            let before = |(other, child): (&u64, &Child)| child.is_to_start() && *other < key || child.is_to_stop();
+            let mut of_batch = self
+                .active
+                .iter()
+                .filter_map(|key| self.children.get_key_value(key))
+                .filter(|(_, child)| child.batch == batch);
+            if !of_batch.any(before) {
+                self.start(key, out);
+            }
+        }
+        if matches!(self.life, Life::Starting)
+            && !self.active.iter().filter_map(|key| self.children.get(key)).any(|child| child.batch == FIRST)
+        {
+            self.life = Life::Up;
+            for reply in std::mem::take(&mut self.starters) {
+                out.reply(reply, ());
+            }
+        }
+    }
+
+    pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
+        let Some(child) = self.children.get(&key) else { return };
+        let limit = match child.spec.shutdown {
+            Shutdown::AtOnce => {
+                out.terminate(pid);
+                None
+            }
+            Shutdown::Unlimited => {
+                out.cancel(pid, Reason::Shutdown);
+                None
+            }
+            Shutdown::Within(limit) => {
+                // First the timer: who is asked to stop has no more time than that, however soon it hears of it.
+                let timer = out.after(limit);
+                out.cancel_within(pid, Reason::Shutdown, limit);
+                self.timers.insert(timer.id(), Timer::Limit(key));
+                Some(timer)
+            }
+        };
+        self.set(key, Phase::Stopping { pid, limit });
+    }
+
+    pub(super) fn start(&mut self, key: u64, out: &mut StepOutput) {
+        let Some(child) = self.children.get(&key) else { return };
+        let spec = child.spec.clone();
+        // The factory and the options are the user's.
+        let started = catch_unwind(AssertUnwindSafe(|| spec.start.start(out, (spec.options)())));
+        match started {
+            Ok(Ok((pid, begun))) => {
+                self.by_pid.insert(pid, key);
+                self.begins.insert(begun.id(), key);
+                self.set(key, Phase::Starting { pid, begun, asked: false, ended: None, failed: false });
+            }
+            // There will be no children any more, and nobody is to blame.
+            Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),
+            Ok(Err(error)) => self.not_started(key, ChildError::Spawn(error), out),
+            Err(payload) => {
+                let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                let message = text.unwrap_or_else(|| String::from("a panic whose payload is not text"));
+                self.not_started(key, ChildError::FactoryPanicked { message }, out);
+            }
+        }
+    }
+
+    /// A child has not begun, and has no process.
+    pub(super) fn not_started(&mut self, key: u64, error: ChildError, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let id = child.spec.id.clone();
+        if matches!(self.life, Life::Starting) && child.batch == FIRST {
+            self.set(key, Phase::Down);
+            return self.end(Some(SupervisorError::NotStarted { id, error }), out);
+        }
+        if child.waiting.iter().any(|waiter| matches!(waiter, Waiter::Up(_))) {
+            // It was started by hand: whoever did it learns why, and decides.
+            let is_new = child.up_since.is_none();
+            child.tell_up(&Err(error), out);
+            return if is_new { self.remove(key, out) } else { self.set(key, Phase::Down) };
+        }
+        let exit = match error {
+            ChildError::Ended(exit) => exit,
+            other => Exit::Failed(Failure::from(BoxError::from(other))),
+        };
+        self.failed(key, exit, out);
+    }
+
+    /// A child is up.
+    pub(super) fn up(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        child.up_since = Some(out.now());
+        child.tell_up(&Ok(pid), out);
+        self.set(key, Phase::Up { pid });
+    }
+}

@@ -1,0 +1,161 @@
+//! One child as its supervisor knows it.
+
+use std::time::Instant;
+
+use super::message::{ChildError, ChildInfo, ChildState};
+use super::spec::ChildSpec;
+use crate::Elapsed;
+use crate::Exit;
+use crate::Pid;
+use crate::Reply;
+use crate::StepOutput;
+use crate::Tag;
+
+pub(super) struct Child {
+    pub(super) spec: ChildSpec,
+    pub(super) phase: Phase,
+    /// Children of one batch are stopped in reverse, and then started in order.
+    pub(super) batch: u64,
+    /// What becomes of it when it has stopped.
+    pub(super) goal: Goal,
+    /// Failures without a stable time in between.
+    pub(super) failures: u32,
+    pub(super) up_since: Option<Instant>,
+    pub(super) restarts: u64,
+    pub(super) waiting: Vec<Waiter>,
+}
+
+/// Where a child is.
+///
+/// | from | by | to |
+/// |---|---|---|
+/// | `Down` | it is to be started | `Queued` |
+/// | `Queued` | its turn: nobody of its batch stops, is before it, or has a delay | `Starting` |
+/// | `Starting` | its `init` has returned (of a supervisor: its children are up) | `Up` |
+/// | `Up` | it has failed in place | `InPlace` |
+/// | `InPlace` | the delay is over | `Up` |
+/// | `Starting`, `Up`, `InPlace` | it is to be stopped | `ToStop` |
+/// | `ToStop` | its turn: those behind it have stopped | `Stopping` |
+/// | any with a process | that has ended | `Down`, `Queued`, or gone |
+pub(super) enum Phase {
+    Down,
+    Queued,
+    Starting {
+        pid: Pid,
+        begun: Tag<()>,
+        /// It is a supervisor, and has been asked whether its children are up.
+        asked: bool,
+        /// What has been heard of it so far: its exit overtakes the answer that says whether it had begun.
+        ended: Option<Exit>,
+        failed: bool,
+    },
+    Up {
+        pid: Pid,
+    },
+    InPlace {
+        pid: Pid,
+        timer: Tag<Elapsed>,
+        reply: Reply<()>,
+    },
+    ToStop {
+        pid: Pid,
+    },
+    Stopping {
+        pid: Pid,
+        limit: Option<Tag<Elapsed>>,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Goal {
+    Start,
+    Stay,
+    Forget,
+}
+
+/// Somebody who is answered when the child is up, or has stopped.
+pub(super) enum Waiter {
+    Up(Reply<Result<Pid, ChildError>>),
+    Down(Reply<Result<(), ChildError>>),
+}
+
+impl Child {
+    pub(super) fn new(spec: ChildSpec, batch: u64) -> Child {
+        Child {
+            spec,
+            phase: Phase::Queued,
+            batch,
+            goal: Goal::Start,
+            failures: 0,
+            up_since: None,
+            restarts: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Its process, if there is one.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match self.phase {
+            Phase::Starting { pid, .. }
+            | Phase::Up { pid }
+            | Phase::InPlace { pid, .. }
+            | Phase::ToStop { pid }
+            | Phase::Stopping { pid, .. } => Some(pid),
+            Phase::Down | Phase::Queued => None,
+        }
+    }
+
+    pub(super) fn is_to_stop(&self) -> bool {
+        matches!(self.phase, Phase::ToStop { .. } | Phase::Stopping { .. })
+    }
+
+    pub(super) fn is_to_start(&self) -> bool {
+        matches!(self.phase, Phase::Queued | Phase::Starting { .. })
+    }
+
+    /// Whether something is to be done with it, or is being done.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_to_stop() || self.is_to_start()
+    }
+
+    pub(super) fn info(&self, delayed: bool) -> ChildInfo {
+        let state = match self.phase {
+            Phase::Down => ChildState::Down,
+            Phase::Queued if delayed => ChildState::Delayed,
+            Phase::Queued => ChildState::Queued,
+            Phase::Starting { .. } => ChildState::Starting,
+            Phase::Up { .. } => ChildState::Up,
+            Phase::InPlace { .. } => ChildState::Delayed,
+            Phase::ToStop { .. } => ChildState::ToStop,
+            Phase::Stopping { .. } => ChildState::Stopping,
+        };
+        ChildInfo {
+            id: self.spec.id.clone(),
+            pid: self.pid(),
+            state,
+            restart: self.spec.restart,
+            supervises: self.spec.supervises,
+            restarts: self.restarts,
+        }
+    }
+
+    /// Answers those who wait for it to be up.
+    pub(super) fn tell_up(&mut self, told: &Result<Pid, ChildError>, out: &mut StepOutput) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            match waiter {
+                Waiter::Up(reply) => out.reply(reply, told.clone()),
+                down => self.waiting.push(down),
+            }
+        }
+    }
+
+    /// Answers all who wait, now that it has stopped.
+    pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            match waiter {
+                Waiter::Up(reply) => out.reply(reply, Err(ChildError::Stopped)),
+                Waiter::Down(reply) => out.reply(reply, Ok(())),
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a supervisor hears of its children, and what follows from it.
+
+use std::time::Duration;
+
+use super::child::Goal;
+use super::child::Phase;
+use super::message::ChildError;
+use super::message::InPlaceFailed;
+use super::message::SupervisorError;
+use super::message::SupervisorMessage;
+use super::process::Supervisor;
+use super::process::Timer;
+use super::spec::AutoShutdown;
+use super::spec::Restart;
+use super::spec::Strategy;
+use crate::Completed;
+use crate::Exit;
+use crate::StepOutput;
+
+/// What is heard of children.
+impl Supervisor {
+    pub(super) fn begun(&mut self, key: u64, done: &Completed, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let supervises = child.spec.supervises;
+        let Phase::Starting { pid, begun, asked, ended, failed } = &mut child.phase else { return };
+        let Some(answer) = done.take(*begun) else { return };
+        let pid = *pid;
+        match (answer.is_ok(), ended.take()) {
+            (true, None) if supervises && !*asked => {
+                *asked = true;
+                *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
+                let tag = begun.id();
+                self.begins.insert(tag, key);
+            }
+            (true, None) => self.up(key, pid, out),
+            // It had begun, and has ended since.
+            (true, Some(exit)) => {
+                self.up(key, pid, out);
+                self.ended_by_itself(key, exit, out);
+            }
+            (false, None) => *failed = true,
+            (false, Some(exit)) => self.not_started(key, ChildError::Ended(exit), out),
+        }
+    }
+
+    pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        match &mut child.phase {
+            Phase::Starting { failed: true, .. } => self.not_started(key, ChildError::Ended(exit), out),
+            Phase::Starting { ended, .. } => *ended = Some(exit),
+            Phase::ToStop { .. } => self.stopped(key, out),
+            Phase::Stopping { limit, .. } => {
+                if let Some(timer) = limit.take() {
+                    self.timers.remove(&timer.id());
+                    out.cancel_timer(timer);
+                }
+                self.stopped(key, out);
+            }
+            Phase::Up { .. } | Phase::InPlace { .. } => self.ended_by_itself(key, exit, out),
+            Phase::Down | Phase::Queued => {}
+        }
+    }
+
+    /// A child that was up has ended, and nobody had wanted it.
+    pub(super) fn ended_by_itself(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let restart = match child.spec.restart {
+            Restart::Permanent => true,
+            Restart::Transient => !exit.is_done(),
+            Restart::Temporary => false,
+        };
+        if restart {
+            return self.failed(key, exit, out);
+        }
+        let (significant, forget) =
+            (child.spec.significant, child.spec.restart == Restart::Temporary || self.config.kind.is_some());
+        if forget {
+            self.remove(key, out)
+        } else {
+            self.set(key, Phase::Down)
+        }
+        if !significant || self.is_ending() {
+            return;
+        }
+        let others_left =
+            || self.children.values().any(|child| child.spec.significant && !matches!(child.phase, Phase::Down));
+        let ends = match self.config.auto {
+            AutoShutdown::Never => false,
+            AutoShutdown::AnySignificant => true,
+            AutoShutdown::AllSignificant => !others_left(),
+        };
+        if ends {
+            self.end(None, out);
+        }
+    }
+
+    /// Counts a restart. The delay before it, or nothing if there were too many: then the supervisor ends.
+    pub(super) fn count(&mut self, key: u64, exit: Exit, out: &mut StepOutput) -> Option<Duration> {
+        let now = out.now();
+        let child = self.children.get_mut(&key)?;
+        if self.config.window.exceeded(now, (child.spec.id.clone(), exit)) {
+            let restarts = self.config.window.take();
+            self.end(Some(SupervisorError::TooManyRestarts { restarts }), out);
+            return None;
+        }
+        child.restarts += 1;
+        let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
+        let was_up = child.up_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        child.failures = if was_up >= backoff.stable { 1 } else { child.failures.saturating_add(1) };
+        // Each start begins a time of its own.
+        child.up_since = Some(now);
+        Some(backoff.delay(child.failures, key))
+    }
+
+    /// A child is to be restarted, with whomever the strategy says.
+    pub(super) fn failed(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        // It has no process; if the supervisor ends with this, there is nothing to stop.
+        self.set(key, Phase::Down);
+        if self.is_ending() {
+            return self.remove(key, out);
+        }
+        let Some(delay) = self.count(key, exit, out) else { return };
+        let batch = self.number();
+        if !delay.is_zero() {
+            let timer = out.after(delay);
+            self.timers.insert(timer.id(), Timer::Gate(batch));
+            self.gates.insert(batch, timer);
+        }
+        let others: Vec<u64> = match self.config.strategy {
+            Strategy::OneForOne => Vec::new(),
+            Strategy::OneForAll => self.children.keys().copied().collect(),
+            Strategy::RestForOne => self.children.range(key..).map(|(other, _)| *other).collect(),
+        };
+        for other in others {
+            let Some(child) = self.children.get_mut(&other) else { continue };
+            match child.phase {
+                Phase::Down => {}
+                Phase::Queued => child.batch = batch,
+                // What somebody has wanted to be stopped, or forgotten, still is.
+                Phase::ToStop { .. } | Phase::Stopping { .. } => child.batch = batch,
+                _ => {
+                    let temporary = child.spec.restart == Restart::Temporary;
+                    let goal = if temporary { Goal::Forget } else { Goal::Start };
+                    self.want_stopped(other, batch, goal, out);
+                }
+            }
+        }
+        if let Some(child) = self.children.get_mut(&key) {
+            (child.batch, child.goal) = (batch, Goal::Start);
+        }
+        self.set(key, Phase::Queued);
+    }
+
+    /// A child has failed, and waits to be told that it may go on in place.
+    pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
+        // Whoever is not told to go on ends with its failure: the reply is dropped.
+        let Some(&key) = self.by_pid.get(&pid) else { return };
+        let Some(child) = self.children.get(&key) else { return };
+        if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {
+            return;
+        }
+        let Some(delay) = self.count(key, exit, out) else { return };
+        if delay.is_zero() {
+            return out.reply(reply, ());
+        }
+        let timer = out.after(delay);
+        self.timers.insert(timer.id(), Timer::InPlace(key));
+        self.set(key, Phase::InPlace { pid, timer, reply });
+    }
+
+    pub(super) fn elapsed(&mut self, timer: Timer, tag: u64, out: &mut StepOutput) {
+        match timer {
+            Timer::Gate(batch) => drop(self.gates.remove(&batch)),
+            Timer::Limit(key) => {
+                if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
+                {
+                    *limit = None;
+                    out.terminate(*pid);
+                }
+            }
+            Timer::InPlace(key) => {
+                let Some(child) = self.children.get_mut(&key) else { return };
+                // One that was set for an earlier failure has nothing to say about this one.
+                let pid = match child.phase {
+                    Phase::InPlace { pid, timer, .. } if timer.id() == tag => pid,
+                    _ => return,
+                };
+                if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {
+                    out.reply(reply, ());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a supervisor can be told, and what it says of its children.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use super::spec::{ChildSpec, Restart, SpecError};
+use crate::Exit;
+use crate::Pid;
+use crate::Reply;
+use crate::SpawnError;
+
+/// A message to a [`Supervisor`](super::Supervisor): made with one of these functions, around the [`Reply`] that it is
+/// answered with. Send it with [`Runtime::ask`](crate::Runtime::ask) or [`StepOutput::ask`](crate::StepOutput::ask).
+pub struct SupervisorMessage {
+    pub(super) order: Order,
+}
+
+pub(super) enum Order {
+    Children(Reply<Vec<ChildInfo>>),
+    Add(ChildSpec, Reply<Result<Pid, ChildError>>),
+    AddOfKind(Box<dyn Any + Send>, &'static str, Reply<Result<Pid, ChildError>>),
+    Stop(Arc<str>, Reply<Result<(), ChildError>>),
+    Restart(Arc<str>, Reply<Result<Pid, ChildError>>),
+    Delete(Arc<str>, Reply<Result<(), ChildError>>),
+    InPlaceFailed(InPlaceFailed),
+    Started(Reply<()>),
+}
+
+/// A child that is to be restarted in place has failed, and waits to be told to go on.
+pub(super) struct InPlaceFailed {
+    pub(super) pid: Pid,
+    pub(super) exit: Exit,
+    pub(super) reply: Reply<()>,
+}
+
+impl SupervisorMessage {
+    /// What children there are, in the order of their start, and what they are doing.
+    pub fn children(reply: Reply<Vec<ChildInfo>>) -> SupervisorMessage {
+        SupervisorMessage { order: Order::Children(reply) }
+    }
+
+    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun.
+    pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
+        move |reply| SupervisorMessage { order: Order::Add(spec, reply) }
+    }
+
+    /// Adds a child of the one kind of a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input.
+    /// Answered with its PID when it has begun.
+    pub fn add_of_kind<I: Send + Sync + 'static>(
+        input: I,
+    ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
+        move |reply| SupervisorMessage { order: Order::AddOfKind(Box::new(input), std::any::type_name::<I>(), reply) }
+    }
+
+    /// Stops a child, which stays known. Answered when it has ended.
+    pub fn stop(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
+        let id = id.into();
+        move |reply| SupervisorMessage { order: Order::Stop(id, reply) }
+    }
+
+    /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
+    /// has begun.
+    pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
+        let id = id.into();
+        move |reply| SupervisorMessage { order: Order::Restart(id, reply) }
+    }
+
+    /// Stops a child and forgets it. Answered when it has ended.
+    pub fn delete(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
+        let id = id.into();
+        move |reply| SupervisorMessage { order: Order::Delete(id, reply) }
+    }
+
+    /// Answered when all children that it had from the beginning are up; with an error if it ends before.
+    pub fn started(reply: Reply<()>) -> SupervisorMessage {
+        SupervisorMessage { order: Order::Started(reply) }
+    }
+
+    pub(super) fn in_place_failed(failed: InPlaceFailed) -> SupervisorMessage {
+        SupervisorMessage { order: Order::InPlaceFailed(failed) }
+    }
+}
+
+impl fmt::Debug for SupervisorMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.order {
+            Order::Children(_) => "children",
+            Order::Add(..) => "add",
+            Order::AddOfKind(..) => "add of kind",
+            Order::Stop(..) => "stop",
+            Order::Restart(..) => "restart",
+            Order::Delete(..) => "delete",
+            Order::InPlaceFailed(_) => "failed in place",
+            Order::Started(_) => "started",
+        })
+    }
+}
+
+/// What a child is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChildState {
+    /// It is to be started when others are up, or have stopped.
+    Queued,
+    /// It has been spawned, and its `init` has not returned.
+    Starting,
+    /// It is up.
+    Up,
+    /// It has failed, and is restarted when its delay is over.
+    Delayed,
+    /// It is to be stopped when others have.
+    ToStop,
+    /// It has been told to stop.
+    Stopping,
+    /// It has ended, or was stopped, and is not restarted by itself.
+    Down,
+}
+
+/// One child of a supervisor, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ChildInfo {
+    /// Its id.
+    pub id: Arc<str>,
+    /// Its PID, if there is a process.
+    pub pid: Option<Pid>,
+    /// What it is doing.
+    pub state: ChildState,
+    /// When it is restarted.
+    pub restart: Restart,
+    /// Whether it is a supervisor.
+    pub supervises: bool,
+    /// How often it was restarted, in place or not.
+    pub restarts: u64,
+}
+
+/// Why a child was not added, started or stopped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// No child has this id.
+    #[error("there is no child {id:?}")]
+    NoSuchChild {
+        /// The id.
+        id: Arc<str>,
+    },
+    /// The specification is wrong.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// There are as many children as there may be.
+    #[error("the supervisor has its limit of {limit} children")]
+    Limit {
+        /// The limit.
+        limit: usize,
+    },
+    /// Only a dynamic supervisor has children of one kind, and no others.
+    #[error("this supervisor's children are not of this kind: {reason}")]
+    WrongKind {
+        /// What it takes instead.
+        reason: String,
+    },
+    /// The child could not be spawned.
+    #[error("the child was not spawned: {0}")]
+    Spawn(#[source] SpawnError),
+    /// Its factory panicked.
+    #[error("the factory of the child panicked: {message}")]
+    FactoryPanicked {
+        /// What the panic said.
+        message: String,
+    },
+    /// It ended before it had begun.
+    #[error("the child ended before it had begun: {0}")]
+    Ended(Exit),
+    /// Something else was wanted of the child meanwhile, or the supervisor stops.
+    #[error("the child was stopped before it had begun")]
+    Stopped,
+}
+
+/// How a supervisor fails.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SupervisorError {
+    /// A child did not start, when all were started for the first time.
+    #[error("child {id:?} did not start: {error}")]
+    NotStarted {
+        /// The child's id.
+        id: Arc<str>,
+        /// Why.
+        #[source]
+        error: ChildError,
+    },
+    /// There were more restarts than there may be within the window.
+    #[error("too many restarts: {}", list(.restarts))]
+    TooManyRestarts {
+        /// All of them, oldest first: the child's id, and how it had ended.
+        restarts: Vec<(Arc<str>, Exit)>,
+    },
+    /// A process that is no child, and to which the supervisor is linked, has ended.
+    #[error("{pid}, to which it was linked, has ended: {exit}")]
+    Linked {
+        /// The process.
+        pid: Pid,
+        /// How it ended.
+        exit: Exit,
+    },
+}
+
+fn list(restarts: &[(Arc<str>, Exit)]) -> String {
+    let each: Vec<String> = restarts.iter().map(|(id, exit)| format!("{id} ({exit})")).collect();
+    each.join(", ")
+}

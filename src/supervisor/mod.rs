@@ -1,0 +1,67 @@
+//! Supervision: processes that start others, restart those that fail, and stop them in order.
+//!
+//! A [`Supervisor`] is a process written against the public contract only; nothing in the runtime knows of it. It is
+//! described with a [builder](Supervisor::builder), and its children with [`ChildSpec`]s; at run time it is told
+//! [`SupervisorMessage`]s. A [`Tree`] of supervisors can be printed.
+//!
+//! ```
+//! use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage, Tree};
+//! use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+//! use std::time::Duration;
+//!
+//! /// Fails when it is told to.
+//! struct Fragile;
+//!
+//! impl Process for Fragile {
+//!     type Message = &'static str;
+//!     type Output = ();
+//!
+//!     fn step(&mut self, events: &mut Events<&'static str>, _: &mut StepOutput) -> StepResult<()> {
+//!         for event in events {
+//!             match event {
+//!                 Event::Message(why) => return Err(why.into()),
+//!                 Event::Cancel(_) => return Ok(Step::Done(())),
+//!                 _ => {}
+//!             }
+//!         }
+//!         Ok(Step::Idle)
+//!     }
+//! }
+//!
+//! let runtime = Runtime::builder().workers(1).start()?;
+//! let second = Duration::from_secs(1);
+//! let supervisor = Supervisor::builder().child(ChildSpec::in_place("fragile", || Fragile)).build()?;
+//! let supervisor = runtime.spawn(supervisor)?;
+//! runtime.ask(supervisor.address(), SupervisorMessage::started, second)?;
+//!
+//! let children = runtime.ask(supervisor.address(), SupervisorMessage::children, second)?;
+//! let fragile = children[0].pid.ok_or("it is up")?;
+//! runtime.send_to(fragile, "a bad day")?;
+//! runtime.send_to(fragile, "another one")?;
+//! while Tree::of(&runtime, supervisor.address(), second)?.children[0].0.restarts < 2 {}
+//! assert!(runtime.is_alive(fragile), "it was restarted under the same PID, with its mailbox");
+//!
+//! runtime.cancel(supervisor.pid(), "closing time")?;
+//! assert!(supervisor.join().is_done());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod window;
+mod spec;
+mod message;
+mod in_place;
+mod child;
+mod config;
+mod process;
+mod carrying;
+mod hearing;
+mod orders;
+mod builder;
+mod tree;
+
+pub use self::builder::SupervisorBuilder;
+pub use self::message::{ChildError, ChildInfo, ChildState, SupervisorError, SupervisorMessage};
+pub use self::process::Supervisor;
+pub use self::spec::{AutoShutdown, ChildSpec, Restart, Shutdown, SpecError, Strategy};
+pub use self::tree::Tree;
+pub use self::window::Backoff;

@@ -1,0 +1,134 @@
+//! What a supervisor is told to do at run time.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::child::Child;
+use super::child::Goal;
+use super::child::Waiter;
+use super::message::ChildError;
+use super::message::Order;
+use super::process::Life;
+use super::process::Supervisor;
+use super::spec::ChildSpec;
+use super::spec::SpecError;
+use crate::Pid;
+use crate::Reply;
+use crate::StepOutput;
+
+/// What it is told to do.
+impl Supervisor {
+    pub(super) fn order(&mut self, order: Order, out: &mut StepOutput) {
+        match order {
+            Order::Children(reply) => {
+                let all = self.children.values();
+                let infos = all.map(|child| child.info(self.gates.contains_key(&child.batch))).collect();
+                out.reply(reply, infos);
+            }
+            Order::Started(reply) => match self.life {
+                Life::Up => out.reply(reply, ()),
+                Life::New | Life::Starting => self.starters.push(reply),
+                Life::Ending(_) => {}
+            },
+            Order::Add(spec, reply) => match self.may_add(Some(&spec)) {
+                Ok(()) => self.add(spec, reply),
+                Err(error) => out.reply(reply, Err(error)),
+            },
+            Order::AddOfKind(input, type_name, reply) => match self.of_kind(input, type_name) {
+                Ok(spec) => self.add(spec, reply),
+                Err(error) => out.reply(reply, Err(error)),
+            },
+            Order::Stop(id, reply) => self.stop_by_hand(&id, Goal::Stay, reply, out),
+            Order::Delete(id, reply) => self.stop_by_hand(&id, Goal::Forget, reply, out),
+            Order::Restart(id, reply) => self.restart_by_hand(&id, reply, out),
+            Order::InPlaceFailed(failed) => self.failed_in_place(failed, out),
+        }
+    }
+
+    pub(super) fn may_add(&self, spec: Option<&ChildSpec>) -> Result<(), ChildError> {
+        if self.is_ending() {
+            return Err(ChildError::Stopped);
+        }
+        if let Some(limit) = self.config.limit.filter(|limit| self.children.len() >= *limit) {
+            return Err(ChildError::Limit { limit });
+        }
+        let Some(spec) = spec else { return Ok(()) };
+        if let Some(kind) = &self.config.kind {
+            return Err(ChildError::WrongKind { reason: format!("it makes them from a {}", kind.input) });
+        }
+        spec.check(self.config.auto)?;
+        if self.by_id.contains_key(&spec.id) {
+            return Err(SpecError::TwoWithOneId { id: spec.id.clone() }.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn of_kind(
+        &mut self,
+        input: Box<dyn Any + Send>,
+        type_name: &'static str,
+    ) -> Result<ChildSpec, ChildError> {
+        self.may_add(None)?;
+        let number = self.number();
+        let Some(kind) = &self.config.kind else {
+            return Err(ChildError::WrongKind { reason: String::from("each has a specification of its own") });
+        };
+        let wrong = || format!("it makes them from a {}, and was given a {type_name}", kind.input);
+        (kind.make)(input, number).ok_or_else(|| ChildError::WrongKind { reason: wrong() })
+    }
+
+    pub(super) fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
+        let batch = self.number();
+        let key = self.insert(Child::new(spec, batch));
+        self.wait(key, Waiter::Up(reply));
+    }
+
+    pub(super) fn wait(&mut self, key: u64, waiter: Waiter) {
+        if let Some(child) = self.children.get_mut(&key) {
+            child.waiting.push(waiter);
+        }
+    }
+
+    pub(super) fn stop_by_hand(
+        &mut self,
+        id: &Arc<str>,
+        goal: Goal,
+        reply: Reply<Result<(), ChildError>>,
+        out: &mut StepOutput,
+    ) {
+        let Some(&key) = self.by_id.get(id) else {
+            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
+        };
+        // One that is to end with the supervisor does, whatever else is wanted of it.
+        let goal = if self.is_ending() { Goal::Forget } else { goal };
+        self.wait(key, Waiter::Down(reply));
+        if let Some(child) = self.children.get_mut(&key) {
+            child.tell_up(&Err(ChildError::Stopped), out);
+        }
+        let batch = self.batch_of_one(key);
+        self.want_stopped(key, batch, goal, out);
+    }
+
+    pub(super) fn restart_by_hand(
+        &mut self,
+        id: &Arc<str>,
+        reply: Reply<Result<Pid, ChildError>>,
+        out: &mut StepOutput,
+    ) {
+        let Some(&key) = self.by_id.get(id) else {
+            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
+        };
+        if self.is_ending() {
+            return out.reply(reply, Err(ChildError::Stopped));
+        }
+        let batch = self.batch_of_one(key);
+        self.wait(key, Waiter::Up(reply));
+        self.want_stopped(key, batch, Goal::Start, out);
+    }
+
+    /// One that is stopped with others stays with them; else it is for itself.
+    pub(super) fn batch_of_one(&mut self, key: u64) -> u64 {
+        let batch = self.number();
+        self.children.get(&key).filter(|child| child.is_to_stop()).map_or(batch, |child| child.batch)
+    }
+}

@@ -1,0 +1,228 @@
+//! The supervisor: a process whose mail is other processes' exits.
+//!
+//! Every event only changes what is wanted of children: their phases, and the *batch* to which they belong. Then
+//! [`carry_on`](Supervisor::carry_on) does whatever has become possible. In a batch, those that are to be stopped are
+//! stopped in reverse, one after the other; when none is left, those that are to be started are started in order, one after
+//! the other, and after the delay of the batch if it has one. Different batches know nothing of each other, so a child that
+//! takes long, or waits for its delay, holds up only its own batch.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::child::{Child, Goal, Phase};
+use super::config::Config;
+use super::message::{SupervisorError, SupervisorMessage};
+use super::spec::ChildSpec;
+use crate::Elapsed;
+use crate::Event;
+use crate::Events;
+use crate::Pid;
+use crate::Process;
+use crate::Reply;
+use crate::Step;
+use crate::StepOutput;
+use crate::StepResult;
+use crate::Tag;
+
+/// A process that starts other processes, restarts those that fail, and stops them when it ends.
+///
+/// Made with [`Supervisor::builder`], spawned like any process, told [`SupervisorMessage`]s. Asked to stop (with a cancel
+/// request), it stops its children in reverse order of their start, each in its own time, and is done when the last has
+/// ended. Terminated by force, it takes its children with it through their links.
+pub struct Supervisor {
+    pub(super) config: Config,
+    /// By number, which is the order of their start.
+    pub(super) children: BTreeMap<u64, Child>,
+    pub(super) by_id: HashMap<Arc<str>, u64>,
+    pub(super) by_pid: HashMap<Pid, u64>,
+    /// Those with whom something is to be done.
+    pub(super) active: BTreeSet<u64>,
+    /// Delays of batches.
+    pub(super) gates: HashMap<u64, Tag<Elapsed>>,
+    pub(super) timers: HashMap<u64, Timer>,
+    /// Children whose begin is to be answered, by tag.
+    pub(super) begins: HashMap<u64, u64>,
+    pub(super) numbers: u64,
+    pub(super) life: Life,
+    /// Something has changed since it was last looked what is possible.
+    pub(super) changed: bool,
+    /// Those who wait for all to have started.
+    pub(super) starters: Vec<Reply<()>>,
+}
+
+pub(super) enum Life {
+    New,
+    Starting,
+    Up,
+    Ending(Option<SupervisorError>),
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Timer {
+    /// The delay of a batch.
+    Gate(u64),
+    /// A child's time to stop.
+    Limit(u64),
+    /// The delay of a child that is restarted in place.
+    InPlace(u64),
+}
+
+/// The batch in which all are started for the first time.
+pub(super) const FIRST: u64 = 0;
+
+impl Supervisor {
+    pub(super) fn with(config: Config, specs: Vec<ChildSpec>) -> Supervisor {
+        let mut supervisor = Supervisor {
+            config,
+            children: BTreeMap::new(),
+            by_id: HashMap::new(),
+            by_pid: HashMap::new(),
+            active: BTreeSet::new(),
+            gates: HashMap::new(),
+            timers: HashMap::new(),
+            begins: HashMap::new(),
+            numbers: FIRST,
+            life: Life::New,
+            changed: false,
+            starters: Vec::new(),
+        };
+        for spec in specs {
+            supervisor.insert(Child::new(spec, FIRST));
+        }
+        supervisor
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(super) fn insert(&mut self, child: Child) -> u64 {
+        let key = self.number();
+        self.by_id.insert(child.spec.id.clone(), key);
+        self.active.insert(key);
+        self.children.insert(key, child);
+        key
+    }
+
+    pub(super) fn remove(&mut self, key: u64, out: &mut StepOutput) {
+        if let Some(mut child) = self.children.remove(&key) {
+            child.tell_down(out);
+            self.by_id.remove(&child.spec.id);
+            self.active.remove(&key);
+            self.changed = true;
+        }
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.life, Life::Ending(_))
+    }
+
+    /// Changes where a child is, and notes whether something is to be done with it.
+    pub(super) fn set(&mut self, key: u64, phase: Phase) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        child.phase = phase;
+        self.changed = true;
+        if child.is_active() {
+            self.active.insert(key);
+        } else {
+            self.active.remove(&key);
+        }
+    }
+
+    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
+    pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        (child.batch, child.goal) = (batch, goal);
+        let stopping = matches!(child.phase, Phase::ToStop { .. } | Phase::Stopping { .. });
+        match child.pid() {
+            Some(_) if stopping => {}
+            Some(pid) => self.set(key, Phase::ToStop { pid }),
+            None => self.stopped(key, out),
+        }
+    }
+
+    /// A child that was to be stopped has no process any more.
+    pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        match child.goal {
+            Goal::Start => self.set(key, Phase::Queued),
+            Goal::Stay => {
+                child.tell_down(out);
+                self.set(key, Phase::Down);
+            }
+            Goal::Forget => self.remove(key, out),
+        }
+    }
+
+    /// The supervisor is to end: with its first reason.
+    pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
+        if self.is_ending() {
+            return;
+        }
+        self.life = Life::Ending(why);
+        // Whoever waits for all to be up learns that they will not be.
+        self.starters.clear();
+        for (_, timer) in std::mem::take(&mut self.gates) {
+            out.cancel_timer(timer);
+        }
+        let batch = self.number();
+        for key in self.children.keys().copied().collect::<Vec<_>>() {
+            self.want_stopped(key, batch, Goal::Forget, out);
+        }
+    }
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids = self.children.values().map(|child| &child.spec.id);
+        f.debug_struct("Supervisor")
+            .field("strategy", &self.config.strategy)
+            .field("children", &ids.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Process for Supervisor {
+    type Message = SupervisorMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, SupervisorMessage>, out: &mut StepOutput) -> StepResult<()> {
+        if matches!(self.life, Life::New) {
+            out.trap_exits(true);
+            self.life = Life::Starting;
+        }
+        for event in events {
+            match event {
+                Event::Exit(signal) => match self.by_pid.remove(&signal.pid) {
+                    Some(key) => self.ended(key, signal.into_inner().exit, out),
+                    None if signal.exit.is_done() => {}
+                    None => {
+                        let (pid, exit) = (signal.pid, signal.into_inner().exit);
+                        self.end(Some(SupervisorError::Linked { pid, exit }), out);
+                    }
+                },
+                Event::Cancel(_) => self.end(None, out),
+                Event::Completed(done) => {
+                    if let Some(key) = self.begins.remove(&done.tag()) {
+                        self.begun(key, &done, out);
+                    } else if let Some(timer) = self.timers.remove(&done.tag()) {
+                        self.elapsed(timer, done.tag(), out);
+                    }
+                }
+                Event::Message(message) => self.order(message.order, out),
+                _ => {}
+            }
+        }
+        self.carry_on(out);
+        match &mut self.life {
+            Life::Ending(why) if self.children.is_empty() => match why.take() {
+                None => Ok(Step::Done(())),
+                Some(error) => Err(Box::new(error)),
+            },
+            // What was done may have made more possible: a child that could not be spawned makes room for what comes then.
+            _ if self.changed => Ok(Step::Continue),
+            _ => Ok(Step::Idle),
+        }
+    }
+}

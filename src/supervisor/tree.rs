@@ -1,0 +1,77 @@
+//! A supervisor's tree, to be looked at and printed.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::message::{ChildInfo, ChildState, SupervisorMessage};
+use crate::Address;
+use crate::CommandError;
+use crate::Runtime;
+
+/// A supervisor with all that is below it, each as it was when it was asked.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The children, in the order of their start, each with its own tree if it is a supervisor that is up.
+    pub children: Vec<(ChildInfo, Option<Tree>)>,
+}
+
+impl Tree {
+    /// Asks a supervisor, and those below it, each with this limit.
+    ///
+    /// # Errors
+    /// The supervisor at the top does not answer. One below that does not answer has no tree here.
+    pub fn of(
+        runtime: &Runtime,
+        supervisor: Address<SupervisorMessage>,
+        limit: Duration,
+    ) -> Result<Tree, CommandError> {
+        let infos = runtime.ask(supervisor, SupervisorMessage::children, limit)?;
+        let below = |info: &ChildInfo| {
+            let pid = info.pid.filter(|_| info.supervises && info.state == ChildState::Up)?;
+            Tree::of(runtime, pid.typed(), limit).ok()
+        };
+        let children = infos.into_iter().map(|info| (below(&info), info)).map(|(tree, info)| (info, tree)).collect();
+        Ok(Tree { children })
+    }
+
+    /// How many processes there are in it, the supervisor at the top not counted.
+    pub fn processes(&self) -> usize {
+        let each = self.children.iter();
+        each.map(|(info, tree)| usize::from(info.pid.is_some()) + tree.as_ref().map_or(0, Tree::processes)).sum()
+    }
+
+    /// Whether all children, and all below them, are up.
+    pub fn is_up(&self) -> bool {
+        let up = |(info, tree): &(ChildInfo, Option<Tree>)| {
+            info.state == ChildState::Up && tree.as_ref().map_or(!info.supervises, Tree::is_up)
+        };
+        self.children.iter().all(up)
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>, before: &str) -> fmt::Result {
+        let last = self.children.len().saturating_sub(1);
+        for (place, (info, tree)) in self.children.iter().enumerate() {
+            let (branch, below) = if place == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            write!(f, "{before}{branch}{} {:?}", info.id, info.state)?;
+            if let Some(pid) = info.pid {
+                write!(f, " {pid}")?;
+            }
+            match info.restarts {
+                0 => writeln!(f)?,
+                1 => writeln!(f, ", restarted once")?,
+                times => writeln!(f, ", restarted {times} times")?,
+            }
+            if let Some(tree) = tree {
+                tree.print(f, &format!("{before}{below}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As lines, each with the id, state and PID of a child.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.print(f, "")
+    }
+}

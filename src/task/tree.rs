@@ -1,0 +1,90 @@
+//! The scheduler in a shutdown tree: told to end it stops, and it is done when all closures have returned.
+
+use super::scheduler::{Owner, Tasks};
+use super::shared::Shared;
+use crate::state::{Role, State};
+use crate::sync::{Arc, lock};
+use crate::threads;
+
+/// So many are named.
+const NAMED: usize = 8;
+
+impl Tasks {
+    /// The scheduler in a [shutdown tree](crate::state), always the same state. What closes before it and after it is said
+    /// with [`State::depends_on`]: a pool that others use as well closes after the schedulers that stand on it.
+    ///
+    /// Asked to close, it [stops](Self::stop): tasks that are not over are stopped, and their closures asked to return. It is
+    /// closed when all have; with a pool of its own, when that has ended, too. With
+    /// [`shutdown_limit`](super::TasksBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
+    /// otherwise, or dropped, closes it as well. Tasks that should be finished are waited for by whoever has submitted them,
+    /// before that one says that it is done.
+    ///
+    /// It is called `tasks`. As long as closures keep it from ending, the error of the tree's shutdown names their tasks.
+    ///
+    /// ```
+    /// use procession::pool::Pool;
+    /// use procession::task::Tasks;
+    ///
+    /// let pool = Pool::new(2)?;
+    /// let tasks = Tasks::on(&pool);
+    /// let all = pool.state().depends_on([tasks.state()]);
+    ///
+    /// let slow = tasks.submit(|cancel| Err::<(), _>(cancel.wait()))?;
+    /// all.shutdown(None)?;
+    /// assert!(slow.status().is_over() && tasks.is_stopped());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn state(&self) -> State {
+        let shared = &self.owner.shared;
+        let state = shared.part.state(|| role(&self.owner));
+        shared.tell_tree();
+        state
+    }
+}
+
+fn role(owner: &Arc<Owner>) -> Role<'_> {
+    let shared = &owner.shared;
+    let (looks, knows, ends) = (Arc::downgrade(shared), Arc::downgrade(shared), Arc::downgrade(owner));
+    Role {
+        name: "tasks",
+        clock: &shared.clock,
+        detail: Box::new(move || who_is_left(&*looks.upgrade()?)),
+        inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
+        end: Box::new(move || {
+            // Wakers and destructors of the user's. Without an owner it is being dropped, which stops it.
+            threads::elsewhere("procession-shutdown", move || {
+                if let Some(owner) = ends.upgrade() {
+                    owner.stop();
+                }
+            });
+        }),
+        cancel: None,
+        on: owner.owns_pool.then(|| shared.pool.state()),
+    }
+}
+
+/// Whose closures have not returned.
+fn who_is_left(shared: &Shared) -> Option<String> {
+    let left: Vec<_> = lock(&shared.table).inside(None).cloned().collect();
+    let mut text = match left.len() {
+        0 => return None,
+        1 => String::from("1 closure has not returned"),
+        many => format!("{many} closures have not returned"),
+    };
+    let now = shared.clock.now();
+    for (number, record) in left.iter().take(NAMED).enumerate() {
+        let info = record.info();
+        text += if number == 0 { ": task " } else { ", task " };
+        text += &info.id.to_string();
+        if let Some(name) = &info.name {
+            text += &format!(" ({name})");
+        }
+        if let Some(started) = info.started {
+            text += &format!(" for {:?}", now.saturating_duration_since(started));
+        }
+    }
+    if left.len() > NAMED {
+        text += ", and others";
+    }
+    Some(text)
+}

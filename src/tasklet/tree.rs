@@ -1,0 +1,93 @@
+//! The loop in a shutdown tree: told to end it is closed, and it is done when the last tasklet is over.
+
+use super::context::{Common, LoopHandle};
+use super::current;
+use super::home::Loop;
+use crate::outcome::Reason;
+use crate::state::{Role, State};
+use crate::sync::Arc;
+use crate::threads;
+
+/// So many are named.
+const NAMED: usize = 8;
+
+impl<S: 'static> Loop<S> {
+    /// The loop in a [shutdown tree](crate::state), always the same state; [`LoopHandle::state`] gives it to other threads.
+    /// What closes before it and after it is said with [`State::depends_on`]: a pool that others use as well closes after the
+    /// loops that stand on it.
+    ///
+    /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
+    /// its [token](super::Cx::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
+    /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
+    /// that is closed otherwise, or dropped, closes it as well. Tasklets that should be finished are waited for by whoever has
+    /// scheduled them, before that one says that it is done.
+    ///
+    /// With a pool of its own, that closes after it, and is part of the state. (The state that the tasklets share is another
+    /// one: [`get`](Self::get).)
+    ///
+    /// It is called `loop`. As long as tasklets keep it from ending, the error of the tree's shutdown names them.
+    ///
+    /// ```
+    /// use procession::tasklet::{Directive, Loop, ready};
+    ///
+    /// let mut home = Loop::new(0_u32);
+    /// let state = home.state();
+    /// home.schedule(ready::wait(), Directive::Wait)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| state.shutdown(None));
+    ///     home.run() // until somebody closes it
+    /// })?;
+    /// assert!(state.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn state(&self) -> State {
+        self.handle().state()
+    }
+}
+
+impl<S: 'static> LoopHandle<S> {
+    /// The loop in a shutdown tree: see [`Loop::state`].
+    pub fn state(&self) -> State {
+        let state = self.shared.part.state(|| role(&self.shared));
+        self.shared.tell_tree();
+        state
+    }
+}
+
+fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
+    let (looks, knows, ends) = (Arc::downgrade(shared), Arc::downgrade(shared), Arc::downgrade(shared));
+    Role {
+        name: "loop",
+        clock: &shared.clock,
+        detail: Box::new(move || who_is_left(&looks.upgrade()?)),
+        inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
+        end: Box::new(move || {
+            // Destructors and callbacks of the user's.
+            threads::elsewhere("procession-shutdown", move || {
+                if let Some(shared) = ends.upgrade() {
+                    shared.close(&Reason::Shutdown);
+                }
+            });
+        }),
+        cancel: None,
+        on: shared.has_own_pool().then(|| shared.pool().state()),
+    }
+}
+
+/// Which tasklets have not ended.
+fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
+    let left = shared.holding();
+    let mut text = match left.len() {
+        0 => return None,
+        1 => String::from("1 tasklet is left"),
+        many => format!("{many} tasklets are left"),
+    };
+    for (number, holding) in left.iter().take(NAMED).enumerate() {
+        text += if number == 0 { ": " } else { "; " };
+        text += &holding.to_string();
+    }
+    if left.len() > NAMED {
+        text += "; and others";
+    }
+    Some(text)
+}

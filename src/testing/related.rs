@@ -1,0 +1,36 @@
+//! The relations that a driven process has yielded, written down.
+
+use crate::process::body::Ready;
+use crate::process::{Monitor, Pid, Relate, Subscription};
+
+/// What a driven process has monitored and linked, and not taken back.
+#[derive(Default)]
+pub(super) struct Related {
+    pub(super) monitors: Vec<Monitor>,
+    pub(super) links: Vec<Pid>,
+    pub(super) traps: bool,
+    pub(super) subscriptions: Vec<Subscription>,
+}
+
+impl Related {
+    pub(super) fn write_down(&mut self, relate: Relate) {
+        match relate {
+            Relate::Monitor(monitor) => self.monitors.push(monitor),
+            Relate::Demonitor(monitor) => self.monitors.retain(|one| *one != monitor),
+            Relate::Link(pid) if !self.links.contains(&pid) => self.links.push(pid),
+            Relate::Link(_) => {}
+            Relate::Unlink(pid) => self.links.retain(|one| *one != pid),
+            Relate::TrapExits(trap) => self.traps = trap,
+            Relate::Subscribe(subscription) => self.subscriptions.push(subscription),
+            Relate::Unsubscribe(subscription) => self.subscriptions.retain(|one| *one != subscription),
+        }
+    }
+
+    /// What waits for it to have begun.
+    pub(super) fn bond(&mut self, child: &Ready) -> Option<u64> {
+        let bond = child.head.rare.as_ref().and_then(|rare| rare.bond)?;
+        self.monitors.extend(bond.monitor);
+        self.links.extend(bond.link.then_some(child.head.pid));
+        bond.begun
+    }
+}

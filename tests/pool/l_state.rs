@@ -1,0 +1,162 @@
+//! The pool in a shutdown tree.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::pool::{JobError, JobsAbandoned, PoolError, PoolStatus, SHUTDOWN_GRACE};
+use procession::state::Phase;
+use procession::{Latch, State};
+
+use crate::helpers::*;
+
+const ZERO: Option<Duration> = Some(Duration::ZERO);
+
+#[test]
+fn a_pool_that_is_told_to_end_does_what_waits_and_is_closed_when_its_last_thread_has_left() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..5 {
+        let ran = ran.clone();
+        pool.execute(move || add(&ran)).unwrap();
+    }
+    let state = pool.state();
+    let error = state.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "pool: timeout expired (jobs: 1 running, 5 waiting)");
+    let (_, why) = pool.execute(|| ()).unwrap_err().into_parts();
+    assert!(matches!(why, PoolError::Stopped(PoolStatus::Draining)), "{why}");
+    assert!(!state.is_closed());
+    held.let_go();
+    state.shutdown(Some(LIMIT)).unwrap();
+    assert_eq!((ran.load(Ordering::SeqCst), pool.stats().workers, pool.status()), (5, 0, PoolStatus::Stopped));
+    assert!(state.err().is_none());
+}
+
+#[test]
+fn a_pool_has_one_state_and_it_costs_no_thread() {
+    let pool = builder(2).name("pool-of-letters").build().unwrap();
+    let states = [pool.state(), pool.clone().state()];
+    assert_eq!(State::merge(states).report().nodes().len(), 2, "the merge, and one below it");
+    assert_eq!((pool.state().name(), pool.stats().workers), (Some("pool-of-letters"), 0));
+    let all = pool.state();
+    all.shutdown(ZERO).unwrap();
+    assert!(pool.state().is_closed());
+    pool.drain(None).unwrap();
+}
+
+#[test]
+fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
+    let one = pool(2);
+    rested(&one, 2);
+    let state = one.state();
+    one.drain(None).unwrap();
+    assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
+
+    let two = pool(2);
+    rested(&two, 2);
+    let state = two.state();
+    two.stop(None).unwrap();
+    assert!(state.is_closed() && state.err().is_none());
+
+    let three = pool(2);
+    rested(&three, 2);
+    let state = three.state();
+    drop(three);
+    assert!(state.wait_closed(Some(LIMIT)) && state.err().is_none());
+
+    let four = pool(2);
+    rested(&four, 1);
+    four.stop(None).unwrap();
+    assert!(four.state().is_closed(), "it had ended before");
+
+    let given_back = pool(2);
+    let state = given_back.state();
+    given_back.abandon();
+    assert!(state.is_closed());
+
+    let never_used = pool(2);
+    let state = never_used.state();
+    drop(never_used);
+    assert!(state.is_closed());
+}
+
+#[test]
+fn jobs_that_were_never_begun_are_the_error_of_the_state() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    (0..3).for_each(|_| pool.execute(|| ()).unwrap());
+    let state = pool.state().annotate("letters");
+    drop(pool);
+    assert!(!state.is_closed(), "a job still runs");
+    held.let_go();
+    assert!(state.wait_closed(Some(LIMIT)));
+    let error = state.err().unwrap();
+    assert_eq!(error.to_string(), "letters: pool: jobs that were never begun: 3");
+    assert_eq!(error.downcast_ref::<JobsAbandoned>().unwrap().count, 3);
+}
+
+#[test]
+fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_for_what_runs() {
+    let manual = procession::clock::ManualClock::new();
+    let pool = builder(1).clock(manual.clock()).shutdown_limit(7 * SECOND).build().unwrap();
+    let held = hold(&pool);
+    let waits = pool.spawn(|| ()).unwrap();
+    let (store, store_tail) = State::job([pool.state()]);
+    store.request_shutdown();
+    manual.advance(7 * SECOND - Duration::from_millis(1));
+    assert_eq!(pool.stats().waiting, 1);
+    manual.advance(Duration::from_millis(1));
+    assert!(matches!(waits.wait(), Err(JobError::Abandoned)));
+    assert_eq!(store.report().find("pool").unwrap().phase, Phase::Cancelled);
+    assert!(!store_tail.end().is_cancelled());
+    manual.advance(SHUTDOWN_GRACE);
+    store_tail.end().wait();
+    store_tail.done();
+    let error = store.shutdown(Some(LIMIT)).unwrap_err();
+    assert!(error.only_given_up());
+    assert_eq!(error.open()[0].names().collect::<Vec<_>>(), ["pool"]);
+    assert_eq!(error.open()[0].detail(), Some("jobs: 1 running, 0 waiting"));
+    held.let_go();
+    pool.stop(None).unwrap();
+    store.shutdown(Some(LIMIT)).unwrap();
+    assert_eq!(store.err().unwrap().to_string(), "pool: jobs that were never begun: 1");
+}
+
+#[test]
+fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
+    let pool = pool(1);
+    let (store, store_tail) = State::job([pool.state()]);
+    let all = store.clone();
+    let asks = pool.spawn(move || {
+        let error = all.shutdown(None).unwrap_err();
+        (error.is_from_inside(), error.to_string(), all.wait_closed(None), all.is_shutting_down())
+    });
+    let (inside, text, closed, asked) = asks.unwrap().wait().unwrap();
+    assert_eq!((inside, closed, asked), (true, false, true));
+    assert_eq!(text, "pool: called from inside, and would wait for its own caller");
+    store_tail.end().wait();
+    store_tail.done();
+    store.shutdown(None).unwrap();
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let (store, store_tail) = State::job([pool.state()]);
+    let (entered, gate) = (Latch::new(), Latch::new());
+    let (set, waits) = (entered.clone(), gate.clone());
+    let _blocks = store_tail.end().on_cancel(move |_| {
+        set.set(()).unwrap();
+        waits.wait();
+    });
+    store.request_shutdown();
+    held.let_go();
+    pool.drain(None).unwrap();
+    assert!(pool.state().is_closed(), "it is closed when it has ended");
+    entered.wait();
+    gate.set(()).unwrap();
+    store_tail.done();
+    store.shutdown(None).unwrap();
+}

@@ -1,0 +1,296 @@
+//! C. Names.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::{
+    CommandError, Event, Events, Latch, NameError, NoSuchName, Pid, Reply, SendError, SpawnOptions, Step, StepOutput,
+};
+
+use crate::helpers::*;
+use crate::node::*;
+
+#[test]
+fn a_process_has_several_names_and_a_taken_one_is_an_error_with_its_holder() {
+    let runtime = runtime(1);
+    let (one, other) = (node_with(&runtime, SpawnOptions::new().name("first")), node(&runtime));
+    runtime.register("second", one.pid()).unwrap();
+    runtime.register("second", one.pid()).unwrap();
+    let taken = runtime.register("second", other.pid()).unwrap_err();
+    assert_eq!(taken, NameError::Taken { name: "second".into(), holder: one.pid() });
+    assert_eq!(taken.to_string(), format!("the name \"second\" is taken by {}", one.pid()));
+    let info = runtime.process(one.pid()).unwrap();
+    assert_eq!((info.name.as_deref(), info.names), (Some("first"), vec!["first".into(), "second".into()]));
+    assert_eq!((runtime.whereis("first"), runtime.whereis("second")), (Some(one.pid()), Some(one.pid())));
+    assert_eq!(runtime.unregister("first"), Some(one.pid()));
+    assert_eq!((runtime.unregister("first"), runtime.whereis("first")), (None, None));
+    runtime.register("first", other.pid()).unwrap();
+    one.ends(&runtime, Way::Done);
+    until("its names are free", || runtime.whereis("second").is_none());
+    assert_eq!(runtime.whereis("first"), Some(other.pid()), "the one that it had given back");
+}
+
+#[test]
+fn names_of_two_runtimes_have_nothing_to_do_with_each_other() {
+    let (here, there) = (runtime(1), runtime(1));
+    let (one, other) = (node(&here), node(&there));
+    here.register("same", one.pid()).unwrap();
+    there.register("same", other.pid()).unwrap();
+    assert_eq!((here.whereis("same"), there.whereis("same")), (Some(one.pid()), Some(other.pid())));
+}
+
+#[test]
+fn a_name_for_the_ended_the_unknown_the_foreign_and_an_empty_name_are_errors() {
+    let runtime = builder().workers(1).node(5).start().unwrap();
+    let ended = node(&runtime);
+    ended.ends(&runtime, Way::Done);
+    for pid in [ended.pid(), "<5.4000000.1>".parse().unwrap(), "<6.0.1>".parse().unwrap()] {
+        assert_eq!(runtime.register("late", pid), Err(NameError::NoSuchProcess { pid }));
+    }
+    assert_eq!(runtime.register("", node(&runtime).pid()), Err(NameError::Empty));
+    assert_eq!(runtime.whereis("late"), None);
+    runtime.register("late", node(&runtime).pid()).unwrap();
+}
+
+/// Takes names by yields, and says how that was answered.
+#[test]
+fn a_process_takes_and_gives_back_names_by_commands() {
+    let runtime = runtime(1);
+    let holder = node_with(&runtime, SpawnOptions::new().name("taken"));
+    let (mut asked, mut told) = (None, Vec::new());
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let me = out.pid();
+        let (taken, own, back, nobodys) = *asked.get_or_insert_with(|| {
+            (out.register("taken", me), out.register("own", me), out.unregister("own"), out.unregister("own"))
+        });
+        for event in events {
+            let Event::Completed(done) = event else { continue };
+            if let Some(answer) = done.take(taken) {
+                let error = answer.unwrap_err();
+                let error = error.downcast_ref::<NameError>().unwrap().clone();
+                told.push(format!("{error}"));
+            }
+            if let Some(answer) = done.take(own) {
+                told.push(format!("{:?}", answer.unwrap()));
+            }
+            for tag in [back, nobodys] {
+                if let Some(answer) = done.take(tag) {
+                    told.push(format!("{}", answer.unwrap().is_some()));
+                }
+            }
+        }
+        Ok(if told.len() == 4 { Step::Done(told.clone()) } else { Step::Wait })
+    }));
+    let taken = format!("the name \"taken\" is taken by {}", holder.pid());
+    assert_eq!(*output(&process.unwrap()), [taken.as_str(), "()", "true", "false"]);
+}
+
+/// Whoever gets the down event takes the name at once, again and again.
+#[test]
+fn names_are_free_before_those_who_monitor_are_told() {
+    for spawned_with_it in [false, true] {
+        let runtime = runtime(2);
+        let mut successes = 0;
+        let successor = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            for event in events {
+                if let Event::Down(down) = event {
+                    assert!(down.exit.is_done(), "{}", down.exit);
+                    assert_eq!(out.whereis("office"), None, "it is free when its holder's end is told");
+                    successes += 1;
+                }
+            }
+            if successes == 200 {
+                return Ok(Step::Done(()));
+            }
+            // It holds the name from its birth, or takes it in its first step.
+            let child = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+                if !spawned_with_it && !events.any(|event| matches!(event, Event::Completed(_))) {
+                    out.register("office", out.pid());
+                    return Ok(Step::Wait);
+                }
+                Ok(Step::Done(()))
+            });
+            let options = SpawnOptions::new();
+            out.spawn_monitored(child, if spawned_with_it { options.name("office") } else { options })?;
+            Ok(Step::Idle)
+        });
+        output(&runtime.spawn(successor).unwrap());
+    }
+}
+
+enum Bank {
+    Deposit(u64),
+    Read(Reply<u64>),
+}
+
+fn bank() -> impl procession::Process<Message = Bank, Output = u64> {
+    let mut total = 0;
+    script(move |events: &mut Events<'_, Bank>, out: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(Bank::Deposit(amount)) => total += amount,
+                Event::Message(Bank::Read(reply)) => out.reply(reply, total),
+                Event::Cancel(_) => return Ok(Step::Done(total)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
+#[test]
+fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
+    let runtime = runtime(1);
+    let bank = runtime.spawn_with(bank(), SpawnOptions::new().name("bank")).unwrap();
+    let named = runtime.named("bank");
+    assert_eq!(named.pid(), Ok(bank.pid()));
+    named.send(Bank::Deposit(5)).unwrap();
+    named.send_within(Bank::Deposit(2), LIMIT).unwrap();
+    assert_eq!(named.ask(Bank::Read, LIMIT).unwrap(), 7);
+    drop(named.ask_async(Bank::Read, LIMIT).unwrap());
+    assert!(named.is_alive() && named.process_state().is_some());
+    assert_eq!(named.process().unwrap().pid, bank.pid());
+    named.register("house").unwrap();
+    named.join_group("all").unwrap();
+    assert_eq!(runtime.group_members("all"), [bank.pid()]);
+    assert!(named.leave_group("all"));
+    let watch = runtime.named("house").watch().unwrap();
+    assert_eq!(named.send(7_u8).unwrap_err().into_inner(), 7, "of another type: the message comes back");
+    assert!(named.cancel_within("closing", LIMIT).unwrap());
+    assert_eq!(*output(&bank), 7);
+    assert!(watch.wait_within(LIMIT).is_some());
+
+    let nobody = runtime.named("bank");
+    let back = nobody.send(String::from("hello")).unwrap_err();
+    assert_eq!(
+        (back.reason(), back.to_string()),
+        (&SendError::NoSuchName { name: "bank".into() }, "no process has the name \"bank\"".into())
+    );
+    assert_eq!(back.into_inner(), "hello");
+    assert_eq!(nobody.send_within(3_u8, LIMIT).unwrap_err().into_inner(), 3);
+    assert!(matches!(nobody.ask(Bank::Read, LIMIT), Err(CommandError::NoSuchName(name)) if *name == *"bank"));
+    let no = NoSuchName { name: "bank".into() };
+    assert_eq!(nobody.ask_async(Bank::Read, Duration::ZERO).unwrap_err(), no);
+    assert_eq!((nobody.cancel("x"), nobody.terminate()), (Err(no.clone()), Err(no.clone())));
+    assert_eq!(nobody.watch().unwrap_err(), no);
+    assert!(!nobody.is_alive() && nobody.process().is_none() && nobody.process_state().is_none());
+    assert_eq!(nobody.register("more"), Err(NameError::NoSuchName { name: "bank".into() }));
+    assert!(!nobody.leave_group("all") && nobody.join_group("all").is_err());
+}
+
+#[test]
+fn every_yield_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
+    let runtime = runtime(1);
+    let log = Log::new();
+    let listener = runtime.spawn_with(recorder::<u32>(&log), SpawnOptions::new().name("listener")).unwrap();
+    let pid = listener.pid();
+    let victim = runtime.spawn_with(sink::<()>(), SpawnOptions::new().name("victim")).unwrap();
+    let mut begun = false;
+    let process = runtime.spawn_with(
+        script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            if !std::mem::replace(&mut begun, true) {
+                out.named("listener").send(7_u32)?;
+                assert_eq!(out.named("listener").pid()?, pid);
+                assert_eq!(out.named("victim").monitor()?.pid(), out.whereis("victim").unwrap());
+                out.named("victim").link()?;
+                out.named("listener").link()?;
+                out.named("listener").unlink()?;
+                out.named("listener").register("further")?;
+                out.named("listener").join_group("group")?;
+                out.named("listener").leave_group("group")?;
+                out.named("listener").ask(|_: Reply<()>| 8_u32, Duration::ZERO)?;
+                let back = out.named("nobody").send(9_u32).unwrap_err();
+                assert_eq!(back.into_inner(), 9);
+                assert!(out.named("nobody").terminate().is_err() && out.named("nobody").monitor().is_err());
+                out.named("victim").cancel("stop")?;
+                out.named("victim").terminate()?;
+                out.named("victim").cancel_within("stop", Duration::ZERO)?;
+                return Ok(Step::Idle);
+            }
+            Ok(if events.any(|event| matches!(event, Event::Down(_))) { Step::Done(()) } else { Step::Idle })
+        }),
+        SpawnOptions::new().trap_exits(),
+    );
+    output(&process.unwrap());
+    join(&victim);
+    until("all is stepped", || log.len() == 2);
+    assert_eq!(log.take(), [7, 8]);
+    assert_eq!(runtime.whereis("further"), Some(pid));
+}
+
+/// Eight threads take names for processes that end at random moments, and look them up.
+#[test]
+fn eight_threads_register_look_up_and_end_and_no_name_has_two_holders_or_is_left_over() {
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+    const ROUNDS: u64 = 400;
+    for seed in [1_u64, 2, 3] {
+        let runtime = runtime(2);
+        // How many hold each name, by their own account: from when it is theirs until they give it back or end.
+        let held: HashMap<&str, AtomicUsize> = NAMES.iter().map(|name| (*name, AtomicUsize::new(0))).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (runtime, held) = (runtime.clone(), &held);
+                scope.spawn(move || {
+                    let mut random = seed * 1_000 + thread;
+                    for _ in 0..ROUNDS {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let name = NAMES[(random >> 33) as usize % NAMES.len()];
+                        let process = runtime.spawn(sink::<()>()).unwrap();
+                        match runtime.register(name, process.pid()) {
+                            Ok(()) => {
+                                assert_eq!(held[name].fetch_add(1, Ordering::SeqCst), 0, "{name} has one holder");
+                                assert_eq!(runtime.whereis(name), Some(process.pid()));
+                                held[name].fetch_sub(1, Ordering::SeqCst);
+                                if random >> 60 == 0 {
+                                    assert_eq!(runtime.unregister(name), Some(process.pid()));
+                                }
+                            }
+                            Err(NameError::Taken { holder, .. }) => assert_ne!(holder, process.pid()),
+                            Err(other) => panic!("{other}"),
+                        }
+                        // Taken while it ends.
+                        runtime.terminate(process.pid()).unwrap();
+                        let second = NAMES[(random >> 40) as usize % NAMES.len()];
+                        let _ = runtime.register(second, process.pid());
+                    }
+                });
+            }
+        });
+        until("all have ended", || runtime.stats().processes == 0);
+        until("all rests", || runtime.is_at_rest());
+        assert!(NAMES.iter().all(|name| runtime.whereis(name).is_none()), "no name is left over");
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_in_the_last_step_is_free_afterwards() {
+    let runtime = runtime(2);
+    for _ in 0..200 {
+        let process = runtime.spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.register("last", out.pid());
+            Ok(Step::Done(()))
+        }));
+        join(&process.unwrap());
+        assert_eq!(runtime.whereis("last"), None);
+    }
+}
+
+#[test]
+fn a_driven_process_finds_names_and_groups() {
+    use procession::testing::Driver;
+    let (pid, gate): (Pid, Latch<()>) = ("<0.77.1>".parse().unwrap(), Latch::new());
+    let set = gate.clone();
+    let mut driver = Driver::new(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.named("peer").send(1_u32)?;
+        assert_eq!(out.broadcast("peers", 2_u32), 1);
+        out.subscribe("peers");
+        let _ = set.set(());
+        Ok(Step::<()>::Idle)
+    }));
+    driver.name("peer", pid).join_group("peers", pid).join_group("peers", pid);
+    driver.run();
+    assert!(gate.is_set());
+    assert_eq!((driver.sent::<u32>(), driver.sent::<u32>()), (Some((pid, 1)), Some((pid, 2))));
+    assert_eq!(driver.subscriptions()[0].group(), "peers");
+}

@@ -1,0 +1,22 @@
+//! Relations between processes against their contract, through the public interface. The modules follow the sections of
+//! `docs/guarantees/relations.md`.
+
+// Everything here is for this program alone; `pub` says what the modules share.
+#![allow(unreachable_pub)]
+
+#[allow(dead_code)]
+#[path = "../process/helpers.rs"]
+mod helpers;
+mod node;
+
+mod a_monitors;
+mod a_order;
+mod b_links;
+mod b_storms;
+mod c_groups;
+mod c_names;
+mod d_in_place;
+mod d_stopping;
+mod d_supervisors;
+mod d_trees;
+mod worker;

@@ -1,0 +1,173 @@
+//! The library's own parts together: a runtime, tasks, a loop and a pool, and services of the program's around them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::pool::Pool;
+use procession::task::Tasks;
+use procession::tasklet::{Cx, Directive, Loop, ready};
+use procession::{Cancel, Event, Events, Latch, Process, Reply, Runtime, State, Step, StepOutput, StepResult};
+
+use crate::helpers::{LIMIT, Mutex, ZERO};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    fn says(&self, what: &'static str) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    fn taken(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Answers questions until it is told to stop.
+struct Clerk(Log);
+
+impl Process for Clerk {
+    type Message = Reply<&'static str>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Self::Message>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(reply) => out.reply(reply, "at your service"),
+                Event::Cancel(_) => {
+                    self.0.says("process");
+                    return Ok(Step::Done(()));
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// All that a program may have, in the order of the library's: the server, the processes, what stands on the pool, the pool.
+struct Program {
+    log: Log,
+    runtime: Runtime,
+    tasks: Tasks,
+    pool: Pool,
+    all: State,
+    home: std::thread::JoinHandle<()>,
+}
+
+/// Starts it; with a job of the pool that ends when it is let go.
+fn program(go: Latch<()>) -> Program {
+    let log = Log::default();
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let clerk = runtime.spawn(Clerk(log.clone())).unwrap();
+    let says = log.clone();
+    let pool = Pool::builder().max(8).on_end(move || says.says("thread of the pool")).build().unwrap();
+
+    // What has not begun is never called when it is stopped.
+    let (task_begins, tasklet_begins) = (Latch::new(), Latch::new());
+    let (task_begun, tasklet_begun) = (task_begins.clone(), tasklet_begins.clone());
+    let tasks = Tasks::on(&pool);
+    let (says, works) = (log.clone(), pool.clone());
+    let _unwanted = tasks
+        .submit(move |cancel: &Cancel| {
+            let _ = task_begins.set(());
+            cancel.wait();
+            works.run(|| ()).map_err(|error| error.to_string())?;
+            says.says("task or tasklet");
+            Ok::<_, String>(())
+        })
+        .unwrap();
+
+    let (told, says, works, stands) = (Latch::new(), log.clone(), pool.clone(), pool.clone());
+    let tell = told.clone();
+    let tasklet = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |cx: &mut Cx<'_, ()>| {
+            let token = cx.cancelled();
+            let _ = tasklet_begins.set(());
+            token.wait();
+            works.run(|| ()).unwrap();
+            says.says("task or tasklet");
+            Directive::Done
+        },
+    );
+    let home = std::thread::spawn(move || {
+        let mut home = Loop::on((), &stands);
+        home.schedule(tasklet, Directive::Sync).unwrap();
+        assert!(tell.set(home.state()).is_ok());
+        home.run().unwrap();
+    });
+    let home_state = told.wait();
+    task_begun.wait();
+    tasklet_begun.wait();
+
+    let (says, asks, submits, runs) = (log.clone(), runtime.clone(), tasks.clone(), pool.clone());
+    let server = State::thread("server", move |job| {
+        job.end().wait();
+        // All that it uses is there still.
+        let answer = asks.ask(clerk.address(), |reply| reply, Duration::from_secs(60))?;
+        assert_eq!(answer, "at your service");
+        assert_eq!(submits.submit(|_| Ok::<_, String>(7))?.wait().into_result()?, 7);
+        runs.execute(move || go.wait())?;
+        says.says("server");
+        Ok(())
+    })
+    .unwrap();
+
+    let processes = runtime.state().depends_on([server]);
+    let on_the_pool = State::merge([tasks.state(), home_state]).depends_on([processes]);
+    let all = pool.state().depends_on([on_the_pool]);
+    Program { log, runtime, tasks, pool, all, home }
+}
+
+const ORDER: [&str; 4] = ["server", "process", "task or tasklet", "task or tasklet"];
+
+#[test]
+fn a_server_a_runtime_what_stands_on_a_pool_and_the_pool_end_in_this_order() {
+    let go = Latch::new();
+    let program = program(go.clone());
+    go.set(()).unwrap();
+    program.all.shutdown(LIMIT).unwrap();
+    program.home.join().unwrap();
+    assert!(program.all.err().is_none(), "{:?}", program.all.err());
+    let log = program.log.taken();
+    let (jobs, threads) = log.split_at(4);
+    assert_eq!(jobs, ORDER);
+    assert!(!threads.is_empty() && threads.iter().all(|what| *what == "thread of the pool"), "{log:?}");
+    assert!(program.runtime.shutdown(Duration::ZERO).unwrap().is_clean());
+    assert!(program.tasks.is_stopped() && program.pool.stats().workers == 0);
+}
+
+#[test]
+fn a_shutdown_that_freezes_in_the_last_part_names_that_alone() {
+    let go = Latch::new();
+    let program = program(go.clone());
+    let all = program.all.clone().annotate("program");
+    all.request_shutdown();
+    assert!(program.tasks.state().wait_closed(LIMIT));
+    program.home.join().unwrap();
+    while program.pool.stats().running > 1 {
+        std::thread::yield_now();
+    }
+    let error = all.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "program: pool: timeout expired (jobs: 1 running, 0 waiting)");
+    assert_eq!(program.log.taken()[..4], ORDER);
+    go.set(()).unwrap();
+    all.shutdown(LIMIT).unwrap();
+}
+
+#[test]
+fn parts_that_were_ended_by_their_own_methods_hold_nobody_up() {
+    let go = Latch::new();
+    let program = program(go.clone());
+    go.set(()).unwrap();
+    program.tasks.stop_and_join(Duration::MAX).unwrap();
+    program.runtime.shutdown(Duration::from_secs(60)).unwrap();
+    let [runtime, tasks] = [program.runtime.state(), program.tasks.state()];
+    assert!(runtime.is_closed() && tasks.is_closed() && !program.all.is_closed());
+    // The server finds its runtime ended, and fails; all the same everything ends.
+    program.all.shutdown(LIMIT).unwrap();
+    program.home.join().unwrap();
+    assert_eq!(program.all.err().unwrap().names().collect::<Vec<_>>(), ["server"]);
+    assert!(program.pool.state().is_closed());
+}

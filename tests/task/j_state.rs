@@ -1,0 +1,161 @@
+//! The scheduler in a shutdown tree.
+
+use std::time::Duration;
+
+use procession::pool::{Pool, SHUTDOWN_GRACE};
+use procession::state::Phase;
+use procession::task::{Status, TaskOptions, Tasks};
+use procession::{Cancel, Latch, State};
+
+use crate::helpers::*;
+use crate::tools::*;
+
+const ZERO: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(120));
+
+#[test]
+fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_returned() {
+    let (manual, pool, tasks) = bounded(2);
+    let running = stubborn(&tasks, TaskOptions::new().name("backup"));
+    let waiting = tasks.submit_with(TaskOptions::new().after(HOUR), obedient).unwrap();
+    let state = tasks.state();
+    manual.advance(SECOND);
+    state.request_shutdown();
+    until("all are stopped", || [running.task.status(), waiting.status()] == [Status::Stopped; 2]);
+    let error = state.shutdown(ZERO).unwrap_err();
+    assert_eq!(error.to_string(), "tasks: timeout expired (1 closure has not returned: task 1 (backup) for 1s)");
+    running.let_go();
+    state.shutdown(LONG).unwrap();
+    assert!(running.returned.is_set() && state.err().is_none());
+    assert!(pool.run(|| ()).is_ok(), "the pool goes on");
+}
+
+#[test]
+fn a_scheduler_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
+    let (_, _pool, shared) = bounded(1);
+    assert_eq!(State::merge([shared.state(), shared.clone().state()]).report().nodes().len(), 2);
+
+    let own = tasks();
+    let task = stubborn(&own, TaskOptions::new());
+    let state = own.state();
+    assert_eq!(State::merge([own.state(), own.state()]).report().nodes().len(), 1 + 3);
+    let report = state.report();
+    let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["procession-task", "tasks"], "the pool closes after the tasks");
+    task.let_go();
+    state.shutdown(LONG).unwrap();
+    assert_eq!(state.report().count(Phase::Done), 3);
+    assert!(state.err().is_none(), "{:?}", state.err());
+}
+
+#[test]
+fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_that_was_asked_for() {
+    for own in [true, false] {
+        let pool = Pool::new(2).unwrap();
+        let make = || if own { tasks() } else { Tasks::on(&pool) };
+        let one = make();
+        let _unwanted = one.submit(obedient).unwrap();
+        let state = one.state();
+        one.stop_and_join(Duration::MAX).unwrap();
+        assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
+
+        let two = make();
+        let running = stubborn(&two, TaskOptions::new());
+        let state = two.state();
+        drop(two);
+        assert!(!state.is_closed(), "a closure still runs");
+        running.let_go();
+        assert!(state.wait_closed(LONG) && state.err().is_none());
+
+        let three = make();
+        three.submit(|_| Ok::<_, String>(1)).unwrap().wait();
+        three.stop_and_join(Duration::MAX).unwrap();
+        assert!(three.state().is_closed(), "it had ended before");
+    }
+}
+
+#[test]
+fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
+    quiet_panics();
+    for own in [false, true] {
+        let manual = procession::clock::ManualClock::new();
+        let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
+        let builder = Tasks::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let tasks = if own { builder.build() } else { builder.pool(&pool).build() };
+        let running = stubborn(&tasks, TaskOptions::new());
+        let (store, store_tail) = State::job([tasks.state()]);
+        store.request_shutdown();
+        manual.advance(3 * SECOND - MILLI);
+        assert_eq!(store.report().find("tasks").unwrap().phase, Phase::Told);
+        manual.advance(MILLI);
+        if own {
+            // Its pool was told then.
+            assert!(!store_tail.end().is_cancelled());
+            manual.advance(2 * SHUTDOWN_GRACE);
+        }
+        store_tail.end().wait();
+        store_tail.done();
+        let error = store.shutdown(LONG).unwrap_err();
+        assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["tasks"])));
+        running.let_go();
+        tasks.stop_and_join(Duration::MAX).unwrap();
+        store.shutdown(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang() {
+    for own in [true, false] {
+        let pool = Pool::new(2).unwrap();
+        let tasks = if own { tasks() } else { Tasks::on(&pool) };
+        let (state, told) = (tasks.state(), Latch::new());
+        let (asks, tell) = (state.clone(), told.clone());
+        let _unwanted = tasks
+            .submit(move |cancel: &Cancel| {
+                let before = asks.shutdown(None).unwrap_err().is_from_inside();
+                cancel.wait();
+                // Its task is over now.
+                let after = asks.shutdown(None).unwrap_err().is_from_inside();
+                let _ = tell.set((before, after, asks.wait_closed(None)));
+                Ok::<_, String>(())
+            })
+            .unwrap();
+        assert_eq!(wait(&told), (true, true, false));
+        state.shutdown(LONG).unwrap();
+    }
+    // Another job of the pool on which the scheduler stands may wait for it.
+    let pool = Pool::new(2).unwrap();
+    let tasks = Tasks::on(&pool);
+    let state = tasks.state();
+    let _unwanted = tasks.submit(obedient).unwrap();
+    pool.run(move || state.shutdown(None).is_ok()).map(|ended| assert!(ended)).unwrap();
+}
+
+#[test]
+fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
+    struct Blocks(Latch<()>, Latch<()>);
+    impl Drop for Blocks {
+        fn drop(&mut self) {
+            let _ = self.0.set(());
+            self.1.wait();
+        }
+    }
+    let (_manual, _pool, tasks) = bounded(1);
+    let running = stubborn(&tasks, TaskOptions::new());
+    let (dropping, gate) = (Latch::new(), Latch::new());
+    let blocks = Blocks(dropping.clone(), gate.clone());
+    let never_called = tasks.submit(move |_| {
+        drop(blocks);
+        Ok::<_, String>(())
+    });
+    let (other, other_tail) = State::job([]);
+    let all = State::merge([tasks.state(), other]);
+    all.request_shutdown();
+    assert!(other_tail.end().is_cancelled(), "told by the same call");
+    wait(&dropping);
+    assert_eq!(never_called.unwrap().status(), Status::Stopped);
+    gate.set(()).unwrap();
+    running.let_go();
+    other_tail.done();
+    all.shutdown(LONG).unwrap();
+}

@@ -1,0 +1,184 @@
+//! The loop in a shutdown tree.
+
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::pool::{Pool, SHUTDOWN_GRACE};
+use procession::state::Phase;
+use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Tasklet, ready};
+use procession::{Exit, Latch, Reason, State};
+
+use crate::helpers::*;
+
+const ZERO: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(LIMIT);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Is on the pool until the gate opens, whatever it is told.
+struct Stubborn {
+    begun: Latch<()>,
+    gate: Latch<()>,
+}
+
+impl Tasklet<()> for Stubborn {
+    fn sync(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        Directive::Async
+    }
+
+    fn blocking(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+        let _ = self.begun.set(());
+        self.gate.wait();
+        Directive::Sync
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "stubborn".into()
+    }
+}
+
+/// A loop on this pool, run by a thread of its own, with a stubborn tasklet on the pool.
+fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>, std::thread::JoinHandle<bool>) {
+    let (begun, gate, told) = (Latch::new(), Latch::new(), Latch::new());
+    let stubborn = Stubborn { begun: begun.clone(), gate: gate.clone() };
+    let tell = told.clone();
+    let runs = std::thread::spawn(move || {
+        let mut home = builder.build(());
+        let _ = tell.set(home.handle());
+        home.schedule(stubborn, Directive::Sync).unwrap().run().is_ok()
+    });
+    begun.wait();
+    (told.wait(), gate, runs)
+}
+
+#[test]
+fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_last_step_has() {
+    let (pool, manual) = (Pool::new(2).unwrap(), ManualClock::new());
+    let (handle, gate, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
+    let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+    let state = handle.state();
+    manual.advance(SECOND);
+    state.request_shutdown();
+    assert!(matches!(waits.wait(), Exit::Terminated(Reason::Shutdown)));
+    let error = state.shutdown(ZERO).unwrap_err();
+    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Async for 1s, in a step)";
+    assert_eq!(error.to_string(), expected);
+    assert!(handle.is_closed() && !runs.is_finished());
+    gate.set(()).unwrap();
+    state.shutdown(LONG).unwrap();
+    assert!(runs.join().unwrap() && state.err().is_none());
+    assert!(pool.run(|| ()).is_ok(), "the pool goes on");
+}
+
+#[test]
+fn a_loop_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
+    let pool = Pool::new(1).unwrap();
+    let shared = Loop::on((), &pool);
+    assert_eq!(State::merge([shared.state(), shared.handle().state()]).report().nodes().len(), 2);
+
+    let (handle, gate, runs) = held(Loop::<()>::builder());
+    let state = handle.state();
+    let report = state.report();
+    let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["procession-tasklet", "loop"], "the pool closes after the loop");
+    gate.set(()).unwrap();
+    state.shutdown(LONG).unwrap();
+    assert_eq!(state.report().count(Phase::Done), 3);
+    assert!(runs.join().unwrap() && state.err().is_none());
+}
+
+#[test]
+fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was_asked_for() {
+    let pool = Pool::new(2).unwrap();
+    for own in [true, false] {
+        let builder = || if own { Loop::<()>::builder() } else { Loop::<()>::builder().pool(&pool) };
+        let mut one = builder().build(());
+        one.schedule(ready::wait(), Directive::Wait).unwrap();
+        let state = one.state();
+        one.close(LIMIT).unwrap();
+        assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
+
+        let two = builder().build(());
+        let (state, handle) = (two.state(), two.handle());
+        handle.schedule(ready::done(), Directive::Sync).unwrap();
+        drop(two);
+        assert!(state.is_closed() && handle.is_closed());
+
+        let three = builder().build(());
+        let handle = three.handle();
+        three.into_inner();
+        assert!(handle.state().is_closed(), "it had ended before");
+
+        let (handle, gate, runs) = held(builder());
+        let state = handle.state();
+        assert!(handle.close(Duration::ZERO).is_err());
+        assert!(!state.is_closed(), "a step still runs");
+        gate.set(()).unwrap();
+        assert!(runs.join().unwrap());
+        assert!(state.wait_closed(LONG));
+    }
+}
+
+#[test]
+fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
+    for own in [false, true] {
+        let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
+        let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let (handle, gate, runs) = held(if own { builder } else { builder.pool(&pool) });
+        let (store, store_tail) = State::job([handle.state()]);
+        store.request_shutdown();
+        manual.advance(3 * SECOND - Duration::from_millis(1));
+        assert_eq!(store.report().find("loop").unwrap().phase, Phase::Told);
+        manual.advance(Duration::from_millis(1));
+        if own {
+            // Its pool was told then.
+            assert!(!store_tail.end().is_cancelled());
+            manual.advance(2 * SHUTDOWN_GRACE);
+        }
+        store_tail.end().wait();
+        store_tail.done();
+        let error = store.shutdown(LONG).unwrap_err();
+        assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
+        gate.set(()).unwrap();
+        assert!(runs.join().unwrap());
+        handle.close(LIMIT).unwrap();
+        pool.drain(None).unwrap();
+        assert!(handle.state().wait_closed(LONG));
+        while store.shutdown(LONG).is_err() {
+            // The step has returned; its thread is about to leave.
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
+    let pool = Pool::new(2).unwrap();
+    let mut home = Loop::on((), &pool);
+    let state = home.state();
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let asks = move |state: &State| (state.shutdown(None).is_err_and(|e| e.is_from_inside()), state.wait_closed(None));
+    let (at_home, on_pool) = (state.clone(), state.clone());
+    let (first, second) = (answers.clone(), answers.clone());
+    // Both are in a step before one of them asks.
+    let (one, two) = (Latch::new(), Latch::new());
+    let (set_one, set_two) = (one.clone(), two.clone());
+    let elsewhere = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |_: &mut Cx<'_, ()>| {
+            let _ = set_one.set(());
+            two.wait();
+            second.lock().unwrap().push(asks(&on_pool));
+            Directive::Done
+        },
+    );
+    let here = ready::from_fn(move |(): &mut (), _: &mut Cx<'_, ()>| {
+        let _ = set_two.set(());
+        one.wait();
+        first.lock().unwrap().push(asks(&at_home));
+        Directive::Done
+    });
+    home.schedule(elsewhere, Directive::Sync).unwrap().schedule(here, Directive::Sync).unwrap();
+    home.run().unwrap();
+    assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
+    state.shutdown(LONG).unwrap();
+}
