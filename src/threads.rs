@@ -81,22 +81,6 @@ pub(crate) fn work_off(step: impl Fn() -> bool + Send + Sync + 'static) -> Latch
     over
 }
 
-/// Does one thing that may take long, on a thread of its own that is called so, for whoever does not wait for it.
-pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
-    // Shared, so that it is still there if no thread could be started.
-    let work = Arc::new(Mutex::new(Some(work)));
-    let run = move || {
-        let work = lock(&work).take();
-        if let Some(Err(panic)) = work.map(contain) {
-            tell_log(|| tracing::error!(%panic, "a panic came through"));
-        }
-    };
-    if let Err(error) = start(String::from(name), run.clone()) {
-        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
-        run();
-    }
-}
-
 /// Drops what is the user's on threads of its own, for those who must not be held up by a destructor. As long as there is
 /// nothing to drop it has no thread.
 #[derive(Default)]
@@ -131,6 +115,22 @@ impl Reaper {
                 next.map(drop_contained).is_some()
             });
         }
+    }
+}
+
+/// Does one thing that may take long, on a thread of its own that is called so, for whoever does not wait for it.
+pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
+    // Shared, so that it is still there if no thread could be started.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let run = move || {
+        let work = lock(&work).take();
+        if let Some(Err(panic)) = work.map(contain) {
+            tell_log(|| tracing::error!(%panic, "a panic came through"));
+        }
+    };
+    if let Err(error) = start(String::from(name), run.clone()) {
+        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
+        run();
     }
 }
 

@@ -156,23 +156,6 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
     });
 }
 
-/// Breaks when whoever asks for the state does not look afterwards whether the pool has ended, or whoever ends it does not look
-/// afterwards whether there is a state.
-#[test]
-fn the_state_is_asked_for_while_the_pool_ends() {
-    model(3, || {
-        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
-        let (_, job) = count();
-        pool.execute(job()).unwrap();
-        let asks = loom::thread::spawn({
-            let pool = pool.clone();
-            move || pool.state()
-        });
-        pool.stop(None).unwrap();
-        assert!(asks.join().unwrap().is_closed());
-    });
-}
-
 /// Breaks when the latch is looked at before the seat is made known to it, or is not looked at again after a call.
 #[test]
 fn nobody_stands_for_room_when_what_it_was_for_is_over() {
@@ -240,5 +223,22 @@ fn a_paced_job_is_cancelled_while_it_begins() {
         assert_eq!(ran, 2 - usize::from(cancelled));
         assert_eq!((stats.started, stats.given_up), (ran as u64, u64::from(cancelled)));
         pool.drain(None).unwrap();
+    });
+}
+
+/// Breaks when whoever asks for the state does not look afterwards whether the pool has ended, or whoever ends it does not look
+/// afterwards whether there is a state.
+#[test]
+fn the_state_is_asked_for_while_the_pool_ends() {
+    model(3, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let (_, job) = count();
+        pool.execute(job()).unwrap();
+        let asks = loom::thread::spawn({
+            let pool = pool.clone();
+            move || pool.state()
+        });
+        pool.stop(None).unwrap();
+        assert!(asks.join().unwrap().is_closed());
     });
 }

@@ -41,10 +41,10 @@ pub(super) struct Shared {
     pub(super) pool: Pool,
     pub(super) keep: Keep,
     pub(super) begun: AtomicU64,
-    /// Its place in a shutdown tree, if somebody has asked for it.
-    pub(super) part: Part,
     /// For closures that are dropped uncalled when a timer is due: whatever their destructors do, the next timer is on time.
     reaper: Reaper,
+    /// Its place in a shutdown tree, if somebody has asked for it.
+    pub(super) part: Part,
 }
 
 /// A task, whatever its types.
@@ -100,8 +100,8 @@ impl Shared {
             pool,
             keep,
             begun: AtomicU64::new(0),
-            part: Part::new(shutdown_limit),
             reaper: Reaper::default(),
+            part: Part::new(shutdown_limit),
         }
     }
 

@@ -376,14 +376,11 @@ fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_
             let gate = go.clone();
             let outer = tasks.submit(move |_| {
                 let mut set = TaskSet::new();
-                set.push(
-                    inner
-                        .submit(move |_| {
-                            gate.wait();
-                            Ok::<_, String>(())
-                        })
-                        .map_err(|why| why.to_string())?,
-                );
+                let waits = inner.submit(move |_| {
+                    gate.wait();
+                    Ok::<_, String>(())
+                });
+                set.push(waits.map_err(|why| why.to_string())?);
                 set.push(inner.submit(|_| Ok(())).map_err(|why| why.to_string())?);
                 let first = set.wait_next().map(|(info, _)| info.id);
                 Ok::<_, String>((first, go.set(()).is_ok(), set.wait_next().map(|(info, _)| info.id)))
