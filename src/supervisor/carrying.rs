@@ -3,12 +3,10 @@
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use super::child::Child;
 use super::child::Phase;
 use super::child::Waiter;
 use super::message::ChildError;
 use super::message::SupervisorError;
-use super::process::FIRST;
 use super::process::Life;
 use super::process::Supervisor;
 use super::process::Timer;
@@ -24,42 +22,27 @@ use crate::StepOutput;
 /// What is done when it has become possible.
 impl Supervisor {
     pub(super) fn carry_on(&mut self, out: &mut StepOutput) {
-        self.changed = false;
-        let active: Vec<u64> = self.active.iter().copied().collect();
-        for (place, key) in active.iter().enumerate().rev() {
-            let Some(child) = self.children.get(key) else { continue };
-            let behind = |other: &u64| {
-                self.children.get(other).is_some_and(|other| other.batch == child.batch && other.is_to_stop())
-            };
-            if let Phase::ToStop { pid } = child.phase
-                && !active[place + 1..].iter().any(behind)
-            {
-                self.stop(*key, pid, out);
-            }
+        for batch in std::mem::take(&mut self.changed) {
+            self.carry_on_with(batch, out);
         }
-        for key in active {
-            let Some(child) = self.children.get(&key) else { continue };
-            let batch = child.batch;
-            if !matches!(child.phase, Phase::Queued) || self.gates.contains_key(&batch) {
-                continue;
-            }
-            let before = |(other, child): (&u64, &Child)| child.is_to_start() && *other < key || child.is_to_stop();
-            let mut of_batch = self
-                .active
-                .iter()
-                .filter_map(|key| self.children.get_key_value(key))
-                .filter(|(_, child)| child.batch == batch);
-            if !of_batch.any(before) {
-                self.start(key, out);
-            }
-        }
-        if matches!(self.life, Life::Starting)
-            && !self.active.iter().filter_map(|key| self.children.get(key)).any(|child| child.batch == FIRST)
-        {
+        if matches!(self.life, Life::Starting) && self.first.is_empty() {
             self.life = Life::Up;
             for reply in std::mem::take(&mut self.starters) {
                 out.reply(reply, ());
             }
+        }
+    }
+
+    fn carry_on_with(&mut self, number: u64, out: &mut StepOutput) {
+        let Some(batch) = self.batches.get(&number) else { return };
+        let (stops, starts) = (batch.stopping.last().copied(), batch.starting.first().copied());
+        // Nobody is started before the last has stopped.
+        let Some(key) = stops.or(starts.filter(|_| !self.gates.contains_key(&number))) else { return };
+        match self.children.get(&key).map(|child| &child.phase) {
+            Some(Phase::ToStop { pid }) => self.stop(key, *pid, out),
+            Some(Phase::Queued) => self.start(key, out),
+            // It is being stopped, or started.
+            _ => {}
         }
     }
 
@@ -112,7 +95,7 @@ impl Supervisor {
     pub(super) fn not_started(&mut self, key: u64, error: ChildError, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let id = child.spec.id.clone();
-        if matches!(self.life, Life::Starting) && child.batch == FIRST {
+        if matches!(self.life, Life::Starting) && self.first.contains(&key) {
             self.set(key, Phase::Down);
             return self.end(Some(SupervisorError::NotStarted { id, error }), out);
         }

@@ -66,6 +66,16 @@ pub(super) enum Phase {
     },
 }
 
+/// What is to be done with a child, or is being done.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Moves {
+    /// It is to be started.
+    Up,
+    /// It is to be stopped.
+    Down,
+    Not,
+}
+
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     Start,
@@ -96,6 +106,8 @@ impl Child {
     /// Its process, if there is one.
     pub(super) fn pid(&self) -> Option<Pid> {
         match self.phase {
+            // Whether it had begun is not known, but it is over.
+            Phase::Starting { ended: Some(_), .. } => None,
             Phase::Starting { pid, .. }
             | Phase::Up { pid }
             | Phase::InPlace { pid, .. }
@@ -106,16 +118,16 @@ impl Child {
     }
 
     pub(super) fn is_to_stop(&self) -> bool {
-        matches!(self.phase, Phase::ToStop { .. } | Phase::Stopping { .. })
+        self.moves() == Moves::Down
     }
 
-    pub(super) fn is_to_start(&self) -> bool {
-        matches!(self.phase, Phase::Queued | Phase::Starting { .. })
-    }
-
-    /// Whether something is to be done with it, or is being done.
-    pub(super) fn is_active(&self) -> bool {
-        self.is_to_stop() || self.is_to_start()
+    /// What is to be done with it, or is being done.
+    pub(super) fn moves(&self) -> Moves {
+        match self.phase {
+            Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
+            Phase::Queued | Phase::Starting { .. } => Moves::Up,
+            Phase::Down | Phase::Up { .. } | Phase::InPlace { .. } => Moves::Not,
+        }
     }
 
     pub(super) fn info(&self, delayed: bool) -> ChildInfo {

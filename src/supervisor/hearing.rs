@@ -132,12 +132,13 @@ impl Supervisor {
             Strategy::RestForOne => self.children.range(key..).map(|(other, _)| *other).collect(),
         };
         for other in others {
-            let Some(child) = self.children.get_mut(&other) else { continue };
+            let Some(child) = self.children.get(&other) else { continue };
             match child.phase {
                 Phase::Down => {}
-                Phase::Queued => child.batch = batch,
                 // What somebody has wanted to be stopped, or forgotten, still is.
-                Phase::ToStop { .. } | Phase::Stopping { .. } => child.batch = batch,
+                Phase::Queued | Phase::ToStop { .. } | Phase::Stopping { .. } => {
+                    self.change(other, |child| child.batch = batch);
+                }
                 _ => {
                     let temporary = child.spec.restart == Restart::Temporary;
                     let goal = if temporary { Goal::Forget } else { Goal::Start };
@@ -145,10 +146,9 @@ impl Supervisor {
                 }
             }
         }
-        if let Some(child) = self.children.get_mut(&key) {
-            (child.batch, child.goal) = (batch, Goal::Start);
-        }
-        self.set(key, Phase::Queued);
+        self.change(key, |child| {
+            (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
+        });
     }
 
     /// A child has failed, and waits to be told that it may go on in place.
@@ -170,7 +170,10 @@ impl Supervisor {
 
     pub(super) fn elapsed(&mut self, timer: Timer, tag: u64, out: &mut StepOutput) {
         match timer {
-            Timer::Gate(batch) => drop(self.gates.remove(&batch)),
+            Timer::Gate(batch) => {
+                self.gates.remove(&batch);
+                self.changed.insert(batch);
+            }
             Timer::Limit(key) => {
                 if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
                 {

@@ -72,7 +72,8 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { order: Order::Delete(id, reply) }
     }
 
-    /// Answered when all children that it had from the beginning are up; with an error if it ends before.
+    /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and be about
+    /// to be restarted); with an error if it ends before.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { order: Order::Started(reply) }
     }
