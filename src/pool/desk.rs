@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::work::{After, Job, Ran, Work};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Panic, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, thread};
 
 /// Why a job has no value.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -67,6 +67,12 @@ pub struct JobTimes {
     pub ended: Option<Instant>,
 }
 
+/// How often a thread that waits looks before it sleeps. It gives its processor away each time.
+#[cfg(not(loom))]
+const LOOKS: usize = 64;
+#[cfg(loom)]
+const LOOKS: usize = 0;
+
 pub(super) struct Desk<T> {
     book: Mutex<Book<T>>,
     decided: Condvar,
@@ -81,6 +87,8 @@ struct Book<T> {
     waker: Option<Waker>,
     // The handle was dropped: nobody wants the outcome.
     unwanted: bool,
+    // The handle's thread sleeps: to wake nobody would be a system call for nothing.
+    sleeps: bool,
 }
 
 impl<T> Desk<T> {
@@ -99,7 +107,7 @@ impl<T> Desk<T> {
     /// an outcome that nobody wants any more.
     fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
-        let rest = {
+        let (sleeps, rest) = {
             let mut book = self.lock();
             book.status = match &outcome {
                 Ok(_) => JobStatus::Returned,
@@ -108,14 +116,17 @@ impl<T> Desk<T> {
                 Err(JobError::Abandoned | JobError::Inside) => JobStatus::Abandoned,
             };
             book.times.ended = Some(now);
-            if book.unwanted {
+            let rest = if book.unwanted {
                 (None, Some(outcome))
             } else {
                 book.outcome = Some(outcome);
                 (book.waker.take(), None)
-            }
+            };
+            (book.sleeps, rest)
         };
-        self.decided.notify_all();
+        if sleeps {
+            self.decided.notify_all();
+        }
         rest
     }
 
@@ -180,12 +191,23 @@ impl<T: Send + 'static> Desk<T> {
                 }
             })
         });
+        for _ in 0..LOOKS {
+            if self.status().is_over() {
+                return true;
+            }
+            if deadline.has_passed(&self.clock) {
+                return false;
+            }
+            thread::yield_now();
+        }
         let mut book = self.lock();
         while !book.status.is_over() {
             if deadline.has_passed(&self.clock) {
                 return false;
             }
+            book.sleeps = true;
             book = self.clock.wait(&self.decided, book, deadline);
+            book.sleeps = false;
         }
         true
     }
@@ -201,7 +223,8 @@ pub(super) struct Handled<F, T> {
 impl<F, T> Handled<F, T> {
     pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<Desk<T>>) {
         let times = JobTimes { submitted: clock.now(), began: None, ended: None };
-        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false };
+        let book =
+            Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false, sleeps: false };
         let desk = Arc::new(Desk { book: Mutex::new(book), decided: Condvar::new(), clock: clock.clone() });
         (Handled { job: Some(job), outcome: None, desk: Some(desk.clone()) }, desk)
     }

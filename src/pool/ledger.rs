@@ -491,7 +491,7 @@ impl<J> Ledger<J> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn resting(&self) -> &[Seat] {
         &self.resting
     }

@@ -226,7 +226,7 @@ impl Spares {
         self.0.pop()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

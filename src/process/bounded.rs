@@ -53,7 +53,7 @@ impl<M> BoundedMailbox<M> {
     }
 
     /// Whether it keeps a buffer.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn has_buffer(&self) -> bool {
         matches!(self.inner.messages, super::mailbox::Queue::Many(_))
     }

@@ -5,7 +5,7 @@ use super::Relations;
 use super::Told;
 use crate::outcome::{Exit, Reason};
 use crate::process::body::Ready;
-use crate::process::mailbox::{AnyMailbox, Control, Unwanted};
+use crate::process::mailbox::{Control, Unwanted};
 use crate::process::{Events, Monitor, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
 use crate::sched::cell::{Birth, Cell, Marks, Vacated};
 use crate::sync::{Arc, AtomicUsize};

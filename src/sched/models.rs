@@ -3,7 +3,7 @@
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::mailbox::{AnyMailbox, Control, Envelope, Mailbox, Signal};
+use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
     CancelRequest, Completed, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
