@@ -77,7 +77,7 @@ impl Supervisor {
             Ok(Ok((pid, begun))) => {
                 self.by_pid.insert(pid, key);
                 self.begins.insert(begun.id(), key);
-                self.set(key, Phase::Starting { pid, begun, asked: false, ended: None, failed: false });
+                self.set(key, Phase::Starting { pid, begun, asked: false });
             }
             // There will be no children any more, and nobody is to blame.
             Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
 use crate::Elapsed;
-use crate::Exit;
 use crate::Pid;
 use crate::Reply;
 use crate::StepOutput;
@@ -45,9 +44,6 @@ pub(super) enum Phase {
         begun: Tag<()>,
         /// It is a supervisor, and has been asked whether its children are up.
         asked: bool,
-        /// What has been heard of it so far: its exit overtakes the answer that says whether it had begun.
-        ended: Option<Exit>,
-        failed: bool,
     },
     Up {
         pid: Pid,
@@ -106,8 +102,6 @@ impl Child {
     /// Its process, if there is one.
     pub(super) fn pid(&self) -> Option<Pid> {
         match self.phase {
-            // Whether it had begun is not known, but it is over.
-            Phase::Starting { ended: Some(_), .. } => None,
             Phase::Starting { pid, .. }
             | Phase::Up { pid }
             | Phase::InPlace { pid, .. }

@@ -22,32 +22,24 @@ impl Supervisor {
     pub(super) fn begun(&mut self, key: u64, done: &Completed, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let supervises = child.spec.supervises;
-        let Phase::Starting { pid, begun, asked, ended, failed } = &mut child.phase else { return };
-        let Some(answer) = done.take(*begun) else { return };
+        let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
+        // One that has not begun has ended, and that is heard, too.
+        let Some(Ok(())) = done.take(*begun) else { return };
         let pid = *pid;
-        match (answer.is_ok(), ended.take()) {
-            (true, None) if supervises && !*asked => {
-                *asked = true;
-                *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
-                let tag = begun.id();
-                self.begins.insert(tag, key);
-            }
-            (true, None) => self.up(key, pid, out),
-            // It had begun, and has ended since.
-            (true, Some(exit)) => {
-                self.up(key, pid, out);
-                self.ended_by_itself(key, exit, out);
-            }
-            (false, None) => *failed = true,
-            (false, Some(exit)) => self.not_started(key, ChildError::Ended(exit), out),
+        if !supervises || *asked {
+            return self.up(key, pid, out);
         }
+        *asked = true;
+        *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
+        let tag = begun.id();
+        self.begins.insert(tag, key);
     }
 
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match &mut child.phase {
-            Phase::Starting { failed: true, .. } => self.not_started(key, ChildError::Ended(exit), out),
-            Phase::Starting { ended, .. } => *ended = Some(exit),
+            // That it had begun would have been heard before.
+            Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
             Phase::ToStop { .. } => self.stopped(key, out),
             Phase::Stopping { limit, .. } => {
                 if let Some(timer) = limit.take() {

@@ -119,7 +119,7 @@ fn fragile() -> impl Process<Message = (), Output = ()> {
 }
 
 /// So many that a supervisor which looks through all children with each event would not come to an end.
-const MANY: usize = 20_000;
+const MANY: usize = 10_000;
 
 fn all_fail_and_stop(runtime: &Runtime, boss: &Boss) {
     let pids: Vec<_> = boss.children().iter().map(|info| info.pid.unwrap()).collect();
