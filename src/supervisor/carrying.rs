@@ -1,10 +1,8 @@
 //! Carrying on: children are stopped and started as soon as that has become possible.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
-
 use super::child::Phase;
 use super::child::Waiter;
+use super::contained::made;
 use super::message::ChildError;
 use super::message::SupervisorError;
 use super::process::Life;
@@ -72,8 +70,7 @@ impl Supervisor {
         let Some(child) = self.children.get(&key) else { return };
         let spec = child.spec.clone();
         // The factory and the options are the user's.
-        let started = catch_unwind(AssertUnwindSafe(|| spec.start.start(out, (spec.options)())));
-        match started {
+        match made(|| spec.start.start(out, (spec.options)())) {
             Ok(Ok((pid, begun))) => {
                 self.by_pid.insert(pid, key);
                 self.begins.insert(begun.id(), key);
@@ -82,12 +79,7 @@ impl Supervisor {
             // There will be no children any more, and nobody is to blame.
             Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),
             Ok(Err(error)) => self.not_started(key, ChildError::Spawn(error), out),
-            Err(payload) => {
-                let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
-                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-                let message = text.unwrap_or_else(|| String::from("a panic whose payload is not text"));
-                self.not_started(key, ChildError::FactoryPanicked { message }, out);
-            }
+            Err(panicked) => self.not_started(key, panicked, out),
         }
     }
 

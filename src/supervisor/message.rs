@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::contained::Contained;
 use super::spec::{ChildSpec, Restart, SpecError};
 use crate::Exit;
 use crate::Pid;
@@ -19,7 +20,7 @@ pub struct SupervisorMessage {
 pub(super) enum Order {
     Children(Reply<Vec<ChildInfo>>),
     Add(ChildSpec, Reply<Result<Pid, ChildError>>),
-    AddOfKind(Box<dyn Any + Send>, &'static str, Reply<Result<Pid, ChildError>>),
+    AddOfKind(Contained<Box<dyn Any + Send>>, &'static str, Reply<Result<Pid, ChildError>>),
     Stop(Arc<str>, Reply<Result<(), ChildError>>),
     Restart(Arc<str>, Reply<Result<Pid, ChildError>>),
     Delete(Arc<str>, Reply<Result<(), ChildError>>),
@@ -50,7 +51,9 @@ impl SupervisorMessage {
     pub fn add_of_kind<I: Send + Sync + 'static>(
         input: I,
     ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
-        move |reply| SupervisorMessage { order: Order::AddOfKind(Box::new(input), std::any::type_name::<I>(), reply) }
+        let input: Box<dyn Any + Send> = Box::new(input);
+        let input = Contained::new(input);
+        move |reply| SupervisorMessage { order: Order::AddOfKind(input, std::any::type_name::<I>(), reply) }
     }
 
     /// Stops a child, which stays known. Answered when it has ended.

@@ -49,6 +49,7 @@
 mod window;
 mod spec;
 mod message;
+mod contained;
 mod in_place;
 mod child;
 mod config;
