@@ -11,6 +11,8 @@
 //! name. If the mark came first, the note is there, and the end waits at the name until the holder is written. If the
 //! vacating came first, the mark is refused. So no name is left with a process that has ended.
 
+use std::collections::BTreeMap;
+
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
@@ -20,9 +22,10 @@ use crate::sync::Arc;
 /// Who has which name.
 #[derive(Default)]
 pub(crate) struct Names {
-    holders: DashMap<Arc<str>, Pid>,
+    // With the place of the name among those of its holder.
+    holders: DashMap<Arc<str>, (Pid, u64)>,
     // The other way round, in the order in which they were taken.
-    of: DashMap<Pid, Vec<Arc<str>>>,
+    of: DashMap<Pid, BTreeMap<u64, Arc<str>>>,
 }
 
 impl Names {
@@ -32,25 +35,33 @@ impl Names {
             return Err(NameError::Empty);
         }
         match self.holders.entry(name.clone()) {
-            Entry::Occupied(taken) if *taken.get() != pid => {
-                Err(NameError::Taken { name: name.clone(), holder: *taken.get() })
+            Entry::Occupied(taken) if taken.get().0 != pid => {
+                Err(NameError::Taken { name: name.clone(), holder: taken.get().0 })
             }
             Entry::Occupied(_) => Ok(()),
             Entry::Vacant(free) => {
-                self.of.entry(pid).or_default().push(name.clone());
+                let place = self.note(name, pid);
                 if !mark() {
-                    self.forget(name, pid);
+                    self.forget(place, pid);
                     return Err(NameError::NoSuchProcess { pid });
                 }
-                free.insert(pid);
+                free.insert((pid, place));
                 Ok(())
             }
         }
     }
 
-    fn forget(&self, name: &str, pid: Pid) {
+    /// Notes a name with a process, behind its others.
+    fn note(&self, name: &Arc<str>, pid: Pid) -> u64 {
+        let mut of = self.of.entry(pid).or_default();
+        let place = of.last_key_value().map_or(0, |(last, _)| last + 1);
+        of.insert(place, name.clone());
+        place
+    }
+
+    fn forget(&self, place: u64, pid: Pid) {
         if let Entry::Occupied(mut of) = self.of.entry(pid) {
-            of.get_mut().retain(|one| **one != *name);
+            of.get_mut().remove(&place);
             if of.get().is_empty() {
                 of.remove();
             }
@@ -60,11 +71,11 @@ impl Names {
     /// Takes the name from its holder: any, or only this one. Whose it was.
     pub(crate) fn unregister(&self, name: &str, from: Option<Pid>) -> Option<Pid> {
         let Entry::Occupied(taken) = self.holders.entry(Arc::from(name)) else { return None };
-        let holder = *taken.get();
+        let (holder, place) = *taken.get();
         if from.is_some_and(|from| from != holder) {
             return None;
         }
-        self.forget(name, holder);
+        self.forget(place, holder);
         taken.remove();
         Some(holder)
     }
@@ -72,23 +83,23 @@ impl Names {
     /// A process has ended: its names are free.
     pub(crate) fn ended(&self, pid: Pid) {
         let Some((_, names)) = self.of.remove(&pid) else { return };
-        for name in names {
-            self.holders.remove_if(&name, |_, holder| *holder == pid);
+        for name in names.into_values() {
+            self.holders.remove_if(&name, |_, (holder, _)| *holder == pid);
         }
     }
 
     pub(crate) fn holder(&self, name: &str) -> Option<Pid> {
-        self.holders.get(name).map(|holder| *holder)
+        self.holders.get(name).map(|holder| holder.0)
     }
 
     /// The names of a process, in the order in which it took them.
     pub(crate) fn of(&self, pid: Pid) -> Vec<Arc<str>> {
-        self.of.get(&pid).map(|names| names.clone()).unwrap_or_default()
+        self.of.get(&pid).map(|names| names.values().cloned().collect()).unwrap_or_default()
     }
 
     /// All processes that have names, with these, of no single moment.
     pub(crate) fn all(&self) -> Vec<(Pid, Vec<Arc<str>>)> {
-        self.of.iter().map(|entry| (*entry.key(), entry.value().clone())).collect()
+        self.of.iter().map(|entry| (*entry.key(), entry.value().values().cloned().collect())).collect()
     }
 }
 
