@@ -155,13 +155,19 @@ impl Child {
         }
     }
 
-    /// Answers all who wait, now that it has stopped.
-    pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
+    /// Answers those who wait for it to have stopped.
+    pub(super) fn tell_stopped(&mut self, out: &mut StepOutput) {
         for waiter in std::mem::take(&mut self.waiting) {
             match waiter {
-                Waiter::Up(reply) => out.reply(reply, Err(ChildError::Stopped)),
                 Waiter::Down(reply) => out.reply(reply, Ok(())),
+                up => self.waiting.push(up),
             }
         }
+    }
+
+    /// Answers all who wait, now that it has stopped and is not to be started.
+    pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
+        self.tell_stopped(out);
+        self.tell_up(&Err(ChildError::Stopped), out);
     }
 }

@@ -41,7 +41,8 @@ impl SupervisorMessage {
         SupervisorMessage { order: Order::Children(reply) }
     }
 
-    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun.
+    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not begin is not
+    /// kept.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         move |reply| SupervisorMessage { order: Order::Add(spec, reply) }
     }
@@ -63,7 +64,7 @@ impl SupervisorMessage {
     }
 
     /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
-    /// has begun.
+    /// has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { order: Order::Restart(id, reply) }
@@ -210,7 +211,13 @@ pub enum SupervisorError {
     },
 }
 
+/// So many restarts are in the text of an error: each may be the end of a supervisor, with a list of its own.
+const IN_TEXT: usize = 8;
+
 fn list(restarts: &[(Arc<str>, Exit)]) -> String {
-    let each: Vec<String> = restarts.iter().map(|(id, exit)| format!("{id} ({exit})")).collect();
-    each.join(", ")
+    let each: Vec<String> = restarts.iter().take(IN_TEXT).map(|(id, exit)| format!("{id} ({exit})")).collect();
+    match restarts.len().saturating_sub(IN_TEXT) {
+        0 => each.join(", "),
+        more => format!("{}, and {more} more", each.join(", ")),
+    }
 }

@@ -112,8 +112,8 @@ impl Supervisor {
         let Some(&key) = self.by_id.get(id) else {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
-        // One that is to end with the supervisor does, whatever else is wanted of it.
-        let goal = if self.is_ending() { Goal::Forget } else { goal };
+        // One that is to end with the supervisor, or to be forgotten, is, whatever else is wanted of it.
+        let goal = if self.is_ending() || self.is_to_be_forgotten(key) { Goal::Forget } else { goal };
         self.wait(key, Waiter::Down(reply));
         if let Some(child) = self.children.get_mut(&key) {
             child.tell_up(&Err(ChildError::Stopped), out);
@@ -128,15 +128,20 @@ impl Supervisor {
         reply: Reply<Result<Pid, ChildError>>,
         out: &mut StepOutput,
     ) {
-        let Some(&key) = self.by_id.get(id) else {
-            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
-        };
         if self.is_ending() {
             return out.reply(reply, Err(ChildError::Stopped));
         }
+        let Some(key) = self.by_id.get(id).copied().filter(|key| !self.is_to_be_forgotten(*key)) else {
+            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
+        };
         let batch = self.batch_of_one(key);
         self.wait(key, Waiter::Up(reply));
         self.want_stopped(key, batch, Goal::Start, out);
+    }
+
+    /// Whether it is as good as gone.
+    fn is_to_be_forgotten(&self, key: u64) -> bool {
+        self.children.get(&key).is_some_and(|child| child.is_to_stop() && child.goal == Goal::Forget)
     }
 
     /// One that is stopped with others stays with them; else it is for itself.

@@ -188,7 +188,10 @@ impl Supervisor {
     pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match child.goal {
-            Goal::Start => self.set(key, Phase::Queued),
+            Goal::Start => {
+                child.tell_stopped(out);
+                self.set(key, Phase::Queued);
+            }
             Goal::Stay => {
                 child.tell_down(out);
                 self.set(key, Phase::Down);

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::supervisor::{ChildSpec, ChildState, Restart, Strategy, Supervisor, SupervisorMessage};
+use procession::supervisor::{
+    ChildError, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
+};
 use procession::{
-    Entry, Event, Events, InitResult, Latch, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    Address, Entry, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult,
 };
 
 use crate::helpers::*;
@@ -107,6 +110,62 @@ fn a_supervisor_has_not_started_before_every_child_has_been_up() {
     assert!(join(&asks).is_done());
     assert!(asker.children().iter().all(|info| info.state == ChildState::Up));
     asker.stop();
+}
+
+/// Ends when it is told to, and not when it is asked to stop.
+fn stubborn() -> impl Process<Message = (), Output = ()> {
+    script(|events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        Ok(if events.any(|event| matches!(event, Event::Message(()))) { Step::Done(()) } else { Step::Idle })
+    })
+}
+
+#[test]
+fn orders_that_cross_are_answered_each_as_if_they_had_not() {
+    let runtime = runtime(2);
+    let spec = || ChildSpec::new("a", stubborn).shutdown(Shutdown::Unlimited);
+    let boss = supervise(&runtime, Supervisor::builder().child(spec()).build().unwrap());
+    let old = boss.pid("a");
+    let address = boss.handle.address();
+    // Both are there before the child has ended.
+    let stop = waits_for(&runtime, address, SupervisorMessage::stop("a"));
+    let restart = waits_for(&runtime, address, SupervisorMessage::restart("a"));
+    assert_eq!(boss.child("a").unwrap().state, ChildState::Stopping);
+    runtime.send_to(old, ()).unwrap();
+    assert!(output(&stop).is_ok());
+    assert!(matches!(*output(&restart), Ok(new) if new != old && boss.pid("a") == new));
+    // Of one that is deleted nothing else can be wanted.
+    let delete = waits_for(&runtime, address, SupervisorMessage::delete("a"));
+    let stop = waits_for(&runtime, address, SupervisorMessage::stop("a"));
+    let restart = waits_for(&runtime, address, SupervisorMessage::restart("a"));
+    assert!(matches!(*output(&restart), Err(ChildError::NoSuchChild { .. })));
+    runtime.send_to(boss.pid("a"), ()).unwrap();
+    assert!(output(&delete).is_ok() && output(&stop).is_ok());
+    assert!(boss.children().is_empty());
+    boss.stop();
+}
+
+/// Asks, and is done with the answer; the question is with the supervisor when this returns.
+fn waits_for<T: Clone + std::fmt::Debug + Send + Sync + 'static>(
+    runtime: &Runtime,
+    supervisor: Address<SupervisorMessage>,
+    question: impl FnOnce(Reply<T>) -> SupervisorMessage + Send + 'static,
+) -> Handle<impl Process<Output = T>> {
+    let (mut question, mut asked, begun) = (Some(question), None, Latch::new());
+    let begin = begun.clone();
+    let asks = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if let Some(question) = question.take() {
+            asked = Some(out.ask(supervisor, question, Duration::MAX));
+            return Ok(Step::Continue);
+        }
+        let _ = begin.set(());
+        match events.next() {
+            Some(Event::Completed(done)) => Ok(Step::Done(done.take(asked).unwrap()?)),
+            _ => Ok(Step::Idle),
+        }
+    });
+    let asks = runtime.spawn(asks).unwrap();
+    wait(&begun);
+    asks
 }
 
 /// Fails when it is told to, and is done when it is asked to stop.
