@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
+use crate::names::Removals;
 use crate::process::mailbox::{Control, Signal};
 use crate::process::{GroupChange, GroupEvent, NameError, Pid, Subscription};
 use crate::relations::{Cells, Told};
@@ -24,6 +25,8 @@ pub(crate) struct Groups {
     groups: DashMap<Arc<str>, Group>,
     // The other way round: the groups in which a process is, or to which it subscribes.
     of: DashMap<Pid, BTreeSet<Arc<str>>>,
+    groups_gone: Removals,
+    processes_gone: Removals,
 }
 
 #[derive(Default)]
@@ -136,6 +139,7 @@ impl Groups {
         }
         if group.get().is_empty() {
             group.remove();
+            self.groups_gone.count(&self.groups);
         }
     }
 
@@ -188,8 +192,10 @@ impl Groups {
                     entry.remove();
                 }
             }
+            self.groups_gone.count(&self.groups);
             told.into_iter().for_each(&mut then);
         }
+        self.processes_gone.count(&self.of);
     }
 
     /// How many groups there are, also those that nobody is in.

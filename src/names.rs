@@ -12,12 +12,34 @@
 //! vacating came first, the mark is refused. So no name is left with a process that has ended.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use crate::process::{NameError, Pid};
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicUsize, Ordering};
+
+/// A map of which so many entries have been taken out is looked at: whether it has room for far more than it holds.
+const TAKEN_OUT: usize = 4096;
+
+/// Counts what is taken out of maps.
+#[derive(Default)]
+pub(crate) struct Removals(AtomicUsize);
+
+impl Removals {
+    /// One has been taken out. Now and then a map that has lost most of what it held lets its memory go; no more often than it
+    /// can have lost so much, so that it costs each removal no more than a constant.
+    pub(crate) fn count<K: Eq + Hash, V>(&self, map: &DashMap<K, V>) {
+        // Ordering: Relaxed: only how often it happens matters.
+        if self.0.fetch_add(1, Ordering::Relaxed) % TAKEN_OUT == TAKEN_OUT - 1 {
+            let held = map.len();
+            if map.capacity() > 8 * held.max(TAKEN_OUT) {
+                map.shrink_to_fit();
+            }
+        }
+    }
+}
 
 /// Who has which name.
 #[derive(Default)]
@@ -26,6 +48,8 @@ pub(crate) struct Names {
     holders: DashMap<Arc<str>, (Pid, u64)>,
     // The other way round, in the order in which they were taken.
     of: DashMap<Pid, BTreeMap<u64, Arc<str>>>,
+    names_gone: Removals,
+    holders_gone: Removals,
 }
 
 impl Names {
@@ -77,6 +101,8 @@ impl Names {
         }
         self.forget(place, holder);
         taken.remove();
+        self.names_gone.count(&self.holders);
+        self.holders_gone.count(&self.of);
         Some(holder)
     }
 
@@ -85,7 +111,9 @@ impl Names {
         let Some((_, names)) = self.of.remove(&pid) else { return };
         for name in names.into_values() {
             self.holders.remove_if(&name, |_, (holder, _)| *holder == pid);
+            self.names_gone.count(&self.holders);
         }
+        self.holders_gone.count(&self.of);
     }
 
     pub(crate) fn holder(&self, name: &str) -> Option<Pid> {
@@ -131,5 +159,18 @@ mod tests {
         assert_eq!(names.register(&name, pid, || false), Err(NameError::NoSuchProcess { pid }));
         assert_eq!(names.register(&Arc::from(""), pid, || true), Err(NameError::Empty));
         assert!(names.all().is_empty() && names.holder("clerk").is_none());
+    }
+
+    #[test]
+    fn when_most_names_are_gone_so_is_the_memory_for_them() {
+        let (names, pids) = (Names::default(), || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1)));
+        let name = |pid: Pid| Arc::from(pid.to_string());
+        pids().for_each(|pid| names.register(&name(pid), pid, || true).unwrap());
+        assert!(names.holders.capacity() >= 100_000 && names.of.capacity() >= 100_000);
+        pids().filter(|pid| pid.slot() % 2 == 0).for_each(|pid| names.ended(pid));
+        pids().filter(|pid| pid.slot() % 2 == 1).for_each(|pid| assert!(names.unregister(&name(pid), None).is_some()));
+        assert_eq!((names.holders.len(), names.of.len()), (0, 0));
+        let most = 2 * 8 * TAKEN_OUT;
+        assert!(names.holders.capacity() < most && names.of.capacity() < most);
     }
 }

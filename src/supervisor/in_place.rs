@@ -118,7 +118,8 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
 impl ChildSpec {
     /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID, with its
     /// mailbox, names, monitors and links. Of the messages only those are lost (as dead letters) that the failing step had
-    /// taken. Such a restart counts like any other, has the same delays, and is the child's alone, whatever the strategy.
+    /// taken. Such a restart counts like any other, has the same delays, and is the child's alone, whatever the strategy. What it
+    /// is told of others during a delay (ends, groups, answers) is not told the new one, which has asked for none of it.
     ///
     /// When it ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
     /// like any other, under a new PID. It is entered at `"main"` without input.
