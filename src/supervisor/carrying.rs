@@ -32,7 +32,10 @@ impl Supervisor {
     }
 
     fn carry_on_with(&mut self, number: u64, out: &mut StepOutput) {
-        let Some(batch) = self.batches.get(&number) else { return };
+        let Some(batch) = self.batches.get(&number) else {
+            // Nobody waits for its delay any more.
+            return self.forget_timer(self.gates.get(&number).copied(), out);
+        };
         let (stops, starts) = (batch.stopping.last().copied(), batch.starting.first().copied());
         // Nobody is started before the last has stopped.
         let Some(key) = stops.or(starts.filter(|_| !self.gates.contains_key(&number))) else { return };
@@ -79,7 +82,7 @@ impl Supervisor {
             // There will be no children any more, and nobody is to blame.
             Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),
             Ok(Err(error)) => self.not_started(key, ChildError::Spawn(error), out),
-            Err(panicked) => self.not_started(key, panicked, out),
+            Err(message) => self.not_started(key, ChildError::FactoryPanicked { message }, out),
         }
     }
 

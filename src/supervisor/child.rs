@@ -111,6 +111,14 @@ impl Child {
         }
     }
 
+    /// What it waits for, if it is to be restarted in place.
+    pub(super) fn delay(&self) -> Option<Tag<Elapsed>> {
+        match self.phase {
+            Phase::InPlace { timer, .. } => Some(timer),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_to_stop(&self) -> bool {
         self.moves() == Moves::Down
     }

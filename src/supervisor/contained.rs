@@ -4,8 +4,6 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use super::message::ChildError;
-
 /// A value whose destructor may panic, and is not felt.
 pub(super) struct Contained<T>(Option<T>);
 
@@ -42,14 +40,12 @@ fn forget(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// Runs code of the user's that makes a child. A panic in it is an error.
-pub(super) fn made<R>(make: impl FnOnce() -> R) -> Result<R, ChildError> {
+/// Runs code of the user's that makes a child. A panic in it comes back as its text.
+pub(super) fn made<R>(make: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(make)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         forget(payload);
-        ChildError::FactoryPanicked {
-            message: text.unwrap_or_else(|| String::from("a panic whose payload is not text")),
-        }
+        text.unwrap_or_else(|| String::from("a panic whose payload is not text"))
     })
 }

@@ -42,13 +42,16 @@ impl Supervisor {
             Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
             Phase::ToStop { .. } => self.stopped(key, out),
             Phase::Stopping { limit, .. } => {
-                if let Some(timer) = limit.take() {
-                    self.timers.remove(&timer.id());
-                    out.cancel_timer(timer);
-                }
+                let limit = limit.take();
+                self.forget_timer(limit, out);
                 self.stopped(key, out);
             }
-            Phase::Up { .. } | Phase::InPlace { .. } => self.ended_by_itself(key, exit, out),
+            Phase::InPlace { timer, .. } => {
+                let timer = *timer;
+                self.forget_timer(Some(timer), out);
+                self.ended_by_itself(key, exit, out);
+            }
+            Phase::Up { .. } => self.ended_by_itself(key, exit, out),
             Phase::Down | Phase::Queued => {}
         }
     }

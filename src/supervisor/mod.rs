@@ -47,9 +47,9 @@
 //! ```
 
 mod window;
+mod contained;
 mod spec;
 mod message;
-mod contained;
 mod in_place;
 mod child;
 mod config;

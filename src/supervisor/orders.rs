@@ -84,7 +84,8 @@ impl Supervisor {
         };
         let wrong = || format!("it makes them from a {}, and was given a {type_name}", kind.input);
         // What adjusts the specification is the user's.
-        let spec = made(|| (kind.make)(input.into_inner()?, number))?;
+        let spec = made(|| (kind.make)(input.into_inner()?, number));
+        let spec = spec.map_err(|message| ChildError::FactoryPanicked { message })?;
         let spec = spec.ok_or_else(|| ChildError::WrongKind { reason: wrong() })?;
         self.check(&spec)?;
         Ok(spec)

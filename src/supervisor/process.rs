@@ -173,6 +173,7 @@ impl Supervisor {
 
     /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
+        self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
         self.change(key, |child| {
             (child.batch, child.goal) = (batch, goal);
             if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
@@ -200,6 +201,15 @@ impl Supervisor {
         }
     }
 
+    /// Takes a timer back.
+    pub(super) fn forget_timer(&mut self, timer: Option<Tag<Elapsed>>, out: &mut StepOutput) {
+        let Some(timer) = timer else { return };
+        if let Some(Timer::Gate(batch)) = self.timers.remove(&timer.id()) {
+            self.gates.remove(&batch);
+        }
+        out.cancel_timer(timer);
+    }
+
     /// The supervisor is to end: with its first reason.
     pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
         if self.is_ending() {
@@ -208,8 +218,8 @@ impl Supervisor {
         self.life = Life::Ending(why);
         // Whoever waits for all to be up learns that they will not be.
         self.starters.clear();
-        for (_, timer) in std::mem::take(&mut self.gates) {
-            out.cancel_timer(timer);
+        for timer in self.gates.values().copied().collect::<Vec<_>>() {
+            self.forget_timer(Some(timer), out);
         }
         let batch = self.number();
         for key in self.children.keys().copied().collect::<Vec<_>>() {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::clock::ManualClock;
 use procession::supervisor::{
-    ChildError, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
+    Backoff, ChildError, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
 };
 use procession::{
     Address, Entry, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
@@ -166,6 +167,45 @@ fn waits_for<T: Clone + std::fmt::Debug + Send + Sync + 'static>(
     let asks = runtime.spawn(asks).unwrap();
     wait(&begun);
     asks
+}
+
+#[test]
+fn a_delay_for_which_nobody_waits_any_more_is_taken_back() {
+    let clock = ManualClock::new();
+    let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
+    let (delay, limit) = (3_600 * SECOND, Shutdown::Unlimited);
+    let supervisor = Supervisor::builder()
+        .intensity(100, SECOND)
+        .backoff(Backoff::exponential(delay, delay))
+        .child(ChildSpec::new("new", fragile).shutdown(limit))
+        .child(ChildSpec::in_place("in place", fragile).shutdown(limit))
+        .build();
+    let boss = supervise(&runtime, supervisor.unwrap());
+    let fails = |id: &str| {
+        runtime.send_to(boss.pid(id), ()).unwrap();
+        until("it waits", || boss.child(id).unwrap().state == ChildState::Delayed);
+        assert_eq!(runtime.stats().timers, 1);
+    };
+    let no_timer = || until("no timer is left", || runtime.is_at_rest() && runtime.stats().timers == 0);
+    for id in ["new", "in place"] {
+        fails(id);
+        boss.ask(SupervisorMessage::restart(id)).unwrap();
+        no_timer();
+        fails(id);
+        boss.ask(SupervisorMessage::stop(id)).unwrap();
+        no_timer();
+        boss.ask(SupervisorMessage::restart(id)).unwrap();
+        fails(id);
+        if let Some(pid) = boss.child(id).unwrap().pid {
+            // It ends otherwise while it waits, and waits again for another process.
+            runtime.terminate(pid).unwrap();
+            until("it has no process", || boss.child(id).unwrap().pid.is_none());
+            until("one timer is left", || runtime.is_at_rest() && runtime.stats().timers == 1);
+        }
+        boss.ask(SupervisorMessage::delete(id)).unwrap();
+        no_timer();
+    }
+    boss.stop();
 }
 
 /// Fails when it is told to, and is done when it is asked to stop.
