@@ -61,7 +61,7 @@ impl Unwanted {
 /// The signals that wait. Made with the first one, for most processes have none most of the time.
 #[derive(Default)]
 pub(crate) struct Signals {
-    control: VecDeque<Control>,
+    pub(crate) control: VecDeque<Control>,
     // So many of them, from the front, need not wait behind anything that is here.
     free: usize,
     // But messages were not looked at for that.
