@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
+use crate::names::Removals;
 use crate::process::mailbox::{Control, Signal};
 use crate::process::{GroupChange, GroupEvent, NameError, Pid, Subscription};
 use crate::relations::{Cells, Told};
@@ -24,18 +25,25 @@ pub(crate) struct Groups {
     groups: DashMap<Arc<str>, Group>,
     // The other way round: the groups in which a process is, or to which it subscribes.
     of: DashMap<Pid, BTreeSet<Arc<str>>>,
+    groups_gone: Removals,
+    processes_gone: Removals,
 }
 
 #[derive(Default)]
 struct Group {
     /// How often each is in it.
     members: BTreeMap<Pid, usize>,
-    subscribers: BTreeMap<u64, Pid>,
+    /// Each with the number of its subscription.
+    subscribers: BTreeSet<(Pid, u64)>,
 }
 
 impl Group {
     fn has(&self, pid: Pid) -> bool {
-        self.members.contains_key(&pid) || self.subscribers.values().any(|subscriber| *subscriber == pid)
+        self.members.contains_key(&pid) || self.subscriptions_of(pid).next().is_some()
+    }
+
+    fn subscriptions_of(&self, pid: Pid) -> impl Iterator<Item = u64> {
+        self.subscribers.range((pid, 0)..=(pid, u64::MAX)).map(|(_, id)| *id)
     }
 
     fn is_empty(&self) -> bool {
@@ -48,7 +56,7 @@ impl Group {
 
     /// Tells all subscribers of a change.
     fn tell(&self, cells: &impl Cells, group: &Arc<str>, change: &GroupChange, told: &mut Vec<Told>) {
-        for (id, subscriber) in &self.subscribers {
+        for (subscriber, id) in &self.subscribers {
             told.push(tell(cells, group, *id, *subscriber, change.clone()));
         }
     }
@@ -76,13 +84,15 @@ impl Groups {
         }
         let mut told = Vec::new();
         let mut group = self.groups.entry(name.clone()).or_default();
-        let lives = self.note(cells, name, pid);
+        let (is_new, lives) = self.note(cells, name, pid);
         if lives {
             *group.members.entry(pid).or_default() += 1;
             group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
             return Ok(told);
         }
-        if !group.has(pid) {
+        // A note that was there is for the end of the process, which may be about to take it out of the group; one that was
+        // not is what this has left.
+        if is_new {
             self.forget(name, pid);
         }
         let empty = group.is_empty();
@@ -93,10 +103,10 @@ impl Groups {
         Err(NameError::NoSuchProcess { pid })
     }
 
-    /// Notes a group with a process, and marks the process's cell. Whether it lives.
-    fn note(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> bool {
-        self.of.entry(pid).or_default().insert(name.clone());
-        cells.cell(pid).is_some_and(|cell| cell.relate(pid))
+    /// Notes a group with a process, and marks the process's cell. Whether it was not noted before, and whether it lives.
+    fn note(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> (bool, bool) {
+        let is_new = self.of.entry(pid).or_default().insert(name.clone());
+        (is_new, cells.cell(pid).is_some_and(|cell| cell.relate(pid)))
     }
 
     fn forget(&self, name: &str, pid: Pid) {
@@ -129,6 +139,7 @@ impl Groups {
         }
         if group.get().is_empty() {
             group.remove();
+            self.groups_gone.count(&self.groups);
         }
     }
 
@@ -137,14 +148,13 @@ impl Groups {
         let name = subscription.shared_group();
         let mut group = self.groups.entry(name.clone()).or_default();
         self.note(cells, name, pid);
-        group.subscribers.insert(subscription.id(), pid);
+        group.subscribers.insert((pid, subscription.id()));
         tell(cells, name, subscription.id(), pid, GroupChange::Members(group.members()))
     }
 
     pub(crate) fn unsubscribe(&self, subscription: &Subscription, pid: Pid) {
         let Entry::Occupied(mut group) = self.groups.entry(subscription.shared_group().clone()) else { return };
-        if group.get().subscribers.get(&subscription.id()) == Some(&pid) {
-            group.get_mut().subscribers.remove(&subscription.id());
+        if group.get_mut().subscribers.remove(&(pid, subscription.id())) {
             self.tidy(group, pid);
         }
     }
@@ -172,7 +182,9 @@ impl Groups {
             if let Entry::Occupied(mut entry) = self.groups.entry(name) {
                 let name = entry.key().clone();
                 let group = entry.get_mut();
-                group.subscribers.retain(|_, subscriber| *subscriber != pid);
+                for id in group.subscriptions_of(pid).collect::<Vec<_>>() {
+                    group.subscribers.remove(&(pid, id));
+                }
                 for _ in 0..group.members.remove(&pid).unwrap_or_default() {
                     group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
                 }
@@ -180,13 +192,54 @@ impl Groups {
                     entry.remove();
                 }
             }
+            self.groups_gone.count(&self.groups);
             told.into_iter().for_each(&mut then);
         }
+        self.processes_gone.count(&self.of);
     }
 
     /// How many groups there are, also those that nobody is in.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.groups.len() + self.of.len()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sched::cell::Cell;
+    use crate::sync::AtomicUsize;
+
+    /// Nobody lives here.
+    struct Nobody;
+
+    impl Cells for Nobody {
+        fn cell(&self, _: Pid) -> Option<&Cell> {
+            None
+        }
+
+        fn dooms(&self) -> &AtomicUsize {
+            unreachable!("nobody is to be ended")
+        }
+    }
+
+    #[test]
+    fn who_joins_while_it_is_half_ended_leaves_nothing_behind() {
+        let (pid, name): (Pid, Arc<str>) = ("<1.1.1>".parse().unwrap(), Arc::from("group"));
+        // Its end has not begun to look for its groups; or it has what is noted, and has not come to this group.
+        for begun in [false, true] {
+            let groups = Groups::default();
+            groups.groups.entry(name.clone()).or_default().members.insert(pid, 1);
+            groups.of.entry(pid).or_default().insert(name.clone());
+            let noted = begun.then(|| groups.of.remove(&pid));
+            assert!(matches!(groups.join(&Nobody, &name, pid), Err(NameError::NoSuchProcess { .. })));
+            if let Some(noted) = noted.flatten() {
+                assert!(groups.of.is_empty(), "nobody would ever look for it");
+                groups.of.insert(noted.0, noted.1);
+            }
+            groups.ended(&Nobody, pid, |_| ());
+            assert_eq!(groups.len(), 0, "begun: {begun}");
+        }
     }
 }

@@ -119,42 +119,60 @@ impl fmt::Display for Linked {
 /// An error with which something ended. Cheap to clone, so that everybody who waits for the end can have it.
 #[derive(Clone)]
 pub struct Failure {
-    error: Arc<dyn Error + Send + Sync + 'static>,
+    error: Arc<Returned>,
+}
+
+/// An error is the user's value, and its destructor may panic, wherever the last clone is dropped.
+struct Returned(Option<BoxError>);
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        if let Some(error) = self.0.take() {
+            drop_contained(error);
+        }
+    }
 }
 
 impl Failure {
     pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> Failure {
-        Failure { error: Arc::new(error) }
+        Failure::of(Box::new(error))
+    }
+
+    fn of(error: BoxError) -> Failure {
+        Failure { error: Arc::new(Returned(Some(error))) }
     }
 
     /// The error as it was returned; it can be downcast.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
-        &*self.error
+        match &self.error.0 {
+            Some(error) => &**error,
+            None => unreachable!("it goes when nobody can ask for it any more"),
+        }
     }
 }
 
 /// A failure that was boxed is itself again, so that the error in it can still be downcast.
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Failure {
-        error.downcast::<Failure>().map_or_else(|error| Failure { error: Arc::from(error) }, |failure| *failure)
+        error.downcast::<Failure>().map_or_else(Failure::of, |failure| *failure)
     }
 }
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.error, f)
+        fmt::Debug::fmt(self.error(), f)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
+        fmt::Display::fmt(self.error(), f)
     }
 }
 
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.source()
+        self.error().source()
     }
 }
 

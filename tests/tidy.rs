@@ -147,6 +147,7 @@ const ORDER: &[&str] = &[
     "runtime/builder",
     "runtime/mod",
     "supervisor/window",
+    "supervisor/contained",
     "supervisor/spec",
     "supervisor/message",
     "supervisor/in_place",

@@ -200,12 +200,24 @@ pub struct Completed {
 
 struct Inside {
     tag: u64,
+    /// The process that has answered, if it was one: its end is not told before.
+    from: Option<Pid>,
     answer: Cell<Option<Answer>>,
 }
 
 impl Completed {
     pub(crate) fn new(tag: u64, answer: Answer) -> Completed {
-        Completed { inside: Box::new(Inside { tag, answer: Cell::new(Some(answer)) }) }
+        Completed::from(None, tag, answer)
+    }
+
+    /// The answer of a process.
+    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completed {
+        Completed { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
+    }
+
+    /// Which process has answered, if it was one.
+    pub(super) fn answered_by(&self) -> Option<Pid> {
+        self.inside.from
     }
 
     /// The number of the tag.
@@ -246,6 +258,12 @@ impl fmt::Debug for Completed {
 pub(crate) trait AnswerTo: Send + Sync {
     /// Delivers the answer to the command `tag` of process `to`.
     fn answer(&self, to: Pid, tag: u64, answer: Answer);
+
+    /// The same for the answer of a process, whose end is told later than that.
+    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
+        let _ = from;
+        self.answer(to, tag, answer);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

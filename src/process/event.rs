@@ -41,9 +41,9 @@ impl<M> From<Box<Control>> for Event<M> {
 
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
 ///
-/// Control signals come first (but that a process has ended comes behind what it had sent). Then messages and completions in
-/// the order of their arrival; messages of one sender in the order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only what it
-/// waits for.
+/// Control signals come first (but that a process has ended comes behind what it had sent and answered). Then messages and
+/// completions in the order of their arrival; messages of one sender in the order in which it sent them. A step after
+/// [`Step::Wait`](super::Step::Wait) is given no messages, only what it waits for.
 ///
 /// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
 /// take stay, in order, in front of later ones.
@@ -149,15 +149,11 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        signals.as_mut()?.next_control(self.messages.then_some(|sender| messages.last_from(sender)))
+        signals.as_mut()?.next_control(if self.messages { Some(messages) } else { None })
     }
 
     fn completion(&mut self) -> Option<Completed> {
-        let messages = self.messages;
-        let signals = self.mailbox.signals.as_mut()?;
-        // With messages, a completion waits for its turn among them.
-        let (_, completed) =
-            signals.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= signals.popped)?;
+        let completed = self.mailbox.signals.as_mut()?.next_completion(self.messages)?;
         self.budget -= 1;
         Some(completed)
     }

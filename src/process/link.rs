@@ -43,6 +43,10 @@ impl AnswerTo for Near {
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
         self.0.answer(to, tag, answer);
     }
+
+    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
+        self.0.answer_from(from, to, tag, answer);
+    }
 }
 
 impl AskLink for Near {

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use super::pid::Pid;
-pub(crate) use super::signals::{Control, Signal, Signals, Unwanted};
+pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use crate::latch::Latch;
 use crate::outcome::{Linked, drop_contained};
 
@@ -123,16 +123,6 @@ impl<M> Queue<M> {
         self.len() == 0
     }
 
-    /// The place of the last message that this process has sent. It is looked for from the back: who has just ended has
-    /// sent its last message not long ago.
-    pub(crate) fn last_from(&self, sender: Pid) -> Option<usize> {
-        match self {
-            Queue::Empty => None,
-            Queue::One(only) => (only.from == Some(sender)).then_some(0),
-            Queue::Many(many) => many.iter().rposition(|envelope| envelope.from == Some(sender)),
-        }
-    }
-
     /// Takes all of `other` behind what is here.
     pub(crate) fn append(&mut self, other: &mut Queue<M>) {
         if self.is_empty() {
@@ -159,6 +149,20 @@ impl<M> Queue<M> {
             && many.capacity() * size_of::<Envelope<M>>() > KEPT_AT_REST
         {
             *self = Queue::Empty;
+        }
+    }
+}
+
+impl<M> Senders for Queue<M> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn sender(&self, place: usize) -> Option<Pid> {
+        match self {
+            Queue::Empty => None,
+            Queue::One(only) => only.from,
+            Queue::Many(many) => many.get(place)?.from,
         }
     }
 }
@@ -280,11 +284,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 
     fn signal(&mut self, signal: Signal) {
         let arrived = self.arrived();
-        let signals = self.signals.get_or_insert_default();
-        match signal {
-            Signal::Control(control) => signals.control.push_back(control),
-            Signal::Completed(completed) => signals.completions.push_back((arrived, completed)),
-        }
+        self.signals.get_or_insert_default().add(signal, arrived);
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
@@ -305,7 +305,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
             }
             let arrived = self.arrived();
             if let Some(signals) = &mut self.signals {
-                signals.wait_behind(arrived, |sender| other.messages.last_from(sender));
+                signals.wait_behind(arrived, &other.messages);
             }
         }
         completions

@@ -20,8 +20,8 @@ impl StepOutput {
     /// there is no such process. Each monitor is told by itself, also several of one process.
     ///
     /// What the process has sent to this one before it ended is stepped before the event (but a step after
-    /// [`Step::Wait`](super::Step::Wait) is given no messages, and is told at once). Otherwise the event overtakes messages,
-    /// and a bound of the mailbox does not count it.
+    /// [`Step::Wait`](super::Step::Wait) is given no messages, and is told at once), and so is its answer to a question of
+    /// this one. Otherwise the event overtakes messages, and a bound of the mailbox does not count it.
     pub fn monitor(&mut self, pid: Pid) -> Monitor {
         let monitor = self.new_monitor(pid);
         self.push(Yield::Relate(Relate::Monitor(monitor)));

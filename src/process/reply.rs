@@ -37,7 +37,7 @@ pub(crate) enum Decided {
     /// It is answered.
     Answered,
     /// It is decided, and this is to be delivered to the process that asked.
-    Deliver { to: Pid, tag: u64, answer: Answer },
+    Deliver { from: Pid, to: Pid, tag: u64, answer: Answer },
 }
 
 impl Decided {
@@ -46,7 +46,7 @@ impl Decided {
         match self {
             Decided::Late => return false,
             Decided::Answered => {}
-            Decided::Deliver { to, tag, answer } => link.answer(to, tag, answer),
+            Decided::Deliver { from, to, tag, answer } => link.answer_from(from, to, tag, answer),
         }
         true
     }
@@ -193,7 +193,8 @@ impl ProcessAsk {
     fn decide_with(&self, answer: Answer) -> Decided {
         if self.question.decide() {
             self.forget_timer();
-            return Decided::Deliver { to: self.asker, tag: self.tag, answer };
+            // Whoever it was handed to may answer, but mostly it is the one that was asked.
+            return Decided::Deliver { from: self.question.target, to: self.asker, tag: self.tag, answer };
         }
         self.question.too_late(answer);
         Decided::Late
@@ -286,7 +287,9 @@ impl<T: Send> PendingReply for Pending<T> {
     fn send(mut self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer)) {
         let Some(ask) = self.reply.ask.take() else { return };
         match ask.decide(Ok(self.value)) {
-            Decided::Deliver { to, tag, answer } if ask.link().runtime() == here.runtime() => deliver(to, tag, answer),
+            Decided::Deliver { to, tag, answer, .. } if ask.link().runtime() == here.runtime() => {
+                deliver(to, tag, answer);
+            }
             decided => {
                 decided.settle(ask.link());
             }

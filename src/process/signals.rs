@@ -1,8 +1,8 @@
 //! What overtakes messages, or does not count as one: the signals that wait for a process.
 //!
 //! The control lane overtakes every message, with one exception: that a process has ended is never told before what that
-//! process had sent. Such a signal waits *behind* the last of those messages, and behind nothing else. (A step after
-//! `Wait` is given no messages, so it is told at once.)
+//! process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and behind nothing else.
+//! (A step after `Wait` is given no messages, so there it waits behind answers only.)
 
 use std::collections::VecDeque;
 
@@ -62,9 +62,15 @@ impl Unwanted {
 #[derive(Default)]
 pub(crate) struct Signals {
     pub(crate) control: VecDeque<Control>,
+    // So many of them, from the front, need not wait behind anything that is here.
+    free: usize,
+    // But messages were not looked at for that.
+    free_of_answers: bool,
     // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
     // everything sees completions and messages in the order of their arrival.
-    pub(crate) completions: VecDeque<(u64, Completed)>,
+    pub(super) completions: VecDeque<(u64, Completed)>,
+    // Completions taken since this was made.
+    answered: u64,
     // Messages taken from the queue since this was made.
     pub(crate) popped: u64,
     related: Option<Box<Related>>,
@@ -73,9 +79,30 @@ pub(crate) struct Signals {
 /// What only those have who are related to others.
 #[derive(Default)]
 struct Related {
-    // Sorted; each with the number of messages, counted as `popped` is, that it comes behind.
-    behind: VecDeque<(u64, Control)>,
+    // Sorted.
+    behind: VecDeque<(Place, Control)>,
     killer: Option<Linked>,
+}
+
+/// What a signal comes behind: so many messages, counted as `popped` is, and so many completions, as `answered` is. Nothing,
+/// by default. Completions and messages stand in one order, so whoever has the smaller place is due first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    messages: u64,
+    answers: u64,
+}
+
+impl Place {
+    fn and(self, other: Place) -> Place {
+        Place { messages: self.messages.max(other.messages), answers: self.answers.max(other.answers) }
+    }
+}
+
+/// A queue of messages, as far as it matters who has sent them.
+pub(crate) trait Senders {
+    fn len(&self) -> usize;
+
+    fn sender(&self, place: usize) -> Option<Pid>;
 }
 
 impl Signals {
@@ -85,37 +112,104 @@ impl Signals {
             && self.related.as_ref().is_none_or(|related| related.behind.is_empty() && related.killer.is_none())
     }
 
-    /// The next of the control lane. With `last_from`, which finds the place of a process's last message in the queue, what
-    /// tells of an end waits behind that message.
-    pub(crate) fn next_control(&mut self, last_from: Option<impl Fn(Pid) -> Option<usize>>) -> Option<Control> {
+    pub(super) fn add(&mut self, signal: Signal, arrived: u64) {
+        match signal {
+            Signal::Control(control) => self.control.push_back(control),
+            Signal::Completed(completed) => self.completions.push_back((arrived, completed)),
+        }
+    }
+
+    /// The next completion; with messages only if its turn among them has come.
+    pub(super) fn next_completion(&mut self, messages: bool) -> Option<Completed> {
+        let popped = self.popped;
+        let (_, completed) = self.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= popped)?;
+        self.answered += 1;
+        Some(completed)
+    }
+
+    /// The next of the control lane. What tells of an end waits behind the last answer of that process, and, with
+    /// `messages`, behind its last message.
+    pub(crate) fn next_control(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
+        let (popped, answered) = (self.popped, self.answered);
+        let due = |place: &Place| place.answers <= answered && (messages.is_none() || place.messages <= popped);
         if let Some(related) = &mut self.related
-            && let Some((_, control)) =
-                related.behind.pop_front_if(|(behind, _)| last_from.is_none() || *behind <= self.popped)
+            && let Some((_, control)) = related.behind.pop_front_if(|(place, _)| due(place))
         {
             return Some(control);
         }
-        while let Some(control) = self.control.pop_front() {
-            let place = last_from.as_ref().and_then(|last_from| last_from(control.follows()?));
-            match place {
-                None => return Some(control),
-                Some(place) => self.put_behind(self.popped + place as u64 + 1, control),
-            }
+        if self.free_of_answers && messages.is_some() {
+            (self.free, self.free_of_answers) = (0, false);
         }
-        None
+        if self.free == 0 && !self.control.is_empty() {
+            self.sort_out(messages);
+        }
+        self.free = self.free.checked_sub(1)?;
+        self.control.pop_front()
+    }
+
+    /// Puts what has come into the control lane behind what it must not overtake. All at once, for thousands may be told of
+    /// thousands while many messages wait, and these are looked through once.
+    fn sort_out(&mut self, messages: Option<&dyn Senders>) {
+        let mut places = self.ends();
+        if !places.is_empty() {
+            messages.into_iter().for_each(|messages| find_messages(&mut places, messages, self.popped));
+            self.find_answers(&mut places);
+        }
+        self.move_behind(&places);
+        (self.free, self.free_of_answers) = (self.control.len(), messages.is_none());
     }
 
     /// The same for messages that have not come over with the signals: `arrived` messages come before them.
-    pub(super) fn wait_behind(&mut self, arrived: u64, last_from: impl Fn(Pid) -> Option<usize>) {
-        for _ in 0..self.control.len() {
-            let Some(control) = self.control.pop_front() else { return };
-            match control.follows().and_then(&last_from) {
-                None => self.control.push_back(control),
-                Some(place) => self.put_behind(arrived + place as u64 + 1, control),
+    pub(super) fn wait_behind(&mut self, arrived: u64, messages: &dyn Senders) {
+        let mut places = self.ends();
+        if places.is_empty() || messages.len() == 0 {
+            return;
+        }
+        find_messages(&mut places, messages, arrived);
+        // The others are free of these, and are sorted out with those that are here.
+        places.retain(|(_, place)| *place != Place::default());
+        self.find_answers(&mut places);
+        self.move_behind(&places);
+    }
+
+    /// The processes whose ends the control lane tells, each once and in order, and nothing that they would wait behind.
+    fn ends(&self) -> Vec<(Pid, Place)> {
+        let mut ends: Vec<_> =
+            self.control.iter().filter_map(Control::follows).map(|pid| (pid, Place::default())).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        ends
+    }
+
+    fn find_answers(&self, places: &mut [(Pid, Place)]) {
+        for (number, (arrived, completed)) in self.completions.iter().enumerate() {
+            if let Some(place) = completed.answered_by().and_then(|from| find(places, from)) {
+                *place = place.and(Place { messages: *arrived, answers: self.answered + number as u64 + 1 });
             }
         }
     }
 
-    fn put_behind(&mut self, behind: u64, control: Control) {
+    fn move_behind(&mut self, places: &[(Pid, Place)]) {
+        let place_of = |control: &Control| {
+            let place = places.binary_search_by_key(&control.follows()?, |(pid, _)| *pid).ok()?;
+            Some(places[place].1).filter(|place| *place != Place::default())
+        };
+        if places.iter().all(|(_, place)| *place == Place::default()) {
+            return;
+        }
+        let free = self.free;
+        for (number, control) in std::mem::take(&mut self.control).into_iter().enumerate() {
+            match place_of(&control) {
+                None => self.control.push_back(control),
+                Some(place) => {
+                    self.put_behind(place, control);
+                    self.free -= usize::from(number < free);
+                }
+            }
+        }
+    }
+
+    fn put_behind(&mut self, behind: Place, control: Control) {
         let waiting = &mut self.related.get_or_insert_default().behind;
         waiting.insert(waiting.partition_point(|(other, _)| *other <= behind), (behind, control));
     }
@@ -125,10 +219,15 @@ impl Signals {
     pub(super) fn absorb(&mut self, mut theirs: Signals, place: impl Fn(u64) -> u64) -> u32 {
         let completions = theirs.completions.len() as u32;
         let place = |arrived: u64| place(arrived.saturating_sub(theirs.popped));
+        let before = self.answered + self.completions.len() as u64;
         self.control.append(&mut theirs.control);
         self.completions.extend(theirs.completions.into_iter().map(|(arrived, one)| (place(arrived), one)));
         if let Some(related) = theirs.related {
-            related.behind.into_iter().for_each(|(behind, control)| self.put_behind(place(behind), control));
+            for (behind, control) in related.behind {
+                let answers = behind.answers.checked_sub(theirs.answered).filter(|answers| *answers > 0);
+                let answers = answers.map_or(0, |answers| before + answers);
+                self.put_behind(Place { messages: place(behind.messages), answers }, control);
+            }
             related.killer.into_iter().for_each(|killer| self.kill(killer));
         }
         completions
@@ -138,7 +237,7 @@ impl Signals {
     pub(super) fn shift(&mut self, messages: u64) {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived += messages);
         if let Some(related) = &mut self.related {
-            related.behind.iter_mut().for_each(|(behind, _)| *behind += messages);
+            related.behind.iter_mut().for_each(|(behind, _)| behind.messages += messages);
         }
     }
 
@@ -154,6 +253,7 @@ impl Signals {
         let mut out = Vec::new();
         while let Some(place) = self.control.iter().position(|control| unwanted.is(control)) {
             out.extend(self.control.remove(place));
+            self.free -= usize::from(place < self.free);
         }
         if let Some(related) = &mut self.related {
             while let Some(place) = related.behind.iter().position(|(_, control)| unwanted.is(control)) {
@@ -171,5 +271,131 @@ impl Signals {
             related.behind.into_iter().for_each(drop_contained);
             drop_contained(related.killer);
         }
+    }
+}
+
+fn find(places: &mut [(Pid, Place)], pid: Pid) -> Option<&mut Place> {
+    let place = places.binary_search_by_key(&pid, |(pid, _)| *pid).ok()?;
+    Some(&mut places[place].1)
+}
+
+/// Finds the last message of each, from the back: who has just ended has sent its last message not long ago.
+fn find_messages(places: &mut [(Pid, Place)], messages: &dyn Senders, arrived: u64) {
+    let mut wanted = places.len();
+    for number in (0..messages.len()).rev() {
+        if let Some(place) = messages.sender(number).and_then(|from| find(places, from))
+            && place.messages == 0
+        {
+            *place = place.and(Place { messages: arrived + number as u64 + 1, answers: 0 });
+            wanted -= 1;
+            if wanted == 0 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::outcome::Exit;
+
+    fn pid(slot: u32) -> Pid {
+        Pid::new(1, slot, 1).unwrap()
+    }
+
+    fn down(of: Pid) -> Signal {
+        Signal::Control(Control::Down(Down { monitor: Monitor::new(0, of), pid: of, exit: Exit::Done(()) }))
+    }
+
+    fn answer(from: Pid, tag: u64) -> Signal {
+        Signal::Completed(Completed::from(Some(from), tag, Ok(Box::new(()))))
+    }
+
+    /// A queue that counts how many messages are looked at; each is from the process with its number.
+    struct Counted {
+        len: usize,
+        looked_at: Cell<usize>,
+    }
+
+    impl Senders for Counted {
+        fn len(&self) -> usize {
+            self.len
+        }
+
+        fn sender(&self, place: usize) -> Option<Pid> {
+            self.looked_at.set(self.looked_at.get() + 1);
+            Some(pid(place as u32))
+        }
+    }
+
+    #[test]
+    fn many_ends_at_once_look_through_the_messages_once() {
+        let (mut signals, messages) = (Signals::default(), Counted { len: 10_000, looked_at: Cell::new(0) });
+        // Half of them have sent something, and half have not.
+        (5_000..15_000).for_each(|slot| signals.add(down(pid(slot)), 10_000));
+        let told = std::iter::from_fn(|| signals.next_control(Some(&messages)));
+        assert_eq!(
+            told.map(|told| told.follows()).collect::<Vec<_>>(),
+            (10_000..15_000).map(|n| Some(pid(n))).collect::<Vec<_>>()
+        );
+        assert_eq!(messages.looked_at.get(), 10_000);
+        // The others come when what they wait behind has been taken.
+        for popped in 1..=10_000 {
+            signals.popped = popped;
+            let told = signals.next_control(Some(&messages)).and_then(|told| told.follows());
+            assert_eq!(told, (popped > 5_000).then(|| pid(popped as u32 - 1)));
+        }
+        assert!(signals.is_empty());
+        assert_eq!(messages.looked_at.get(), 10_000);
+    }
+
+    #[test]
+    fn an_end_waits_behind_the_answer_and_the_message_that_came_before() {
+        let messages = Counted { len: 4, looked_at: Cell::new(0) };
+        for shown in [true, false] {
+            let mut signals = Signals::default();
+            let shown = || shown.then_some(&messages as &dyn Senders);
+            // The fourth message is from number 3; its answer came behind the second.
+            signals.add(answer(pid(9), 1), 2);
+            signals.add(answer(pid(3), 2), 2);
+            signals.add(down(pid(3)), 4);
+            signals.add(down(pid(9)), 4);
+            signals.add(down(pid(7)), 4);
+            let mut told = Vec::new();
+            while told.len() < 5 {
+                if let Some(control) = signals.next_control(shown()) {
+                    told.push(format!("down {}", control.follows().unwrap().slot()));
+                } else if let Some(completed) = signals.next_completion(shown().is_some()) {
+                    told.push(format!("answer {}", completed.tag()));
+                } else {
+                    signals.popped += 1;
+                }
+            }
+            let last = if shown().is_some() { 4 } else { 0 };
+            assert_eq!(told, ["down 7", "answer 1", "down 9", "answer 2", "down 3"]);
+            assert_eq!(signals.popped, last);
+        }
+    }
+
+    #[test]
+    fn a_place_behind_answers_is_kept_when_signals_come_over() {
+        let (mut mine, mut theirs) = (Signals::default(), Signals::default());
+        let nothing = Counted { len: 0, looked_at: Cell::new(0) };
+        mine.add(answer(pid(1), 1), 0);
+        theirs.add(answer(pid(2), 2), 0);
+        theirs.add(answer(pid(3), 3), 0);
+        theirs.add(down(pid(3)), 0);
+        // One is taken, and the end has its place, before they come over.
+        assert!(theirs.next_control(Some(&nothing)).is_none());
+        assert!(theirs.next_completion(true).is_some());
+        assert_eq!(mine.absorb(theirs, |place| place), 1);
+        for tag in [1, 3] {
+            assert!(mine.next_control(Some(&nothing)).is_none(), "before {tag}");
+            assert_eq!(mine.next_completion(true).unwrap().tag(), tag);
+        }
+        assert!(mine.next_control(Some(&nothing)).is_some() && mine.is_empty());
     }
 }

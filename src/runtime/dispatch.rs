@@ -190,7 +190,7 @@ impl Engine for Core {
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
             Yield::Reply(reply) => {
-                reply.send(self, &mut |to, tag, answer| self.road.answer(hands, to, tag, answer));
+                reply.send(self, &mut |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
             Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, hands),
@@ -311,6 +311,10 @@ impl Reaper for Core {
 impl AnswerTo for Core {
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
         self.road.answer(&mut self.hands(), to, tag, answer);
+    }
+
+    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
+        self.road.answer_from(&mut self.hands(), Some(from), to, tag, answer);
     }
 }
 

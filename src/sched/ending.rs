@@ -88,7 +88,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
-            road.answer(hands, parent, tag, Err(not_begun(pid, &exit)));
+            road.answer_from(hands, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
         }
         engine.ended(&mut body.head);
     }

@@ -141,7 +141,12 @@ impl Road {
 
     /// Delivers the answer to a command. Whoever waited for it may have ended: then it is discarded, and counted.
     pub(crate) fn answer<H: Hands>(&self, hands: &mut H, to: Pid, tag: u64, answer: Answer) {
-        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completed::new(tag, answer))) {
+        self.answer_from(hands, None, to, tag, answer);
+    }
+
+    /// The same for the answer of a process, which is told before that process's end.
+    pub(crate) fn answer_from<H: Hands>(&self, hands: &mut H, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completed::from(from, tag, answer))) {
             let counters = hands.counters();
             counters.add(&counters.discarded_answers, 1);
             hands.let_go();

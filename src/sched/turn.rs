@@ -52,7 +52,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             if let Some(rare) = &mut body.head.rare
                 && let Some((parent, tag)) = rare.begun.take()
             {
-                road.answer(hands, parent, tag, Ok(Box::new(())));
+                road.answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
             }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
@@ -264,7 +264,7 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
         if let Some((parent, tag)) = begun {
-            road.answer(hands, parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            road.answer_from(hands, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
         }
         if birth.marks.has(Marks::RELATED) {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::{Config, Kind};
+use super::contained::Contained;
 use super::process::Supervisor;
 use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy, check_backoff};
 use super::window::{Backoff, Window};
@@ -131,12 +132,16 @@ impl SupervisorBuilder {
         I: Send + Sync + 'static,
         P: Process,
     {
-        let (id, make): (Arc<str>, _) = (id.into(), Arc::new(make));
-        let template = ChildSpec::starting(id.clone(), Arc::new(|| -> P { unreachable!("it is only looked at") }));
+        let (id, make): (Arc<str>, _) = (id.into(), Arc::new(Contained::new(make)));
+        let template = || -> P { unreachable!("it is only looked at") };
+        let template = ChildSpec::starting(id.clone(), Arc::new(Contained::new(template)));
         self.template = Some(adjust(template));
+        let adjust = Contained::new(adjust);
         let of_input = move |input: Box<dyn Any + Send>, number: u64| {
-            let (input, make) = (*input.downcast::<I>().ok()?, make.clone());
-            Some(adjust(ChildSpec::new(format!("{id}/{number}"), move || make(&input))))
+            let make = make.clone();
+            // One of another type goes here, too.
+            let input = Contained::new(*input.downcast::<I>().map_err(Contained::new).ok()?);
+            Some(adjust.get()(ChildSpec::new(format!("{id}/{number}"), move || make.get()(input.get()))))
         };
         self.kind = Some(Kind { input: type_name::<I>(), make: Box::new(of_input) });
         self

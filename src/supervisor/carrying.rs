@@ -1,14 +1,10 @@
 //! Carrying on: children are stopped and started as soon as that has become possible.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
-
-use super::child::Child;
 use super::child::Phase;
 use super::child::Waiter;
+use super::contained::made;
 use super::message::ChildError;
 use super::message::SupervisorError;
-use super::process::FIRST;
 use super::process::Life;
 use super::process::Supervisor;
 use super::process::Timer;
@@ -24,42 +20,30 @@ use crate::StepOutput;
 /// What is done when it has become possible.
 impl Supervisor {
     pub(super) fn carry_on(&mut self, out: &mut StepOutput) {
-        self.changed = false;
-        let active: Vec<u64> = self.active.iter().copied().collect();
-        for (place, key) in active.iter().enumerate().rev() {
-            let Some(child) = self.children.get(key) else { continue };
-            let behind = |other: &u64| {
-                self.children.get(other).is_some_and(|other| other.batch == child.batch && other.is_to_stop())
-            };
-            if let Phase::ToStop { pid } = child.phase
-                && !active[place + 1..].iter().any(behind)
-            {
-                self.stop(*key, pid, out);
-            }
+        for batch in std::mem::take(&mut self.changed) {
+            self.carry_on_with(batch, out);
         }
-        for key in active {
-            let Some(child) = self.children.get(&key) else { continue };
-            let batch = child.batch;
-            if !matches!(child.phase, Phase::Queued) || self.gates.contains_key(&batch) {
-                continue;
-            }
-            let before = |(other, child): (&u64, &Child)| child.is_to_start() && *other < key || child.is_to_stop();
-            let mut of_batch = self
-                .active
-                .iter()
-                .filter_map(|key| self.children.get_key_value(key))
-                .filter(|(_, child)| child.batch == batch);
-            if !of_batch.any(before) {
-                self.start(key, out);
-            }
-        }
-        if matches!(self.life, Life::Starting)
-            && !self.active.iter().filter_map(|key| self.children.get(key)).any(|child| child.batch == FIRST)
-        {
+        if matches!(self.life, Life::Starting) && self.first.is_empty() {
             self.life = Life::Up;
             for reply in std::mem::take(&mut self.starters) {
                 out.reply(reply, ());
             }
+        }
+    }
+
+    fn carry_on_with(&mut self, number: u64, out: &mut StepOutput) {
+        let Some(batch) = self.batches.get(&number) else {
+            // Nobody waits for its delay any more.
+            return self.forget_timer(self.gates.get(&number).copied(), out);
+        };
+        let (stops, starts) = (batch.stopping.last().copied(), batch.starting.first().copied());
+        // Nobody is started before the last has stopped.
+        let Some(key) = stops.or(starts.filter(|_| !self.gates.contains_key(&number))) else { return };
+        match self.children.get(&key).map(|child| &child.phase) {
+            Some(Phase::ToStop { pid }) => self.stop(key, *pid, out),
+            Some(Phase::Queued) => self.start(key, out),
+            // It is being stopped, or started.
+            _ => {}
         }
     }
 
@@ -89,22 +73,16 @@ impl Supervisor {
         let Some(child) = self.children.get(&key) else { return };
         let spec = child.spec.clone();
         // The factory and the options are the user's.
-        let started = catch_unwind(AssertUnwindSafe(|| spec.start.start(out, (spec.options)())));
-        match started {
+        match made(|| spec.start.start(out, (spec.options)())) {
             Ok(Ok((pid, begun))) => {
                 self.by_pid.insert(pid, key);
                 self.begins.insert(begun.id(), key);
-                self.set(key, Phase::Starting { pid, begun, asked: false, ended: None, failed: false });
+                self.set(key, Phase::Starting { pid, begun, asked: false });
             }
             // There will be no children any more, and nobody is to blame.
             Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),
             Ok(Err(error)) => self.not_started(key, ChildError::Spawn(error), out),
-            Err(payload) => {
-                let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));
-                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-                let message = text.unwrap_or_else(|| String::from("a panic whose payload is not text"));
-                self.not_started(key, ChildError::FactoryPanicked { message }, out);
-            }
+            Err(message) => self.not_started(key, ChildError::FactoryPanicked { message }, out),
         }
     }
 
@@ -112,7 +90,7 @@ impl Supervisor {
     pub(super) fn not_started(&mut self, key: u64, error: ChildError, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let id = child.spec.id.clone();
-        if matches!(self.life, Life::Starting) && child.batch == FIRST {
+        if matches!(self.life, Life::Starting) && self.first.contains(&key) {
             self.set(key, Phase::Down);
             return self.end(Some(SupervisorError::NotStarted { id, error }), out);
         }

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
 use crate::Elapsed;
-use crate::Exit;
 use crate::Pid;
 use crate::Reply;
 use crate::StepOutput;
@@ -45,9 +44,6 @@ pub(super) enum Phase {
         begun: Tag<()>,
         /// It is a supervisor, and has been asked whether its children are up.
         asked: bool,
-        /// What has been heard of it so far: its exit overtakes the answer that says whether it had begun.
-        ended: Option<Exit>,
-        failed: bool,
     },
     Up {
         pid: Pid,
@@ -64,6 +60,16 @@ pub(super) enum Phase {
         pid: Pid,
         limit: Option<Tag<Elapsed>>,
     },
+}
+
+/// What is to be done with a child, or is being done.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Moves {
+    /// It is to be started.
+    Up,
+    /// It is to be stopped.
+    Down,
+    Not,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -105,17 +111,25 @@ impl Child {
         }
     }
 
+    /// What it waits for, if it is to be restarted in place.
+    pub(super) fn delay(&self) -> Option<Tag<Elapsed>> {
+        match self.phase {
+            Phase::InPlace { timer, .. } => Some(timer),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_to_stop(&self) -> bool {
-        matches!(self.phase, Phase::ToStop { .. } | Phase::Stopping { .. })
+        self.moves() == Moves::Down
     }
 
-    pub(super) fn is_to_start(&self) -> bool {
-        matches!(self.phase, Phase::Queued | Phase::Starting { .. })
-    }
-
-    /// Whether something is to be done with it, or is being done.
-    pub(super) fn is_active(&self) -> bool {
-        self.is_to_stop() || self.is_to_start()
+    /// What is to be done with it, or is being done.
+    pub(super) fn moves(&self) -> Moves {
+        match self.phase {
+            Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
+            Phase::Queued | Phase::Starting { .. } => Moves::Up,
+            Phase::Down | Phase::Up { .. } | Phase::InPlace { .. } => Moves::Not,
+        }
     }
 
     pub(super) fn info(&self, delayed: bool) -> ChildInfo {
@@ -149,13 +163,19 @@ impl Child {
         }
     }
 
-    /// Answers all who wait, now that it has stopped.
-    pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
+    /// Answers those who wait for it to have stopped.
+    pub(super) fn tell_stopped(&mut self, out: &mut StepOutput) {
         for waiter in std::mem::take(&mut self.waiting) {
             match waiter {
-                Waiter::Up(reply) => out.reply(reply, Err(ChildError::Stopped)),
                 Waiter::Down(reply) => out.reply(reply, Ok(())),
+                up => self.waiting.push(up),
             }
         }
+    }
+
+    /// Answers all who wait, now that it has stopped and is not to be started.
+    pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
+        self.tell_stopped(out);
+        self.tell_up(&Err(ChildError::Stopped), out);
     }
 }

@@ -22,41 +22,36 @@ impl Supervisor {
     pub(super) fn begun(&mut self, key: u64, done: &Completed, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let supervises = child.spec.supervises;
-        let Phase::Starting { pid, begun, asked, ended, failed } = &mut child.phase else { return };
-        let Some(answer) = done.take(*begun) else { return };
+        let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
+        // One that has not begun has ended, and that is heard, too.
+        let Some(Ok(())) = done.take(*begun) else { return };
         let pid = *pid;
-        match (answer.is_ok(), ended.take()) {
-            (true, None) if supervises && !*asked => {
-                *asked = true;
-                *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
-                let tag = begun.id();
-                self.begins.insert(tag, key);
-            }
-            (true, None) => self.up(key, pid, out),
-            // It had begun, and has ended since.
-            (true, Some(exit)) => {
-                self.up(key, pid, out);
-                self.ended_by_itself(key, exit, out);
-            }
-            (false, None) => *failed = true,
-            (false, Some(exit)) => self.not_started(key, ChildError::Ended(exit), out),
+        if !supervises || *asked {
+            return self.up(key, pid, out);
         }
+        *asked = true;
+        *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
+        let tag = begun.id();
+        self.begins.insert(tag, key);
     }
 
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match &mut child.phase {
-            Phase::Starting { failed: true, .. } => self.not_started(key, ChildError::Ended(exit), out),
-            Phase::Starting { ended, .. } => *ended = Some(exit),
+            // That it had begun would have been heard before.
+            Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
             Phase::ToStop { .. } => self.stopped(key, out),
             Phase::Stopping { limit, .. } => {
-                if let Some(timer) = limit.take() {
-                    self.timers.remove(&timer.id());
-                    out.cancel_timer(timer);
-                }
+                let limit = limit.take();
+                self.forget_timer(limit, out);
                 self.stopped(key, out);
             }
-            Phase::Up { .. } | Phase::InPlace { .. } => self.ended_by_itself(key, exit, out),
+            Phase::InPlace { timer, .. } => {
+                let timer = *timer;
+                self.forget_timer(Some(timer), out);
+                self.ended_by_itself(key, exit, out);
+            }
+            Phase::Up { .. } => self.ended_by_itself(key, exit, out),
             Phase::Down | Phase::Queued => {}
         }
     }
@@ -132,12 +127,13 @@ impl Supervisor {
             Strategy::RestForOne => self.children.range(key..).map(|(other, _)| *other).collect(),
         };
         for other in others {
-            let Some(child) = self.children.get_mut(&other) else { continue };
+            let Some(child) = self.children.get(&other) else { continue };
             match child.phase {
                 Phase::Down => {}
-                Phase::Queued => child.batch = batch,
                 // What somebody has wanted to be stopped, or forgotten, still is.
-                Phase::ToStop { .. } | Phase::Stopping { .. } => child.batch = batch,
+                Phase::Queued | Phase::ToStop { .. } | Phase::Stopping { .. } => {
+                    self.change(other, |child| child.batch = batch);
+                }
                 _ => {
                     let temporary = child.spec.restart == Restart::Temporary;
                     let goal = if temporary { Goal::Forget } else { Goal::Start };
@@ -145,10 +141,9 @@ impl Supervisor {
                 }
             }
         }
-        if let Some(child) = self.children.get_mut(&key) {
-            (child.batch, child.goal) = (batch, Goal::Start);
-        }
-        self.set(key, Phase::Queued);
+        self.change(key, |child| {
+            (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
+        });
     }
 
     /// A child has failed, and waits to be told that it may go on in place.
@@ -170,7 +165,10 @@ impl Supervisor {
 
     pub(super) fn elapsed(&mut self, timer: Timer, tag: u64, out: &mut StepOutput) {
         match timer {
-            Timer::Gate(batch) => drop(self.gates.remove(&batch)),
+            Timer::Gate(batch) => {
+                self.gates.remove(&batch);
+                self.changed.insert(batch);
+            }
             Timer::Limit(key) => {
                 if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
                 {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::contained::Contained;
 use super::message::{InPlaceFailed, SupervisorMessage};
 use super::spec::{ChildSpec, Start};
 use crate::Address;
@@ -28,7 +29,7 @@ use crate::Tag;
 use crate::Upgrade;
 
 pub(super) struct InPlace<P, F> {
-    make: Arc<F>,
+    make: Arc<Contained<F>>,
     supervisor: Address<SupervisorMessage>,
     form: Form<P>,
 }
@@ -39,8 +40,8 @@ enum Form<P> {
 }
 
 impl<P: Process, F: Fn() -> P + Send + Sync + 'static> InPlace<P, F> {
-    pub(super) fn new(make: Arc<F>, supervisor: Address<SupervisorMessage>) -> InPlace<P, F> {
-        let form = Form::Up(make());
+    pub(super) fn new(make: Arc<Contained<F>>, supervisor: Address<SupervisorMessage>) -> InPlace<P, F> {
+        let form = Form::Up(make.get()());
         InPlace { make, supervisor, form }
     }
 }
@@ -103,7 +104,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for InPlace<P, F>
     }
 }
 
-struct StartInPlace<F>(Arc<F>);
+struct StartInPlace<F>(Arc<Contained<F>>);
 
 impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F> {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
@@ -117,12 +118,13 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
 impl ChildSpec {
     /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID, with its
     /// mailbox, names, monitors and links. Of the messages only those are lost (as dead letters) that the failing step had
-    /// taken. Such a restart counts like any other, has the same delays, and is the child's alone, whatever the strategy.
+    /// taken. Such a restart counts like any other, has the same delays, and is the child's alone, whatever the strategy. What it
+    /// is told of others during a delay (ends, groups, answers) is not told the new one, which has asked for none of it.
     ///
     /// When it ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
     /// like any other, under a new PID. It is entered at `"main"` without input.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
-        ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(make))))
+        ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(Contained::new(make)))))
     }
 }
 

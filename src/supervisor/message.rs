@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::contained::Contained;
 use super::spec::{ChildSpec, Restart, SpecError};
 use crate::Exit;
 use crate::Pid;
@@ -19,7 +20,7 @@ pub struct SupervisorMessage {
 pub(super) enum Order {
     Children(Reply<Vec<ChildInfo>>),
     Add(ChildSpec, Reply<Result<Pid, ChildError>>),
-    AddOfKind(Box<dyn Any + Send>, &'static str, Reply<Result<Pid, ChildError>>),
+    AddOfKind(Contained<Box<dyn Any + Send>>, &'static str, Reply<Result<Pid, ChildError>>),
     Stop(Arc<str>, Reply<Result<(), ChildError>>),
     Restart(Arc<str>, Reply<Result<Pid, ChildError>>),
     Delete(Arc<str>, Reply<Result<(), ChildError>>),
@@ -40,7 +41,8 @@ impl SupervisorMessage {
         SupervisorMessage { order: Order::Children(reply) }
     }
 
-    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun.
+    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not begin is not
+    /// kept.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         move |reply| SupervisorMessage { order: Order::Add(spec, reply) }
     }
@@ -50,7 +52,9 @@ impl SupervisorMessage {
     pub fn add_of_kind<I: Send + Sync + 'static>(
         input: I,
     ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
-        move |reply| SupervisorMessage { order: Order::AddOfKind(Box::new(input), std::any::type_name::<I>(), reply) }
+        let input: Box<dyn Any + Send> = Box::new(input);
+        let input = Contained::new(input);
+        move |reply| SupervisorMessage { order: Order::AddOfKind(input, std::any::type_name::<I>(), reply) }
     }
 
     /// Stops a child, which stays known. Answered when it has ended.
@@ -60,7 +64,7 @@ impl SupervisorMessage {
     }
 
     /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
-    /// has begun.
+    /// has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { order: Order::Restart(id, reply) }
@@ -72,7 +76,8 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { order: Order::Delete(id, reply) }
     }
 
-    /// Answered when all children that it had from the beginning are up; with an error if it ends before.
+    /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and be about
+    /// to be restarted); with an error if it ends before.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { order: Order::Started(reply) }
     }
@@ -206,7 +211,13 @@ pub enum SupervisorError {
     },
 }
 
+/// So many restarts are in the text of an error: each may be the end of a supervisor, with a list of its own.
+const IN_TEXT: usize = 8;
+
 fn list(restarts: &[(Arc<str>, Exit)]) -> String {
-    let each: Vec<String> = restarts.iter().map(|(id, exit)| format!("{id} ({exit})")).collect();
-    each.join(", ")
+    let each: Vec<String> = restarts.iter().take(IN_TEXT).map(|(id, exit)| format!("{id} ({exit})")).collect();
+    match restarts.len().saturating_sub(IN_TEXT) {
+        0 => each.join(", "),
+        more => format!("{}, and {more} more", each.join(", ")),
+    }
 }

@@ -47,6 +47,7 @@
 //! ```
 
 mod window;
+mod contained;
 mod spec;
 mod message;
 mod in_place;

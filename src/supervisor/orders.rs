@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::child::Child;
 use super::child::Goal;
 use super::child::Waiter;
+use super::contained::{Contained, made};
 use super::message::ChildError;
 use super::message::Order;
 use super::process::Life;
@@ -30,7 +31,7 @@ impl Supervisor {
                 Life::New | Life::Starting => self.starters.push(reply),
                 Life::Ending(_) => {}
             },
-            Order::Add(spec, reply) => match self.may_add(Some(&spec)) {
+            Order::Add(spec, reply) => match self.of_any_kind(&spec) {
                 Ok(()) => self.add(spec, reply),
                 Err(error) => out.reply(reply, Err(error)),
             },
@@ -45,17 +46,17 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn may_add(&self, spec: Option<&ChildSpec>) -> Result<(), ChildError> {
+    fn may_add(&self) -> Result<(), ChildError> {
         if self.is_ending() {
             return Err(ChildError::Stopped);
         }
-        if let Some(limit) = self.config.limit.filter(|limit| self.children.len() >= *limit) {
-            return Err(ChildError::Limit { limit });
+        match self.config.limit.filter(|limit| self.children.len() >= *limit) {
+            Some(limit) => Err(ChildError::Limit { limit }),
+            None => Ok(()),
         }
-        let Some(spec) = spec else { return Ok(()) };
-        if let Some(kind) = &self.config.kind {
-            return Err(ChildError::WrongKind { reason: format!("it makes them from a {}", kind.input) });
-        }
+    }
+
+    fn check(&self, spec: &ChildSpec) -> Result<(), ChildError> {
         spec.check(self.config.auto)?;
         if self.by_id.contains_key(&spec.id) {
             return Err(SpecError::TwoWithOneId { id: spec.id.clone() }.into());
@@ -63,18 +64,31 @@ impl Supervisor {
         Ok(())
     }
 
-    pub(super) fn of_kind(
+    fn of_any_kind(&self, spec: &ChildSpec) -> Result<(), ChildError> {
+        self.may_add()?;
+        if let Some(kind) = &self.config.kind {
+            return Err(ChildError::WrongKind { reason: format!("it makes them from a {}", kind.input) });
+        }
+        self.check(spec)
+    }
+
+    fn of_kind(
         &mut self,
-        input: Box<dyn Any + Send>,
+        input: Contained<Box<dyn Any + Send>>,
         type_name: &'static str,
     ) -> Result<ChildSpec, ChildError> {
-        self.may_add(None)?;
+        self.may_add()?;
         let number = self.number();
         let Some(kind) = &self.config.kind else {
             return Err(ChildError::WrongKind { reason: String::from("each has a specification of its own") });
         };
         let wrong = || format!("it makes them from a {}, and was given a {type_name}", kind.input);
-        (kind.make)(input, number).ok_or_else(|| ChildError::WrongKind { reason: wrong() })
+        // What adjusts the specification is the user's.
+        let spec = made(|| (kind.make)(input.into_inner()?, number));
+        let spec = spec.map_err(|message| ChildError::FactoryPanicked { message })?;
+        let spec = spec.ok_or_else(|| ChildError::WrongKind { reason: wrong() })?;
+        self.check(&spec)?;
+        Ok(spec)
     }
 
     pub(super) fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
@@ -99,8 +113,8 @@ impl Supervisor {
         let Some(&key) = self.by_id.get(id) else {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
-        // One that is to end with the supervisor does, whatever else is wanted of it.
-        let goal = if self.is_ending() { Goal::Forget } else { goal };
+        // One that is to end with the supervisor, or to be forgotten, is, whatever else is wanted of it.
+        let goal = if self.is_ending() || self.is_to_be_forgotten(key) { Goal::Forget } else { goal };
         self.wait(key, Waiter::Down(reply));
         if let Some(child) = self.children.get_mut(&key) {
             child.tell_up(&Err(ChildError::Stopped), out);
@@ -115,15 +129,20 @@ impl Supervisor {
         reply: Reply<Result<Pid, ChildError>>,
         out: &mut StepOutput,
     ) {
-        let Some(&key) = self.by_id.get(id) else {
-            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
-        };
         if self.is_ending() {
             return out.reply(reply, Err(ChildError::Stopped));
         }
+        let Some(key) = self.by_id.get(id).copied().filter(|key| !self.is_to_be_forgotten(*key)) else {
+            return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
+        };
         let batch = self.batch_of_one(key);
         self.wait(key, Waiter::Up(reply));
         self.want_stopped(key, batch, Goal::Start, out);
+    }
+
+    /// Whether it is as good as gone.
+    fn is_to_be_forgotten(&self, key: u64) -> bool {
+        self.children.get(&key).is_some_and(|child| child.is_to_stop() && child.goal == Goal::Forget)
     }
 
     /// One that is stopped with others stays with them; else it is for itself.

@@ -4,12 +4,13 @@
 //! [`carry_on`](Supervisor::carry_on) does whatever has become possible. In a batch, those that are to be stopped are
 //! stopped in reverse, one after the other; when none is left, those that are to be started are started in order, one after
 //! the other, and after the delay of the batch if it has one. Different batches know nothing of each other, so a child that
-//! takes long, or waits for its delay, holds up only its own batch.
+//! takes long, or waits for its delay, holds up only its own batch. And only a batch in which something has changed is
+//! looked at, and in it only who is next: so what an event costs does not grow with the children.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::child::{Child, Goal, Phase};
+use super::child::{Child, Goal, Moves, Phase};
 use super::config::Config;
 use super::message::{SupervisorError, SupervisorMessage};
 use super::spec::ChildSpec;
@@ -35,8 +36,12 @@ pub struct Supervisor {
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) by_id: HashMap<Arc<str>, u64>,
     pub(super) by_pid: HashMap<Pid, u64>,
-    /// Those with whom something is to be done.
-    pub(super) active: BTreeSet<u64>,
+    /// Those with whom something is to be done, by batch.
+    pub(super) batches: HashMap<u64, Batch>,
+    /// Batches in which something has changed since it was last looked what is possible.
+    pub(super) changed: BTreeSet<u64>,
+    /// Of the children that it has from the beginning, those that have not been up yet.
+    pub(super) first: BTreeSet<u64>,
     /// Delays of batches.
     pub(super) gates: HashMap<u64, Tag<Elapsed>>,
     pub(super) timers: HashMap<u64, Timer>,
@@ -44,8 +49,6 @@ pub struct Supervisor {
     pub(super) begins: HashMap<u64, u64>,
     pub(super) numbers: u64,
     pub(super) life: Life,
-    /// Something has changed since it was last looked what is possible.
-    pub(super) changed: bool,
     /// Those who wait for all to have started.
     pub(super) starters: Vec<Reply<()>>,
 }
@@ -55,6 +58,13 @@ pub(super) enum Life {
     Starting,
     Up,
     Ending(Option<SupervisorError>),
+}
+
+/// Children that are stopped, and then started, one after the other.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) stopping: BTreeSet<u64>,
+    pub(super) starting: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -77,17 +87,19 @@ impl Supervisor {
             children: BTreeMap::new(),
             by_id: HashMap::new(),
             by_pid: HashMap::new(),
-            active: BTreeSet::new(),
+            batches: HashMap::new(),
+            changed: BTreeSet::new(),
+            first: BTreeSet::new(),
             gates: HashMap::new(),
             timers: HashMap::new(),
             begins: HashMap::new(),
             numbers: FIRST,
             life: Life::New,
-            changed: false,
             starters: Vec::new(),
         };
         for spec in specs {
-            supervisor.insert(Child::new(spec, FIRST));
+            let key = supervisor.insert(Child::new(spec, FIRST));
+            supervisor.first.insert(key);
         }
         supervisor
     }
@@ -100,17 +112,53 @@ impl Supervisor {
     pub(super) fn insert(&mut self, child: Child) -> u64 {
         let key = self.number();
         self.by_id.insert(child.spec.id.clone(), key);
-        self.active.insert(key);
+        self.file(key, child.batch, child.moves());
         self.children.insert(key, child);
         key
+    }
+
+    /// Notes with its batch that something is to be done with a child.
+    fn file(&mut self, key: u64, batch: u64, moves: Moves) {
+        match moves {
+            Moves::Down => self.batches.entry(batch).or_default().stopping.insert(key),
+            Moves::Up => self.batches.entry(batch).or_default().starting.insert(key),
+            Moves::Not => return,
+        };
+        self.changed.insert(batch);
+    }
+
+    /// The other way round.
+    fn unfile(&mut self, key: u64, batch: u64) {
+        let Some(members) = self.batches.get_mut(&batch) else { return };
+        if members.stopping.remove(&key) | members.starting.remove(&key) {
+            self.changed.insert(batch);
+        }
+        if members.stopping.is_empty() && members.starting.is_empty() {
+            self.batches.remove(&batch);
+        }
+    }
+
+    /// Changes a child, and files it anew if it belongs elsewhere now.
+    pub(super) fn change(&mut self, key: u64, change: impl FnOnce(&mut Child)) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let before = (child.batch, child.moves());
+        change(child);
+        let now = (child.batch, child.moves());
+        if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
+            self.first.remove(&key);
+        }
+        if now != before {
+            self.unfile(key, before.0);
+            self.file(key, now.0, now.1);
+        }
     }
 
     pub(super) fn remove(&mut self, key: u64, out: &mut StepOutput) {
         if let Some(mut child) = self.children.remove(&key) {
             child.tell_down(out);
             self.by_id.remove(&child.spec.id);
-            self.active.remove(&key);
-            self.changed = true;
+            self.first.remove(&key);
+            self.unfile(key, child.batch);
         }
     }
 
@@ -118,27 +166,22 @@ impl Supervisor {
         matches!(self.life, Life::Ending(_))
     }
 
-    /// Changes where a child is, and notes whether something is to be done with it.
+    /// Changes where a child is.
     pub(super) fn set(&mut self, key: u64, phase: Phase) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        child.phase = phase;
-        self.changed = true;
-        if child.is_active() {
-            self.active.insert(key);
-        } else {
-            self.active.remove(&key);
-        }
+        self.change(key, |child| child.phase = phase);
     }
 
     /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        (child.batch, child.goal) = (batch, goal);
-        let stopping = matches!(child.phase, Phase::ToStop { .. } | Phase::Stopping { .. });
-        match child.pid() {
-            Some(_) if stopping => {}
-            Some(pid) => self.set(key, Phase::ToStop { pid }),
-            None => self.stopped(key, out),
+        self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
+        self.change(key, |child| {
+            (child.batch, child.goal) = (batch, goal);
+            if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
+                child.phase = Phase::ToStop { pid };
+            }
+        });
+        if self.children.get(&key).is_some_and(|child| child.pid().is_none()) {
+            self.stopped(key, out);
         }
     }
 
@@ -146,13 +189,25 @@ impl Supervisor {
     pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match child.goal {
-            Goal::Start => self.set(key, Phase::Queued),
+            Goal::Start => {
+                child.tell_stopped(out);
+                self.set(key, Phase::Queued);
+            }
             Goal::Stay => {
                 child.tell_down(out);
                 self.set(key, Phase::Down);
             }
             Goal::Forget => self.remove(key, out),
         }
+    }
+
+    /// Takes a timer back.
+    pub(super) fn forget_timer(&mut self, timer: Option<Tag<Elapsed>>, out: &mut StepOutput) {
+        let Some(timer) = timer else { return };
+        if let Some(Timer::Gate(batch)) = self.timers.remove(&timer.id()) {
+            self.gates.remove(&batch);
+        }
+        out.cancel_timer(timer);
     }
 
     /// The supervisor is to end: with its first reason.
@@ -163,8 +218,8 @@ impl Supervisor {
         self.life = Life::Ending(why);
         // Whoever waits for all to be up learns that they will not be.
         self.starters.clear();
-        for (_, timer) in std::mem::take(&mut self.gates) {
-            out.cancel_timer(timer);
+        for timer in self.gates.values().copied().collect::<Vec<_>>() {
+            self.forget_timer(Some(timer), out);
         }
         let batch = self.number();
         for key in self.children.keys().copied().collect::<Vec<_>>() {
@@ -221,7 +276,7 @@ impl Process for Supervisor {
                 Some(error) => Err(Box::new(error)),
             },
             // What was done may have made more possible: a child that could not be spawned makes room for what comes then.
-            _ if self.changed => Ok(Step::Continue),
+            _ if !self.changed.is_empty() => Ok(Step::Continue),
             _ => Ok(Step::Idle),
         }
     }

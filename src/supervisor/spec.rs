@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::contained::Contained;
 use super::window::Backoff;
 use crate::Pid;
 use crate::Process;
@@ -85,9 +86,10 @@ pub(super) trait Start: Send + Sync {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError>;
 }
 
-impl<P: Process, F: Fn() -> P + Send + Sync> Start for F {
+impl<P: Process, F: Fn() -> P + Send + Sync> Start for Contained<F> {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
-        let (address, begun) = out.spawn_linked_begun(self(), options).map_err(|refused| refused.into_parts().1)?;
+        let (address, begun) =
+            out.spawn_linked_begun(self.get()(), options).map_err(|refused| refused.into_parts().1)?;
         Ok((address.pid(), begun))
     }
 }
@@ -95,7 +97,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync> Start for F {
 impl ChildSpec {
     /// A permanent child, made anew by `make` for each start, that has five seconds to stop.
     pub fn new<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
-        ChildSpec::starting(id.into(), Arc::new(make))
+        ChildSpec::starting(id.into(), Arc::new(Contained::new(make)))
     }
 
     pub(super) fn starting(id: Arc<str>, start: Arc<dyn Start>) -> ChildSpec {
@@ -130,7 +132,8 @@ impl ChildSpec {
 
     /// The options of each start, made anew: a name, a bounded mailbox, an entry.
     pub fn options(mut self, options: impl Fn() -> SpawnOptions + Send + Sync + 'static) -> ChildSpec {
-        self.options = Arc::new(options);
+        let options = Contained::new(options);
+        self.options = Arc::new(move || options.get()());
         self
     }
 

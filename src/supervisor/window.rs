@@ -74,7 +74,8 @@ impl Backoff {
         let mixed = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
         // 53 random bits are a number from 0 to 1.
         let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
-        full.mul_f64(1.0 - self.jitter * random)
+        // Taken off, for the whole of a delay that is nearly for ever cannot be had as a product.
+        full.saturating_sub(full.mul_f64(self.jitter * random))
     }
 }
 
@@ -117,6 +118,9 @@ mod tests {
         let plain = Backoff::exponential(ms(100), ms(1_500));
         let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7)).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1_500, 1_500, 1_500, 1_500].map(ms));
+        let longest = Backoff::exponential(Duration::MAX, Duration::MAX);
+        assert_eq!(longest.delay(1, 7), Duration::MAX, "a child that is never to be restarted by itself");
+        assert!((0..100).all(|child| longest.clone().jitter(1.0).delay(2, child) < Duration::MAX));
         let jittered = plain.clone().jitter(0.5).seed(9);
         let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child)).collect();
         assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));

@@ -1,6 +1,8 @@
 //! A. Monitors: what comes before and after the event.
 
-use procession::{Address, Event, Events, Latch, Overflow, SpawnOptions, Step, StepOutput};
+use std::time::Duration;
+
+use procession::{Address, Event, Events, Latch, Overflow, Reply, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 
@@ -186,4 +188,59 @@ fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
         seen.take()
     };
     assert!(!seen.contains(&Saw::Message(77)) && seen.contains(&Saw::Down), "{seen:?}");
+}
+
+/// An answer is a completion, but it was sent before the end all the same.
+#[test]
+fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
+    // Whether it says `Wait`, whether messages are there, and whether the answer is yielded or sent at once.
+    for (waits, noise, at_once) in [(false, 0, false), (true, 0, true), (false, 300, false), (true, 300, false)] {
+        let runtime = builder().workers(2).step_events(7).start().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        let (begin, gate) = (begun.clone(), go.clone());
+        let (mut asked, mut steps, mut seen) = (None, 0, Vec::new());
+        let asker = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            steps += 1;
+            if steps == 1 {
+                let answers = script(move |events: &mut Events<'_, Reply<u32>>, out: &mut StepOutput| {
+                    let Some(Event::Message(reply)) = events.next() else { return Ok(Step::Idle) };
+                    if at_once {
+                        reply.send(7);
+                    } else {
+                        out.reply(reply, 7);
+                    }
+                    Ok(Step::Done(()))
+                });
+                let (child, _) = out.spawn_monitored(answers, SpawnOptions::new().name("answers"))?;
+                asked = Some(out.ask(child, |reply| reply, LIMIT));
+                out.after(Duration::MAX);
+                return Ok(Step::Continue);
+            }
+            if steps == 2 {
+                // It is asked, and ends, while this one is in a step.
+                let _ = begin.set(());
+                gate.wait();
+                return Ok(if waits { Step::Wait } else { Step::Idle });
+            }
+            for event in events {
+                match event {
+                    Event::Completed(done) if done.take(asked).is_some() => seen.push("answer"),
+                    Event::Down(_) => seen.push("down"),
+                    _ => {}
+                }
+            }
+            Ok(match seen.len() {
+                2 => Step::Done(seen.clone()),
+                _ if waits => Step::Wait,
+                _ => Step::Idle,
+            })
+        });
+        let asker = runtime.spawn(asker).unwrap();
+        wait(&begun);
+        (0..noise).for_each(|n| runtime.send(asker.address(), n).unwrap());
+        // Who watches later is told later.
+        runtime.named("answers").watch().map(|watch| watch.wait_within(LIMIT)).ok();
+        go.set(()).unwrap();
+        assert_eq!(**output(&asker), ["answer", "down"], "waits: {waits}, {noise} messages");
+    }
 }

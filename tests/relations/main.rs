@@ -15,6 +15,8 @@ mod b_links;
 mod b_storms;
 mod c_groups;
 mod c_names;
+mod d_containing;
+mod d_crossing;
 mod d_in_place;
 mod d_stopping;
 mod d_supervisors;
