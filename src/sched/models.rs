@@ -220,7 +220,9 @@ fn pid(slot: u32) -> Pid {
 /// Breaks when a process looks before it rests, when there is no second look, and when that is not alone.
 #[test]
 fn two_that_close_a_cycle_at_once_give_one_error() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let (ring, mut bodies) = Ring::new(&[&[1], &[0]]);
         let (two, _asks_of_two) = bodies.pop().unwrap();
         let (one, _asks_of_one) = bodies.pop().unwrap();

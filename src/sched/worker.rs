@@ -100,6 +100,8 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Works until the runtime is stopped.
+    // A function of its own: where it is part of another, the compiler has made more of the way of a message.
+    #[inline(never)]
     pub(crate) fn run(&mut self) {
         while let Err(panic) = contain(|| self.work()) {
             // All user code is contained, so this was ours. One process is the price, not the worker.
