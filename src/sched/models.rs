@@ -217,7 +217,7 @@ fn pid(slot: u32) -> Pid {
     Pid::new(0, slot, 1).unwrap()
 }
 
-/// Breaks when a process looks before it rests, when there is no second look, and when that is not alone.
+/// Breaks when there is no second look before a question is given up.
 #[test]
 fn two_that_close_a_cycle_at_once_give_one_error() {
     let mut model = loom::model::Builder::new();
@@ -253,7 +253,7 @@ fn three_that_close_a_cycle_at_once_give_one_error() {
     });
 }
 
-/// Breaks when the newest question alone decides, and when the second look does not ask whether questions are open.
+/// The newest question leads back; that is not enough.
 #[test]
 fn a_question_to_one_that_does_not_wait_is_never_given_up() {
     let mut model = loom::model::Builder::new();

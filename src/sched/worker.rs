@@ -100,8 +100,6 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Works until the runtime is stopped.
-    // A function of its own: where it is part of another, the compiler has made more of the way of a message.
-    #[inline(never)]
     pub(crate) fn run(&mut self) {
         while let Err(panic) = contain(|| self.work()) {
             // All user code is contained, so this was ours. One process is the price, not the worker.
@@ -299,7 +297,8 @@ impl Hands for Own {
                 if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
                     self.handed_off_in_a_row = 0;
                 }
-                self.next = Some(ready);
+                // Nobody was there; forgetting that spares asking what would have to be dropped.
+                std::mem::forget(std::mem::replace(&mut self.next, Some(ready)));
                 return;
             }
         }
