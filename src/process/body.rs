@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::asked::Asked;
 use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
@@ -20,7 +21,7 @@ use super::relation::{Bond, Relate};
 use super::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason, drop_contained};
-use crate::sync::{Arc, Weak};
+use crate::sync::Arc;
 use crate::timer::TimerKey;
 
 /// A process, in the hands of whoever owns this.
@@ -69,9 +70,7 @@ pub(crate) struct Rare {
     pub(crate) timers: HashMap<u64, Option<TimerKey>>,
     /// At how many timers to look for those that have fired.
     timers_full: usize,
-    /// Questions that have a time limit, and some that are answered.
-    pub(crate) asks: Vec<Weak<ProcessAsk>>,
-    asks_full: usize,
+    pub(crate) asked: Asked,
     /// The mailbox, if it has a bound, while the body is at rest.
     pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -111,14 +110,12 @@ impl Head {
         rare.timers.insert(tag, key);
     }
 
-    /// A question with a time limit was asked. Now and then those that are answered are forgotten.
-    pub(crate) fn asked(&mut self, ask: &Arc<ProcessAsk>) {
-        let rare = self.rare();
-        if rare.asks.len() >= rare.asks_full {
-            rare.asks.retain(|ask| ask.upgrade().is_some_and(|ask| !ask.is_decided()));
-            rare.asks_full = (rare.asks.len() * 2).max(16);
-        }
-        rare.asks.push(Arc::downgrade(ask));
+    /// The process is about to rest until a command is answered: whom it has asked last, if it seems to wait for nothing but
+    /// answers to questions.
+    pub(crate) fn asking(&mut self) -> Option<Pid> {
+        let asked = &mut self.rare.as_mut()?.asked;
+        asked.forget_decided();
+        asked.glance(self.outstanding)
     }
 
     /// Answers have arrived.

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Instant;
 
+use super::cycle::Cycle;
 use super::naming::NoSuchName;
 use super::pid::Pid;
 use super::refusal::SendError;
@@ -151,6 +152,10 @@ pub enum CommandError {
         /// The type of the question.
         sent: &'static str,
     },
+    /// The process waits for this answer, and whoever was to give it waits, perhaps over others, for the process: the asks
+    /// form a cycle, and no answer would ever have come.
+    #[error("the asks form a cycle: {0}")]
+    Cycle(Cycle),
     /// It was asked by blocking from inside a step, which would hold up a worker: ask with `StepOutput::ask` there.
     #[error("a step cannot wait for an answer by blocking: yield the question with `StepOutput::ask`")]
     InsideStep,

@@ -96,7 +96,9 @@ pub enum Step<O> {
     Idle,
     /// To be stepped when one of its commands is answered, or a control signal comes. Messages wait meanwhile, and the
     /// next step is given none. With no command outstanding this can never end, and the process fails with
-    /// [`WaitedForNothing`].
+    /// [`WaitedForNothing`]. If all that is outstanding are questions to processes that wait in the same way, and none of
+    /// them can answer any more because they wait for each other, one question ends with
+    /// [`CommandError::Cycle`](super::CommandError::Cycle).
     Wait,
     /// To be stepped next on the pool, at once, where it may block.
     Blocking,

@@ -57,7 +57,12 @@ impl StepOutput {
 
     /// Asks another process: `question` makes the message around the [`Reply`] that it carries. Answered with the reply,
     /// or with an error that says why there is none: at once if the process is not there, takes other messages, has
-    /// ended, or drops the reply; and when `limit` is over.
+    /// ended, or drops the reply; and when `limit` is over ([`Duration::MAX`] is no limit).
+    ///
+    /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If it waits for nothing
+    /// but answers, and all whom it has asked wait likewise, over however many others, for it and for each other, one of these
+    /// questions is answered at once, whatever its limit, with [`CommandError::Cycle`](super::CommandError::Cycle), which
+    /// names them. See [`Reply`] for questions that somebody else than who was asked will answer.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
         to: Address<M>,

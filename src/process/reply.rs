@@ -13,6 +13,11 @@ use crate::timer::TimerKey;
 
 /// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
 /// handed to another process, or taken to another thread. Dropping it tells the asker that no answer will come.
+///
+/// As long as the question is open, the process that was asked is presumed to be the one that will answer it: if that one
+/// waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
+/// [`CommandError::Cycle`]. Whoever leaves the answer to somebody else, and then asks and waits itself, says so with
+/// [`handed_on`](Self::handed_on).
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
     ask: Option<Arc<dyn Ask<T>>>,
@@ -25,6 +30,9 @@ pub(crate) trait Ask<T>: Send + Sync {
 
     /// The reply was dropped: why there is no answer.
     fn abandoned(&self) -> CommandError;
+
+    /// Somebody else than who was asked will answer.
+    fn hand_on(&self);
 
     fn link(&self) -> &dyn AskLink;
 }
@@ -66,6 +74,19 @@ impl<T> Reply<T> {
         drop_contained(ask);
         open
     }
+
+    /// Says that somebody else than the process that was asked will answer: another process, a thread, a callback. From
+    /// here on it is nobody's business what the process that was asked waits for: the question is part of no cycle of asks,
+    /// and ends with its answer or its limit only.
+    ///
+    /// To be called in the step that hands it on; it makes a difference only where that process, before the answer is
+    /// given, asks others and waits.
+    pub fn handed_on(self) -> Reply<T> {
+        if let Some(ask) = &self.ask {
+            ask.hand_on();
+        }
+        self
+    }
 }
 
 impl<T> Drop for Reply<T> {
@@ -99,13 +120,16 @@ pub(crate) struct Question {
     target: Pid,
     // Decides between the reply, the time limit, and the reply's being dropped: the first to set it answers.
     decided: AtomicBool,
+    // Somebody else than the target will answer.
+    handed_on: AtomicBool,
     // Known when the message could not be delivered: a better reason than that the reply was dropped with it.
     undelivered: Mutex<Option<CommandError>>,
 }
 
 impl Question {
     pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> Question {
-        Question { link, target, decided: AtomicBool::new(false), undelivered: Mutex::new(None) }
+        let (decided, handed_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        Question { link, target, decided, handed_on, undelivered: Mutex::new(None) }
     }
 
     fn decide(&self) -> bool {
@@ -123,6 +147,15 @@ impl Question {
 
     fn is_decided(&self) -> bool {
         self.decided.load(Ordering::Relaxed)
+    }
+
+    fn hand_on(&self) {
+        // Ordering: Relaxed: it is said in a step, and read when that has ended, which the lock of the cell carries over.
+        self.handed_on.store(true, Ordering::Relaxed);
+    }
+
+    fn is_handed_on(&self) -> bool {
+        self.handed_on.load(Ordering::Relaxed)
     }
 
     fn refuse(&self, why: CommandError) {
@@ -178,6 +211,20 @@ impl ProcessAsk {
         self.question.is_decided()
     }
 
+    /// Who alone can answer it, if it is open and was not handed on.
+    pub(crate) fn waits_for(&self) -> Option<Pid> {
+        (!self.is_decided() && !self.is_handed_on()).then_some(self.question.target)
+    }
+
+    pub(crate) fn is_handed_on(&self) -> bool {
+        self.question.is_handed_on()
+    }
+
+    /// Whether it is open at this very moment: who decides it comes later.
+    pub(crate) fn is_open_now(&self) -> bool {
+        !self.question.is_decided_after_all()
+    }
+
     /// Ends the wait with an error, if nothing has decided it before.
     pub(crate) fn give_up(&self, why: CommandError) {
         self.decide_with(Err(why)).settle(&*self.question.link);
@@ -190,7 +237,8 @@ impl ProcessAsk {
         }
     }
 
-    fn decide_with(&self, answer: Answer) -> Decided {
+    /// Decides it, if nothing has before. The answer is not delivered yet.
+    pub(crate) fn decide_with(&self, answer: Answer) -> Decided {
         if self.question.decide() {
             self.forget_timer();
             // Whoever it was handed to may answer, but mostly it is the one that was asked.
@@ -208,6 +256,10 @@ impl<T: Send + 'static> Ask<T> for ProcessAsk {
 
     fn abandoned(&self) -> CommandError {
         self.question.abandoned()
+    }
+
+    fn hand_on(&self) {
+        self.question.hand_on();
     }
 
     fn link(&self) -> &dyn AskLink {
@@ -264,6 +316,10 @@ impl<T: Send> Ask<T> for OutsideAsk<T> {
 
     fn abandoned(&self) -> CommandError {
         self.question.abandoned()
+    }
+
+    fn hand_on(&self) {
+        self.question.hand_on();
     }
 
     fn link(&self) -> &dyn AskLink {

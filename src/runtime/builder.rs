@@ -23,6 +23,7 @@ use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
 use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::relations::Relations;
+use crate::sched::asks::Asks;
 use crate::sched::counters::Counters;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Reaper, Road, Roll, Seat};
@@ -261,6 +262,7 @@ impl RuntimeBuilder {
             door: Gate::new(),
             roll_called: AtomicBool::new(false),
             roll: Roll::new(),
+            asks: Asks::default(),
             stopped: AtomicBool::new(false),
             reaper: OnceLock::new(),
             budget: budget as u32,

@@ -104,16 +104,17 @@ impl Core {
         counters.add(&counters.accepted, 1);
         let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
         outbox.deliver(lane, 1, to, head.pid, &mut post);
+        if ask.is_decided() {
+            return;
+        }
+        head.rare().asked.note(&ask);
         // Without a limit there is no timer, and the clock is not asked.
-        if ask.is_decided() || limit == Duration::MAX {
+        if limit == Duration::MAX {
             return;
         }
         let late = ask.clone();
         match self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut))) {
-            Ok(Some(key)) => {
-                ask.set_timer(key);
-                head.asked(&ask);
-            }
+            Ok(Some(key)) => ask.set_timer(key),
             Ok(None) => {}
             Err(_) => ask.give_up(CommandError::Cancelled(self.why_no_timer())),
         }
@@ -258,7 +259,7 @@ impl Engine for Core {
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
         }
-        for ask in std::mem::take(&mut rare.asks).iter().filter_map(Weak::upgrade) {
+        for ask in rare.asked.take() {
             ask.forget_timer();
         }
         if let Some(cancel) = rare.cancel.take() {
@@ -268,6 +269,15 @@ impl Engine for Core {
 
     fn forget(&self, pid: Pid) {
         self.names.ended(pid);
+    }
+
+    fn follow_far(&self) {
+        let Some(core) = self.shared() else { return };
+        // Where there is no thread it is done here.
+        let follow = move || core.road.follow_far(&mut core.hands());
+        if let Err(refused) = self.pool.execute(follow) {
+            refused.into_inner()();
+        }
     }
 
     fn to_pool(&self, ready: Ready) {

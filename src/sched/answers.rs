@@ -1,9 +1,9 @@
 //! What a process's cell is asked for, and what comes back.
 
 use crate::outcome::Reason;
-use crate::process::ExitSignal;
 use crate::process::body::{Kind, Ready};
 use crate::process::mailbox::{AnyMailbox, Bound};
+use crate::process::{ExitSignal, Pid};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(crate) enum Want {
 pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
+    /// It is at rest, and seems to wait for nothing but answers to questions. The newest was put to this process.
+    Asking(Pid),
     /// It is to be stepped again.
     Again(Ready),
     /// It is to be ended.

@@ -11,8 +11,10 @@
 //!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
+mod asking;
 mod related;
 
+pub(crate) use self::asking::Question;
 pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
 use crate::latch::Latch;
 use crate::outcome::Reason;
@@ -212,12 +214,14 @@ impl Cell {
         if stepped.taken > 1 || spare.is_some() {
             body.machine.mailbox().shrink();
         }
-        inner.set_flag(WAITS, want == Want::Signal);
+        let waits = want == Want::Signal;
+        let asked = if waits { body.head.asking() } else { None };
+        inner.set_flag(WAITS, waits);
         // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
         std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
         drop(inner);
         drop(spare);
-        Settled::Resting
+        asked.map_or(Settled::Resting, Settled::Asking)
     }
 
     /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile, and not

@@ -6,12 +6,14 @@
 
 pub(crate) mod answers;
 pub(crate) mod cell;
+pub(crate) mod asks;
 pub(crate) mod table;
 pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;
 pub(crate) mod road;
 pub(crate) mod router;
+mod untie;
 pub(crate) mod engine;
 mod ending;
 pub(crate) mod turn;

@@ -1,14 +1,17 @@
-//! The races of waking, under the model checker: the real cell, the real body, no queue.
+//! The races of waking, and of asks that form a cycle, under the model checker: the real cell, the real body, no queue.
 
+use super::asks::{Asks, Way, follow, untie};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
-    CancelRequest, Completed, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
+    Answer, AnswerTo, AskLink, CancelRequest, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk,
+    SpawnOptions, Step, StepOutput, StepResult, described_body,
 };
 use crate::sync::Arc;
+use crate::timer::TimerKey;
 
 struct Anybody;
 
@@ -52,7 +55,7 @@ fn send(cell: &Cell, message: u32) -> Option<Ready> {
 fn settle(cell: &Cell, body: Ready, want: Want) -> Option<Ready> {
     match cell.settle(body, want, NOTHING_LEFT) {
         Settled::Again(body) | Settled::Doomed(body) => Some(body),
-        Settled::Resting => None,
+        Settled::Resting | Settled::Asking(_) => None,
         Settled::WaitsForNothing(_) => panic!("it waits for an answer"),
     }
 }
@@ -141,5 +144,136 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
         assert_eq!(cell.doomed(), Some(Reason::Terminated));
         let control = Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None });
         assert!(cell.signal(Pid::FIRST, Signal::Control(control)).is_err(), "nothing reaches it any more");
+    });
+}
+
+/// Nobody: the answers of these questions are delivered by hand.
+struct Clerk;
+
+impl AnswerTo for Clerk {
+    fn answer(&self, _: Pid, _: u64, _: Answer) {}
+}
+
+impl AskLink for Clerk {
+    fn is_alive(&self, _: Pid) -> bool {
+        true
+    }
+
+    fn late_reply(&self) {}
+
+    fn forget_timer(&self, _: TimerKey) {}
+
+    fn runtime(&self) -> *const () {
+        std::ptr::null()
+    }
+}
+
+/// Processes that ask each other.
+struct Ring {
+    cells: Vec<Cell>,
+    asks: Asks,
+}
+
+impl Ring {
+    /// So many, with their bodies in hand; each of them has asked these.
+    fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<ProcessAsk>>)>) {
+        let mut ring = Ring { cells: Vec::new(), asks: Asks::default() };
+        let mut bodies = Vec::new();
+        for (slot, whom) in whom.iter().enumerate() {
+            let (cell, me) = (Cell::new(), pid(slot as u32));
+            let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
+            assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
+            let ask = |(tag, to): (usize, &u32)| Arc::new(ProcessAsk::new(Arc::new(Clerk), me, tag as u64, pid(*to)));
+            let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
+            asks.iter().for_each(|ask| body.head.rare().asked.note(ask));
+            body.head.outstanding = asks.len() as u32;
+            ring.cells.push(cell);
+            bodies.push((body, asks));
+        }
+        (Arc::new(ring), bodies)
+    }
+
+    /// Puts a process to rest and looks, as a turn does. Whether it has given a question up.
+    fn rest(&self, slot: u32, body: Ready) -> bool {
+        let find = |pid: Pid| self.cells.get(pid.slot() as usize);
+        match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
+            Settled::Asking(asked) if follow(&find, pid(slot), asked) == Way::Back => {
+                matches!(untie(&find, &self.asks, pid(slot)), Some((_, Decided::Deliver { .. })))
+            }
+            _ => false,
+        }
+    }
+
+    /// Answers a question, if it is open. Whether it was.
+    fn answer(&self, asker: u32, ask: &ProcessAsk) -> bool {
+        let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else { return false };
+        let answer = Signal::Completed(Completed::new(tag, Ok(Box::new(()))));
+        let _ = self.cells[asker as usize].signal(to, answer);
+        true
+    }
+}
+
+fn pid(slot: u32) -> Pid {
+    Pid::new(0, slot, 1).unwrap()
+}
+
+/// Breaks when there is no second look before a question is given up.
+#[test]
+fn two_that_close_a_cycle_at_once_give_one_error() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (ring, mut bodies) = Ring::new(&[&[1], &[0]]);
+        let (two, _asks_of_two) = bodies.pop().unwrap();
+        let (one, _asks_of_one) = bodies.pop().unwrap();
+        let other = loom::thread::spawn({
+            let ring = ring.clone();
+            move || ring.rest(1, two)
+        });
+        let mine = ring.rest(0, one);
+        assert!(mine != other.join().unwrap(), "one of the two is told, and not both");
+    });
+}
+
+#[test]
+fn three_that_close_a_cycle_at_once_give_one_error() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let (ring, bodies) = Ring::new(&[&[1], &[2], &[0]]);
+        let mut asks = Vec::new();
+        let mut threads = Vec::new();
+        for (slot, (body, asked)) in bodies.into_iter().enumerate() {
+            asks.push(asked);
+            let ring = ring.clone();
+            threads.push(loom::thread::spawn(move || ring.rest(slot as u32, body)));
+        }
+        let told = threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|told| *told).count();
+        assert_eq!(told, 1);
+    });
+}
+
+/// The newest question leads back; that is not enough.
+#[test]
+fn a_question_to_one_that_does_not_wait_is_never_given_up() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        // The first two wait for each other, and the first one for the third as well, which does not rest, and answers.
+        let (ring, mut bodies) = Ring::new(&[&[2, 1], &[0], &[]]);
+        let (_third, _) = bodies.pop().unwrap();
+        let (two, _asks_of_two) = bodies.pop().unwrap();
+        let (one, asks_of_one) = bodies.pop().unwrap();
+        let other = loom::thread::spawn({
+            let ring = ring.clone();
+            move || ring.rest(1, two)
+        });
+        let third = loom::thread::spawn({
+            let (ring, ask) = (ring.clone(), asks_of_one[0].clone());
+            move || ring.answer(0, &ask)
+        });
+        let mine = ring.rest(0, one);
+        assert!(!mine && !other.join().unwrap(), "there is no knot");
+        assert!(third.join().unwrap(), "and the answer comes");
     });
 }

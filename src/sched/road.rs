@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::asks::Asks;
 use super::counters::{Count, Counters};
 use super::queue::Queues;
 use super::sleep::Sleep;
@@ -33,6 +34,7 @@ pub(crate) struct Road {
     /// The shutdown has begun to look through the table: from here on nobody may begin.
     pub(crate) roll_called: AtomicBool,
     pub(crate) roll: Roll,
+    pub(crate) asks: Asks,
     /// The workers are to leave.
     pub(crate) stopped: AtomicBool,
     /// Who ends what becomes ready when they have left.

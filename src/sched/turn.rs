@@ -104,6 +104,12 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         }
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
+            Settled::Asking(asked) => {
+                if road.came_to_rest(hands, pid, asked) {
+                    engine.follow_far();
+                }
+                return After::Nothing;
+            }
             Settled::Doomed(body) => {
                 let reason = cell.doomed().unwrap_or(Reason::Terminated);
                 end(engine, hands, out, body, Exit::Terminated(reason));

@@ -297,7 +297,8 @@ impl Hands for Own {
                 if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
                     self.handed_off_in_a_row = 0;
                 }
-                self.next = Some(ready);
+                // Nobody was there; forgetting that spares asking what would have to be dropped.
+                std::mem::forget(std::mem::replace(&mut self.next, Some(ready)));
                 return;
             }
         }

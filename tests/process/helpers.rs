@@ -137,6 +137,12 @@ pub fn recorder<M: Send + 'static>(seen: &Log<M>) -> impl Process<Message = M, O
 /// A list that several write.
 pub struct Log<T>(Arc<Mutex<Vec<T>>>);
 
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log::new()
+    }
+}
+
 impl<T> Log<T> {
     pub fn new() -> Log<T> {
         Log(Arc::default())

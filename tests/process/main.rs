@@ -5,6 +5,8 @@
 #![allow(unreachable_pub)]
 
 mod helpers;
+#[path = "../common/seeded.rs"]
+mod seeded;
 
 mod a_process;
 mod a_process_ends;
@@ -13,6 +15,8 @@ mod b_router;
 mod c_ask;
 mod c_bounded;
 mod c_commands;
+mod c_cycles;
+mod c_knots;
 mod c_messages;
 mod d_fairness;
 mod d_scheduling;
