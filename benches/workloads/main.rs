@@ -23,8 +23,8 @@ use std::process::ExitCode;
 
 use self::command::Suite;
 use self::list::{JOBS, WORKLOADS};
-use self::relations::RELATIONS;
 use self::measure::Workload;
+use self::relations::RELATIONS;
 
 fn main() -> ExitCode {
     command::run(&Suite {

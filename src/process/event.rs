@@ -7,6 +7,7 @@ use super::mailbox::{Control, Envelope, Mailbox};
 use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal};
+use super::sight::Doing;
 use super::told::Told;
 
 /// Something that a process is told.
@@ -112,6 +113,7 @@ impl<'a, M> Events<'a, M> {
                 let wanted = wanted(&oldest.message);
                 let envelope = kept.pop_front()?;
                 if wanted {
+                    self.taking_message(envelope.from);
                     return Some(self.take(envelope));
                 }
                 self.pass(envelope);
@@ -129,6 +131,7 @@ impl<'a, M> Events<'a, M> {
             let envelope = self.mailbox.pop_message()?;
             self.budget -= 1;
             if wanted {
+                self.taking_message(envelope.from);
                 return Some(self.take(envelope));
             }
             self.pass(envelope);
@@ -149,7 +152,10 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        signals.as_mut()?.next_control(self.messages.then_some(|sender| messages.last_from(sender)))
+        let signals = signals.as_mut()?;
+        let control = signals.next_control(self.messages.then_some(|sender| messages.last_from(sender)))?;
+        signals.taking(|| control.doing());
+        Some(control)
     }
 
     fn completion(&mut self) -> Option<Completed> {
@@ -159,7 +165,15 @@ impl<'a, M> Events<'a, M> {
         let (_, completed) =
             signals.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= signals.popped)?;
         self.budget -= 1;
+        signals.taking(|| Doing::Completed { tag: completed.tag() });
         Some(completed)
+    }
+
+    /// Whoever looks at this step sees that it is given a message.
+    fn taking_message(&self, from: Option<Pid>) {
+        if let Some(signals) = &self.mailbox.signals {
+            signals.taking(|| Doing::Message { from });
+        }
     }
 
     /// What is next, where it is not plainly a message.
@@ -171,7 +185,8 @@ impl<'a, M> Events<'a, M> {
         if self.messages
             && let Some(kept) = &self.kept
         {
-            if !kept.is_empty() {
+            if let Some(oldest) = kept.front() {
+                self.taking_message(oldest.from);
                 return Next::Kept;
             }
             self.kept = None;
@@ -185,8 +200,10 @@ impl<'a, M> Events<'a, M> {
         if !self.messages || self.mailbox.messages.is_empty() {
             return Next::Nothing;
         }
-        if let Some(signals) = &mut self.mailbox.signals {
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        if let Some(signals) = signals {
             signals.popped += 1;
+            signals.taking(|| Doing::Message { from: messages.front().and_then(|next| next.from) });
         }
         Next::Message
     }
