@@ -354,7 +354,7 @@ const GUARANTEES: [(&str, usize); 6] = [
     ("tasks", 67),
     ("tasklets", 60),
     ("shutdown-tree", 74),
-    ("relations", 26),
+    ("relations", 28),
 ];
 
 #[test]

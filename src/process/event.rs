@@ -7,7 +7,6 @@ use super::mailbox::{Control, Envelope, Mailbox};
 use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal};
-use super::sight::Doing;
 use super::told::Told;
 
 /// Something that a process is told.
@@ -113,7 +112,7 @@ impl<'a, M> Events<'a, M> {
                 let wanted = wanted(&oldest.message);
                 let envelope = kept.pop_front()?;
                 if wanted {
-                    self.taking_message(envelope.from);
+                    self.takes_kept(envelope.from);
                     return Some(self.take(envelope));
                 }
                 self.pass(envelope);
@@ -131,7 +130,7 @@ impl<'a, M> Events<'a, M> {
             let envelope = self.mailbox.pop_message()?;
             self.budget -= 1;
             if wanted {
-                self.taking_message(envelope.from);
+                self.takes_kept(envelope.from);
                 return Some(self.take(envelope));
             }
             self.pass(envelope);
@@ -154,7 +153,7 @@ impl<'a, M> Events<'a, M> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
         let signals = signals.as_mut()?;
         let control = signals.next_control(self.messages.then_some(|sender| messages.last_from(sender)))?;
-        signals.taking(|| control.doing());
+        signals.takes_control(&control);
         Some(control)
     }
 
@@ -165,20 +164,31 @@ impl<'a, M> Events<'a, M> {
         let (_, completed) =
             signals.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= signals.popped)?;
         self.budget -= 1;
-        signals.taking(|| Doing::Completed { tag: completed.tag() });
+        signals.takes_completion(completed.tag());
         Some(completed)
     }
 
-    /// Whoever looks at this step sees that it is given a message.
-    fn taking_message(&self, from: Option<Pid>) {
+    /// Whoever looks at this step sees that it is given a message that is not in the queue any more.
+    fn takes_kept(&self, from: Option<Pid>) {
         if let Some(signals) = &self.mailbox.signals {
-            signals.taking(|| Doing::Message { from });
+            signals.takes_kept(from);
         }
     }
 
     /// What is next, where it is not plainly a message.
     #[inline(never)]
     fn look(&mut self) -> Next {
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        if let Some(signals) = signals
+            && signals.is_empty()
+            && self.kept.is_none()
+            && self.messages
+        {
+            // As if there were none, but that somebody may be looking.
+            let Some(next) = messages.front().filter(|_| self.budget > 0) else { return Next::Nothing };
+            signals.takes_message(next.from);
+            return Next::Message;
+        }
         if let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
@@ -186,7 +196,7 @@ impl<'a, M> Events<'a, M> {
             && let Some(kept) = &self.kept
         {
             if let Some(oldest) = kept.front() {
-                self.taking_message(oldest.from);
+                self.takes_kept(oldest.from);
                 return Next::Kept;
             }
             self.kept = None;
@@ -202,8 +212,7 @@ impl<'a, M> Events<'a, M> {
         }
         let Mailbox { messages, signals } = &mut *self.mailbox;
         if let Some(signals) = signals {
-            signals.popped += 1;
-            signals.taking(|| Doing::Message { from: messages.front().and_then(|next| next.from) });
+            signals.takes_message(messages.front().and_then(|next| next.from));
         }
         Next::Message
     }

@@ -78,6 +78,7 @@ impl Sight {
         Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0) }
     }
 
+    #[inline]
     pub(crate) fn note(&self, doing: Doing) {
         let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
         let (kind, word) = match doing {

@@ -39,7 +39,7 @@ impl Control {
     }
 
     /// What a step does that is told this.
-    pub(super) fn doing(&self) -> Doing {
+    fn doing(&self) -> Doing {
         match self {
             Control::Cancel(_) => Doing::Cancel,
             Control::Down(down) => Doing::Down { pid: down.pid },
@@ -103,11 +103,32 @@ impl Signals {
         self.sight = sight;
     }
 
-    /// The step takes an event.
-    #[inline]
-    pub(super) fn taking(&self, doing: impl FnOnce() -> Doing) {
+    // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one, and no more.
+
+    #[inline(never)]
+    pub(super) fn takes_message(&mut self, from: Option<Pid>) {
+        self.popped += 1;
+        self.note(Doing::Message { from });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_kept(&self, from: Option<Pid>) {
+        self.note(Doing::Message { from });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_completion(&self, tag: u64) {
+        self.note(Doing::Completed { tag });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_control(&self, control: &Control) {
+        self.note(control.doing());
+    }
+
+    fn note(&self, doing: Doing) {
         if let Some(sight) = &self.sight {
-            sight.note(doing());
+            sight.note(doing);
         }
     }
 

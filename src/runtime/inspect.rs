@@ -81,7 +81,7 @@ pub struct Stats {
     pub discarded_answers: u64,
     /// Replies that came when nobody waited any more.
     pub late_replies: u64,
-    /// Timers that are pending.
+    /// Timers that are pending. While processes are stepped, that of the watchdog, if there is one, is among them.
     pub timers: usize,
     /// Each worker's counts; behind them those of spare workers, also of those that do not run.
     pub workers: Vec<WorkerStats>,

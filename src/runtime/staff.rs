@@ -56,9 +56,10 @@ impl Staff {
         lock(&self.bench).push(spare);
     }
 
-    /// Starts a spare worker. It sits down again when it leaves.
-    pub(super) fn start_spare(self: &Arc<Staff>) -> io::Result<()> {
-        let Some(spare) = lock(&self.bench).pop() else { return Err(io::Error::other("none sits there yet")) };
+    /// Starts a spare worker, if one sits there: the last one that left may not have come so far. It sits down again when it
+    /// leaves. Whether one was started.
+    pub(super) fn start_spare(self: &Arc<Staff>) -> io::Result<bool> {
+        let Some(spare) = lock(&self.bench).pop() else { return Ok(false) };
         let (staff, name) = (self.clone(), spare.name.clone());
         // Whether it runs or not, it is not lost.
         let place = Arc::new(Mutex::new(Some(spare)));
@@ -73,7 +74,7 @@ impl Staff {
         {
             self.sits_down(spare);
         }
-        started
+        started.map(|()| true)
     }
 
     /// Those that run, for somebody who joins them.

@@ -126,8 +126,11 @@ impl Patrol {
             resting: || road.sleep.resting(),
         });
         for _ in 0..looked.spares {
-            if let Err(error) = self.staff.start_spare() {
+            let started = self.staff.start_spare();
+            if !matches!(started, Ok(true)) {
                 lookout.spare_failed();
+            }
+            if let Err(error) = started {
                 tell_log(|| tracing::error!(%error, "no thread for a spare worker; the next look tries again"));
             }
         }
@@ -197,4 +200,62 @@ fn describe(core: &Core, pid: Pid) -> (ProcessRef, &'static str) {
     let type_name = kind.map_or("", |kind| (kind.process)());
     let name = core.names.of(pid).first().cloned();
     (ProcessRef { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    /// Is in its step until it is let go.
+    struct Held {
+        begun: Latch<()>,
+        go: Latch<()>,
+    }
+
+    impl Process for Held {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            let _ = self.begun.set(());
+            self.go.wait();
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[test]
+    fn a_spare_for_which_there_is_no_thread_is_tried_again_by_the_next_look() {
+        let clock = ManualClock::new();
+        let watchdog = Watchdog::after(LIMIT).spare_workers(1);
+        let runtime = Runtime::builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
+        begun.wait();
+        let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
+        // Looks are made by whoever moves the clock.
+        threads::refuse(true);
+        clock.advance(LIMIT * 2);
+        assert_eq!((runtime.stuck_steps().len(), runtime.stats().spare_workers), (1, 0));
+        assert!(runtime.core().road.lookout.as_ref().unwrap().next_report().is_none(), "it was told here");
+        threads::refuse(false);
+        clock.advance(LIMIT / LOOKS_IN_A_LIMIT);
+        assert_eq!(runtime.stats().spare_workers, 1);
+        go.set(()).unwrap();
+        assert!(waits.join().is_done());
+    }
+
+    #[test]
+    fn looks_are_neither_too_many_nor_too_few() {
+        for (limit, interval) in [(1, 1), (4, 1), (100, 25), (4_000, 1_000), (3_600_000, 1_000)] {
+            let watchdog = Watchdog::after(Duration::from_millis(limit));
+            assert_eq!(watchdog.interval(), Duration::from_millis(interval));
+        }
+        assert_eq!(Watchdog::after(Duration::MAX).limit_nanos(), None);
+    }
 }

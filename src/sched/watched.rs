@@ -1,6 +1,7 @@
 //! What a worker does for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
 //! any more. `lookout.rs` has the protocol. Without `WATCHED` each of these is nothing.
 
+use super::road::Hands;
 use super::worker::Own;
 use crate::process::Doing;
 use crate::process::body::Ready;
@@ -28,7 +29,6 @@ impl<const WATCHED: bool> Own<WATCHED> {
     #[inline]
     pub(super) fn pulse_goes_on(&mut self) {
         if WATCHED {
-            self.seat.pulse.sight.note(Doing::Step);
             self.beat += 1;
             // Ordering: Release, so that who sees this beat sees whose it is.
             self.seat.pulse.beat.store(self.beat, Ordering::Release);
@@ -44,6 +44,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
     /// The step that has just come to its end, or one before it, was stuck.
     #[cold]
     fn was_reported(&mut self) {
+        // If there is no thread for the reports, they are told on this one, which may take its time.
+        self.let_go();
         let Some(lookout) = &self.road.lookout else { return };
         lookout.returned(self.index, &self.seat, self.road.now_nanos());
         self.road.dismiss_surplus();
@@ -63,7 +65,6 @@ impl<const WATCHED: bool> Own<WATCHED> {
     /// Gives the step signals in which it can be seen.
     pub(super) fn show_step(&mut self, body: &mut Ready) {
         let sight = &self.seat.pulse.sight;
-        // `init` was noted last, if there was one.
         sight.note(Doing::Step);
         match body.machine.mailbox().signals() {
             Some(signals) => signals.look_at(Some(sight.clone())),

@@ -319,7 +319,8 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
                 if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
                     self.handed_off_in_a_row = 0;
                 }
-                self.next = Some(ready);
+                // Nothing was there; forgetting it spares asking what it would have to drop.
+                std::mem::forget(self.next.replace(ready));
                 return;
             }
         }
