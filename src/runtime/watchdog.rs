@@ -144,14 +144,15 @@ impl Patrol {
     fn tell_all(&self) {
         let Some(core) = self.core.upgrade() else { return };
         while let Some(Report { step, over }) = core.road.lookout.as_ref().and_then(Lookout::next_report) {
-            tell_log(|| {
-                let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
-                if over {
-                    tracing::warn!(%pid, process, name, took = ?step.running_for, "a step that was stuck is over");
-                } else {
-                    tracing::warn!(%pid, process, name, doing = %step.doing, runs_for = ?step.running_for, "a step is stuck");
-                }
-            });
+            let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
+            let time = step.running_for;
+            if over {
+                tell_log(|| tracing::warn!(%pid, process, name, took = ?time, "a step that was stuck is over"));
+            } else {
+                tell_log(
+                    || tracing::warn!(%pid, process, name, doing = %step.doing, runs_for = ?time, "a step is stuck"),
+                );
+            }
             core.road.tell_hook(|hook| if over { hook.unstuck(&step) } else { hook.stuck(&step) });
         }
     }

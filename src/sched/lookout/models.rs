@@ -1,9 +1,13 @@
 //! The races of the watchdog, under the model checker: the real word of those who rest, the real decisions, no queue.
 
-use super::*;
-use crate::process::Doing;
+use std::time::Duration;
+
+use super::Lookout;
+use super::Record;
+use crate::process::{Doing, Pid, ProcessRef, StuckStep};
+use crate::sched::seat::Seat;
 use crate::sched::sleep::Sleep;
-use crate::sync::AtomicUsize;
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 
 /// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two. Breaks
 /// without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
@@ -45,7 +49,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The loop of a worker; ends when the work is done, or when it is a spare that is too many.
+    /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is too many.
     fn works(&self, me: usize) {
         let is_surplus = || me == 1 && self.lookout.has_surplus();
         loop {
@@ -54,7 +58,7 @@ impl Shared {
             }
             self.sleep.start_looking();
             loop {
-                if self.over.load(Ordering::SeqCst) {
+                if me == 0 && self.over.load(Ordering::SeqCst) {
                     self.sleep.work_found(|| false);
                     return;
                 }
@@ -72,7 +76,7 @@ impl Shared {
                     self.sleep.wake_all();
                     break;
                 }
-                let told = || self.over.load(Ordering::SeqCst) || is_surplus();
+                let told = || me == 0 && self.over.load(Ordering::SeqCst) || is_surplus();
                 self.sleep.fall_asleep(me, || told() || self.work.load(Ordering::Relaxed) > 0);
             }
         }
