@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procession::{Address, Event, Events, Latch, Process, Reply, Runtime, Step, StepOutput, StepResult, Watchdog};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
 use super::measure::{Measured, Outcome, Setting, check};
 use super::runtime::{done, finish};
@@ -62,7 +62,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
 }
 
 /// The same in a runtime that is there; at the end, before all must have ended, `over` is called.
-fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
+pub(crate) fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
     let mut hoppers = Vec::new();
     for _ in 0..size {
         hoppers.push(runtime.spawn(Hopper { next: None, had: 0 })?);
@@ -82,49 +82,6 @@ fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()
     }
     check("hops", had, setting.n)?;
     Ok(measured)
-}
-
-/// The limit of the watchdog.
-const WATCHED: Duration = Duration::from_millis(10);
-
-fn watched(setting: &Setting) -> Outcome<Runtime> {
-    let watchdog = Watchdog::after(WATCHED).spare_workers(setting.workers);
-    Ok(Runtime::builder().workers(setting.workers).watchdog(watchdog).start()?)
-}
-
-pub(crate) fn pingpong_watched(setting: &Setting) -> Outcome<Measured> {
-    circle_in(watched(setting)?, setting, 2, || ())
-}
-
-/// Keeps its worker in its first step.
-struct Stuck {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
-
-impl Process for Stuck {
-    type Message = ();
-    type Output = ();
-
-    fn step(&mut self, _: &mut Events<()>, _: &mut StepOutput) -> StepResult<()> {
-        let _ = self.begun.set(());
-        self.go.wait();
-        Ok(Step::Done(()))
-    }
-}
-
-/// All workers are stuck, all the time: what is measured begins with the time until it is seen that they are.
-pub(crate) fn pingpong_beside_stuck(setting: &Setting) -> Outcome<Measured> {
-    let runtime = watched(setting)?;
-    let go = Latch::new();
-    for _ in 0..setting.workers {
-        let begun = Latch::new();
-        runtime.spawn(Stuck { begun: begun.clone(), go: go.clone() })?;
-        begun.wait();
-    }
-    circle_in(runtime, setting, 2, move || {
-        let _ = go.set(());
-    })
 }
 
 pub(crate) fn counting(setting: &Setting) -> Outcome<Measured> {

@@ -8,9 +8,9 @@ use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult};
 
 use super::measure::{Measured, Outcome, Setting, Tally, Workload, check};
-use super::messages;
 use super::runtime::{done, finish};
 use super::shape::BATCH;
+use super::stuck;
 
 /// Of relations.
 pub(crate) const RELATIONS: [Workload; 7] = [
@@ -60,7 +60,7 @@ pub(crate) const RELATIONS: [Workload; 7] = [
         op: "message",
         n: 2_000_000,
         smoke: 20_000,
-        run: messages::pingpong_watched,
+        run: stuck::pingpong_watched,
     },
     Workload {
         name: "pingpong_beside_stuck",
@@ -68,7 +68,7 @@ pub(crate) const RELATIONS: [Workload; 7] = [
         op: "message",
         n: 2_000_000,
         smoke: 20_000,
-        run: messages::pingpong_beside_stuck,
+        run: stuck::pingpong_beside_stuck,
     },
 ];
 

@@ -27,11 +27,12 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches the steps of a runtime: one that runs longer than a limit is *stuck*. It is reported while it runs, once, and once
 /// more when it is over: to the log (at the level `WARN`) and to the [`Hook`](crate::Hook). Meanwhile
-/// [`Runtime::stuck_steps`] has it.
+/// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
 /// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
 /// What runs elsewhere is not watched, for it may block: blocking closures, steps after
-/// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls [`Runtime::spawn`].
+/// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
+/// [`Runtime::spawn`](crate::Runtime::spawn).
 ///
 /// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
 ///
