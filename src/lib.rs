@@ -124,15 +124,16 @@ pub use self::gate::{Gate, Inside};
 pub use self::latch::{Latch, Waiting};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, Cycle, DeadLetter, DeadReason, Down,
-    Elapsed, Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor,
+    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, Cycle, DeadLetter, DeadReason, Doing,
+    Down, Elapsed, Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor,
     NameError, NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply, SendError,
-    SpawnError, SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, Told, Upgrade, WaitedForNothing,
+    SpawnError, SpawnOptions, Step, StepOutput, StepResult, StuckStep, Subscription, Tag, Told, Upgrade,
+    WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
     Ended, Handle, Messages, Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
-    ShutdownReport, Stats, UncleanShutdown, Watch, WorkerStats,
+    ShutdownReport, Stats, UncleanShutdown, Watch, Watchdog, WorkerStats,
 };
 pub use self::state::State;
 

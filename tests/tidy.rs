@@ -99,6 +99,7 @@ const ORDER: &[&str] = &[
     "process/reply",
     "process/asked",
     "process/relation",
+    "process/sight",
     "process/signals",
     "process/mailbox",
     "process/bounded",
@@ -125,6 +126,9 @@ const ORDER: &[&str] = &[
     "sched/counters",
     "sched/queue",
     "sched/sleep",
+    "sched/seat",
+    "sched/lookout",
+    "sched/lookout/models",
     "sched/road",
     "sched/router",
     "sched/untie",
@@ -132,6 +136,7 @@ const ORDER: &[&str] = &[
     "sched/ending",
     "sched/turn",
     "sched/worker",
+    "sched/watched",
     "sched/models",
     "sched/mod",
     "relations",
@@ -143,6 +148,8 @@ const ORDER: &[&str] = &[
     "runtime/inspect",
     "runtime/report",
     "runtime/tree",
+    "runtime/staff",
+    "runtime/watchdog",
     "runtime/owner",
     "runtime/handle",
     "runtime/system",
@@ -360,7 +367,7 @@ const GUARANTEES: [(&str, usize); 6] = [
     ("tasks", 67),
     ("tasklets", 60),
     ("shutdown-tree", 74),
-    ("relations", 26),
+    ("relations", 28),
 ];
 
 #[test]

@@ -6,8 +6,10 @@
 mod helpers;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult};
+use procession::clock::ManualClock;
+use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult, Watchdog};
 use tracing::span;
 use tracing::{Level, Metadata};
 
@@ -169,4 +171,22 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     expect(&["WARN message=failed", &failed, "error=no"]);
     expect(&["DEBUG message=dead letter", "to=<0.8.8>", "reason=no such process"]);
     expect(&["INFO message=runtime shut down", "report=0 ended"]);
+}
+
+#[test]
+fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
+    let (heard, clock) = (heard(), ManualClock::new());
+    let watchdog = Watchdog::after(Duration::from_millis(100));
+    let runtime = builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
+    let (held, go) = hold_up(&runtime);
+    clock.advance(Duration::from_millis(200));
+    let told = |parts: &[&str]| {
+        let pid = format!("pid={} ", held.pid());
+        let is_it = |line: &String| line.contains(&pid) && parts.iter().all(|part| line.contains(part));
+        until("the log is told", || heard.lock().unwrap().iter().any(is_it));
+    };
+    told(&["WARN message=a step is stuck", "process=", "doing=in a step, before the first event", "runs_for=1"]);
+    go.set(()).unwrap();
+    told(&["WARN message=a step that was stuck is over", "took=1"]);
+    output(&held);
 }

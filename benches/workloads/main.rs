@@ -11,6 +11,7 @@ mod list;
 mod messages;
 mod births;
 mod relations;
+mod stuck;
 mod jobs;
 mod tasks;
 mod shape;

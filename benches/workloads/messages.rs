@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procession::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
 use super::measure::{Measured, Outcome, Setting, check};
 use super::runtime::{done, finish};
@@ -58,7 +58,11 @@ impl Process for Hopper {
 
 /// A token goes round a circle, and ends with the process that gets it last.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
-    let runtime = setting.runtime()?;
+    circle_in(setting.runtime()?, setting, size, || ())
+}
+
+/// The same in a runtime that is there; at the end, before all must have ended, `over` is called.
+pub(crate) fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
     let mut hoppers = Vec::new();
     for _ in 0..size {
         hoppers.push(runtime.spawn(Hopper { next: None, had: 0 })?);
@@ -70,6 +74,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     runtime.send(hoppers[0].address(), Token::Hop(setting.n - 1))?;
     done(&hoppers[last_hop(setting.n, size)])?;
     let measured = Measured::since(began, setting.n);
+    over();
     finish(&runtime)?;
     let mut had = 0;
     for hopper in &hoppers {

@@ -10,9 +10,10 @@ use procession::{Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, St
 use super::measure::{Measured, Outcome, Setting, Tally, Workload, check};
 use super::runtime::{done, finish};
 use super::shape::BATCH;
+use super::stuck;
 
 /// Of relations.
-pub(crate) const RELATIONS: [Workload; 5] = [
+pub(crate) const RELATIONS: [Workload; 7] = [
     Workload {
         name: "monitor",
         counts: "processes that are monitored from birth, and end",
@@ -52,6 +53,22 @@ pub(crate) const RELATIONS: [Workload; 5] = [
         n: 200_000,
         smoke: 2_000,
         run: restart,
+    },
+    Workload {
+        name: "pingpong_watched",
+        counts: "messages between 2 processes, with a watchdog",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: stuck::pingpong_watched,
+    },
+    Workload {
+        name: "pingpong_beside_stuck",
+        counts: "messages between 2 processes, while all workers are stuck in other steps",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: stuck::pingpong_beside_stuck,
     },
 ];
 

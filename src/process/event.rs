@@ -112,6 +112,7 @@ impl<'a, M> Events<'a, M> {
                 let wanted = wanted(&oldest.message);
                 let envelope = kept.pop_front()?;
                 if wanted {
+                    self.takes_kept(envelope.from);
                     return Some(self.take(envelope));
                 }
                 self.pass(envelope);
@@ -129,6 +130,7 @@ impl<'a, M> Events<'a, M> {
             let envelope = self.mailbox.pop_message()?;
             self.budget -= 1;
             if wanted {
+                self.takes_kept(envelope.from);
                 return Some(self.take(envelope));
             }
             self.pass(envelope);
@@ -149,25 +151,50 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        signals.as_mut()?.next_control(if self.messages { Some(messages) } else { None })
+        let signals = signals.as_mut()?;
+        let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
+        signals.takes_control(&control);
+        Some(control)
     }
 
     fn completion(&mut self) -> Option<Completed> {
-        let completed = self.mailbox.signals.as_mut()?.next_completion(self.messages)?;
+        let messages = self.messages;
+        let signals = self.mailbox.signals.as_mut()?;
+        let completed = signals.next_completion(messages)?;
         self.budget -= 1;
+        signals.takes_completion(completed.tag());
         Some(completed)
+    }
+
+    /// Whoever looks at this step sees that it is given a message that is not in the queue any more.
+    fn takes_kept(&self, from: Option<Pid>) {
+        if let Some(signals) = &self.mailbox.signals {
+            signals.takes_kept(from);
+        }
     }
 
     /// What is next, where it is not plainly a message.
     #[inline(never)]
     fn look(&mut self) -> Next {
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        if let Some(signals) = signals
+            && signals.is_empty()
+            && self.kept.is_none()
+            && self.messages
+        {
+            // As if there were none, but that somebody may be looking.
+            let Some(next) = messages.front().filter(|_| self.budget > 0) else { return Next::Nothing };
+            signals.takes_message(next.from);
+            return Next::Message;
+        }
         if let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
         if self.messages
             && let Some(kept) = &self.kept
         {
-            if !kept.is_empty() {
+            if let Some(oldest) = kept.front() {
+                self.takes_kept(oldest.from);
                 return Next::Kept;
             }
             self.kept = None;
@@ -181,8 +208,9 @@ impl<'a, M> Events<'a, M> {
         if !self.messages || self.mailbox.messages.is_empty() {
             return Next::Nothing;
         }
-        if let Some(signals) = &mut self.mailbox.signals {
-            signals.popped += 1;
+        let Mailbox { messages, signals } = &mut *self.mailbox;
+        if let Some(signals) = signals {
+            signals.takes_message(messages.front().and_then(|next| next.from));
         }
         Next::Message
     }

@@ -74,6 +74,11 @@ impl Pid {
         self.0.get()
     }
 
+    /// The other way round; nothing for 0.
+    pub(crate) fn from_word(word: u64) -> Option<Pid> {
+        NonZeroU64::new(word).map(Pid)
+    }
+
     /// This PID as the address of a process that takes messages of type `M`. Whether it does is checked when a message
     /// is delivered.
     pub fn typed<M>(self) -> Address<M> {

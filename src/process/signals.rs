@@ -10,7 +10,9 @@ use super::command::{CancelRequest, Completed};
 use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal, Monitor};
+use super::sight::{Doing, Sight};
 use crate::outcome::{Linked, drop_contained};
+use crate::sync::Arc;
 
 /// What overtakes messages, or does not count as one.
 pub(crate) enum Signal {
@@ -33,6 +35,16 @@ impl Control {
             Control::Cancel(_) | Control::Group(_) => None,
             Control::Down(down) => Some(down.pid),
             Control::Exit(exit) => Some(exit.pid),
+        }
+    }
+
+    /// What a step does that is told this.
+    fn doing(&self) -> Doing {
+        match self {
+            Control::Cancel(_) => Doing::Cancel,
+            Control::Down(down) => Doing::Down { pid: down.pid },
+            Control::Exit(exit) => Doing::Exit { pid: exit.pid },
+            Control::Group(_) => Doing::Group,
         }
     }
 }
@@ -74,6 +86,8 @@ pub(crate) struct Signals {
     // Messages taken from the queue since this was made.
     pub(crate) popped: u64,
     related: Option<Box<Related>>,
+    // Where the step that is being given these is looked at, if it is.
+    sight: Option<Arc<Sight>>,
 }
 
 /// What only those have who are related to others.
@@ -106,6 +120,45 @@ pub(crate) trait Senders {
 }
 
 impl Signals {
+    /// None wait: these are only there to be looked at.
+    pub(crate) fn seen_at(sight: &Arc<Sight>) -> Box<Signals> {
+        Box::new(Signals { sight: Some(sight.clone()), ..Signals::default() })
+    }
+
+    /// What the step does with these can be seen there from now on, or nowhere.
+    pub(crate) fn look_at(&mut self, sight: Option<Arc<Sight>>) {
+        self.sight = sight;
+    }
+
+    // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one, and no more.
+
+    #[inline(never)]
+    pub(super) fn takes_message(&mut self, from: Option<Pid>) {
+        self.popped += 1;
+        self.note(Doing::Message { from });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_kept(&self, from: Option<Pid>) {
+        self.note(Doing::Message { from });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_completion(&self, tag: u64) {
+        self.note(Doing::Completed { tag });
+    }
+
+    #[inline(never)]
+    pub(super) fn takes_control(&self, control: &Control) {
+        self.note(control.doing());
+    }
+
+    fn note(&self, doing: Doing) {
+        if let Some(sight) = &self.sight {
+            sight.note(doing);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.control.is_empty()
             && self.completions.is_empty()

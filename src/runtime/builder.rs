@@ -12,7 +12,9 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::dispatch::Core;
 use super::owner::Owner;
+use super::staff::{Spare, Staff};
 use super::system::Runtime;
+use super::watchdog::{Patrol, Watchdog};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::gate::Gate;
@@ -25,6 +27,7 @@ use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::relations::Relations;
 use crate::sched::asks::Asks;
 use crate::sched::counters::Counters;
+use crate::sched::lookout::Lookout;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Reaper, Road, Roll, Seat};
 use crate::sched::sleep::Sleep;
@@ -47,6 +50,7 @@ pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const MOST_WORKERS: usize = 1024;
+const MOST_SPARE_WORKERS: usize = 1024;
 const MOST_STEP_EVENTS: usize = 1 << 20;
 const MOST_BLOCKING_THREADS: usize = 1 << 16;
 
@@ -79,6 +83,7 @@ pub struct RuntimeBuilder {
     clock: Clock,
     shutdown_limit: Duration,
     exact_step_times: bool,
+    watchdog: Option<Watchdog>,
     hook: Option<Arc<dyn Hook>>,
     handlers: HashMap<TypeId, Arc<dyn Handler>>,
     twice: Option<&'static str>,
@@ -113,6 +118,7 @@ impl RuntimeBuilder {
             clock: Clock::system(),
             shutdown_limit: DEFAULT_SHUTDOWN_LIMIT,
             exact_step_times: false,
+            watchdog: None,
             hook: None,
             handlers: HashMap::new(),
             twice: None,
@@ -125,7 +131,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// What the threads are called: `NAME-worker-0`, `NAME-blocking-1`, `NAME-timers`. The default is `procession`.
+    /// What the threads are called: `NAME-worker-0`, `NAME-blocking-1`, `NAME-timers`, `NAME-spare-0`, `NAME-watchdog`. The default is `procession`.
     pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
         self.thread_name = name.into();
         self
@@ -186,7 +192,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Somebody who is told of spawns, exits and dead letters.
+    /// Steps that run for too long are reported, and others take the places of the workers that are stuck in them. Without
+    /// this nobody watches, and nothing is paid for it.
+    pub fn watchdog(mut self, watchdog: Watchdog) -> RuntimeBuilder {
+        self.watchdog = Some(watchdog);
+        self
+    }
+
+    /// Somebody who is told of spawns, exits, dead letters and stuck steps.
     pub fn hook(mut self, hook: impl Hook) -> RuntimeBuilder {
         self.hook = Some(Arc::new(hook));
         self
@@ -226,6 +239,14 @@ impl RuntimeBuilder {
         let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
         let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
         let blocking = in_range("blocking_threads", self.blocking_threads, 1..=MOST_BLOCKING_THREADS)?;
+        if self.watchdog.is_some_and(|watchdog| watchdog.limit.is_zero()) {
+            return Err(BuildError::NoLimit);
+        }
+        let spares = self.watchdog.map_or(0, |watchdog| watchdog.spares);
+        in_range("spare_workers", spares, 0..=MOST_SPARE_WORKERS)?;
+        // A limit that never passes is none.
+        let watchdog = self.watchdog.and_then(|watchdog| Some((watchdog, watchdog.limit_nanos()?)));
+        let spares = if watchdog.is_some() { spares } else { 0 };
         if !threads::is_name(&self.thread_name) {
             return Err(BuildError::ThreadName { given: self.thread_name });
         }
@@ -248,12 +269,14 @@ impl RuntimeBuilder {
             .clock(self.clock.clone())
             .build()
             .map_err(|error| BuildError::Start(io::Error::other(error)))?;
-        let (queues, deques) = Queues::new(workers);
+        let (queues, deques) = Queues::new(workers + spares);
         let road = Arc::new(Road {
             table,
             queues,
-            sleep: Sleep::new(workers),
-            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers).collect(),
+            sleep: Sleep::new(workers + spares),
+            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers + spares).collect(),
+            workers,
+            lookout: watchdog.map(|(_, limit)| Lookout::new(workers, spares, limit)),
             outside: Counters::shared(),
             hook: self.hook,
             start: self.clock.now(),
@@ -285,13 +308,26 @@ impl RuntimeBuilder {
         });
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
-        let runtime = Runtime { owner: Owner::new(core.clone()) };
+        let staff = Arc::new(Staff::default());
+        let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
+        let is_watched = patrol.is_some();
+        let runtime = Runtime { owner: Owner::new(core.clone(), staff.clone(), patrol) };
         runtime.owner.obey_tree(self.shutdown_limit);
         for (index, deque) in deques.into_iter().enumerate() {
-            let out = StepOutput::new(core.clone());
-            let worker = Worker::new(core.clone(), road.clone(), index, deque, out, seed);
+            let (core, road, out) = (core.clone(), road.clone(), StepOutput::new(core.clone()));
             // If a thread cannot be started, dropping the runtime ends those that could.
-            runtime.owner.start_worker(format!("{name}-worker-{index}"), worker).map_err(BuildError::Start)?;
+            let thread = format!("{name}-worker-{index}");
+            if !is_watched {
+                let mut worker = Worker::<_, false>::new(core, road, index, deque, out, seed);
+                staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
+                continue;
+            }
+            let mut worker = Worker::<_, true>::new(core, road, index, deque, out, seed);
+            if index < workers {
+                staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
+            } else {
+                staff.sits_down(Spare { name: format!("{name}-spare-{}", index - workers), worker });
+            }
         }
         tell_log(|| tracing::debug!(node, workers, "runtime started"));
         Ok(runtime)
@@ -334,6 +370,9 @@ pub enum BuildError {
         /// The type of the command.
         command: &'static str,
     },
+    /// The [`Watchdog`] has a limit of zero, which every step exceeds.
+    #[error("a watchdog has to allow a step some time, and this one allows none")]
+    NoLimit,
     /// The name has a NUL in it, which no name of a thread can have.
     #[error("no thread can be called {given:?}")]
     ThreadName {

@@ -159,6 +159,18 @@ impl Core {
         let _ = self.pool.execute(move || job.run());
     }
 
+    /// A process that begins takes the name that it was given.
+    #[cold]
+    fn take_name(&self, name: &Arc<str>, pid: Pid) -> Result<(), Exit> {
+        // It is not in the table of processes yet; its end finds the name with its head.
+        self.names.register(name, pid, || true).map_err(|why| {
+            Exit::Failed(match why {
+                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
+                other => Failure::new(other),
+            })
+        })
+    }
+
     /// What tells the jobs and handlers of a process that it has ended.
     fn cancel_of(&self, head: &mut Head) -> Cancel {
         head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
@@ -240,15 +252,12 @@ impl Engine for Core {
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, hands));
     }
 
+    #[inline]
     fn begins(&self, head: &Head) -> Result<(), Exit> {
-        let Some(name) = head.name() else { return Ok(()) };
-        // It is not in the table of processes yet; its end finds the name with its head.
-        self.names.register(name, head.pid, || true).map_err(|why| {
-            Exit::Failed(match why {
-                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
-                other => Failure::new(other),
-            })
-        })
+        match head.name() {
+            None => Ok(()),
+            Some(name) => self.take_name(name, head.pid),
+        }
     }
 
     fn ended(&self, head: &mut Head) {

@@ -9,6 +9,7 @@ use crate::pool::PoolStats;
 use crate::process::{DeadReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
+use crate::sched::lookout::Lookout;
 use crate::sync::{Arc, Ordering, lock};
 
 /// What a process is doing.
@@ -80,10 +81,14 @@ pub struct Stats {
     pub discarded_answers: u64,
     /// Replies that came when nobody waited any more.
     pub late_replies: u64,
-    /// Timers that are pending.
+    /// Timers that are pending. While processes are stepped, that of the watchdog, if there is one, is among them.
     pub timers: usize,
-    /// Each worker's counts.
+    /// Each worker's counts; behind them those of spare workers, also of those that do not run.
     pub workers: Vec<WorkerStats>,
+    /// Spare workers that run now; see [`Watchdog::spare_workers`](crate::Watchdog::spare_workers).
+    pub spare_workers: usize,
+    /// Steps that were found to be stuck, those that still are included; see [`Watchdog`](crate::Watchdog).
+    pub stuck_steps: u64,
     /// Steps that were run on the pool, or to end a process in a shutdown.
     pub steps_elsewhere: u64,
     /// Processes in the global queue.
@@ -156,7 +161,11 @@ impl Core {
         let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
         let before = self.pool.stats();
         // While all workers sleep nothing is stepped; only a job, a timer or somebody outside could wake one of them.
-        let asleep = road.sleep.sleeping() == road.seats.len() && !road.queues.has_work();
+        let asleep = |all| road.sleep.sleeping() == all && !road.queues.has_work();
+        let asleep = match &road.lookout {
+            Some(lookout) => lookout.with_all(asleep),
+            None => asleep(road.workers),
+        };
         let after = self.pool.stats();
         asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }
@@ -250,6 +259,8 @@ impl Core {
             late_replies: sum(|counters| &counters.late_replies),
             timers: self.timers.pending(),
             workers: road.seats.iter().map(|seat| of_worker(&seat.counters)).collect(),
+            spare_workers: road.lookout.as_ref().map_or(0, Lookout::spares),
+            stuck_steps: road.lookout.as_ref().map_or(0, |lookout| lookout.stuck(0).1),
             steps_elsewhere: road.outside.steps.get(),
             global_queue: road.queues.global_len(),
         }

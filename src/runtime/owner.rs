@@ -2,19 +2,18 @@
 //!
 //! Code of the user's may block for ever, wherever it is called: everything here waits for it with a limit.
 
-use std::io;
 use std::time::Duration;
 
 use super::dispatch::Core;
 use super::report::{ShutdownError, ShutdownReport};
+use super::staff::Staff;
 use super::tree::{Insight, Tree};
+use super::watchdog::Patrol;
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
-use crate::gate::{Gate, Inside};
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
-use crate::sched::worker::Worker;
 use crate::state::JobTail;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, Weak, fence, lock, thread};
@@ -43,9 +42,8 @@ impl Shutdown {
 /// What ends with the last handle.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
-    workers: Mutex<Vec<WorkerThread>>,
-    /// The workers are inside as long as they run.
-    inside: Gate,
+    pub(super) staff: Arc<Staff>,
+    patrol: Option<Arc<Patrol>>,
     /// Threads that are spawning from outside: `init` may be running on them.
     entering: Mutex<Vec<ThreadId>>,
     shutdown: Shutdown,
@@ -70,16 +68,10 @@ impl Drop for Entering<'_> {
     }
 }
 
-struct WorkerThread {
-    handle: JoinHandle<()>,
-    left: Latch<()>,
-}
-
 impl Owner {
-    pub(super) fn new(core: Arc<Core>) -> Arc<Owner> {
+    pub(super) fn new(core: Arc<Core>, staff: Arc<Staff>, patrol: Option<Arc<Patrol>>) -> Arc<Owner> {
         Arc::new_cyclic(|me: &Weak<Owner>| {
-            let (knows, inside) = (me.clone(), Gate::new());
-            let working = inside.clone();
+            let (knows, working) = (me.clone(), staff.inside.clone());
             let insight = Insight {
                 inside: Box::new(move || knows.upgrade().is_some_and(|owner| owner.is_inside())),
                 workers: Box::new(move || working.inside()),
@@ -87,8 +79,8 @@ impl Owner {
             Owner {
                 tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
                 core,
-                workers: Mutex::default(),
-                inside,
+                staff,
+                patrol,
                 entering: Mutex::default(),
                 shutdown: Shutdown::new(),
                 asked: Mutex::default(),
@@ -102,8 +94,8 @@ impl Owner {
         Owner {
             tree: Mutex::new(lock(&from.tree).take()),
             core: from.core.clone(),
-            workers: Mutex::new(std::mem::take(&mut *lock(&from.workers))),
-            inside: from.inside.clone(),
+            staff: from.staff.clone(),
+            patrol: from.patrol.clone(),
             entering: Mutex::default(),
             shutdown: Shutdown { begun: AtomicBool::new(true), report: Latch::new() },
             asked: Mutex::default(),
@@ -135,20 +127,6 @@ impl Owner {
         }
     }
 
-    pub(super) fn start_worker(&self, name: String, mut worker: Worker<Core>) -> io::Result<()> {
-        let left = Latch::new();
-        let inside: Option<Inside> = self.inside.enter();
-        let leaves = left.clone();
-        let handle = threads::start(name, move || {
-            // A panic costs it one process at most, see there.
-            worker.run();
-            let _ = leaves.set(());
-            drop(inside);
-        })?;
-        lock(&self.workers).push(WorkerThread { handle, left });
-        Ok(())
-    }
-
     pub(super) fn entering(&self) -> Entering<'_> {
         lock(&self.entering).push(thread::current().id());
         Entering { owner: self }
@@ -156,8 +134,7 @@ impl Owner {
 
     /// Whether the calling thread is one of the workers.
     pub(super) fn is_worker(&self) -> bool {
-        let me = thread::current().id();
-        lock(&self.workers).iter().any(|worker| worker.handle.thread().id() == me)
+        self.staff.is_current()
     }
 }
 
@@ -321,14 +298,14 @@ impl Owner {
         let road = &self.core.road;
         road.stopped.store(true, Ordering::SeqCst);
         road.sleep.wake_all();
-        self.inside.close();
+        self.staff.inside.close();
         // A worker that is stuck in a step leaves when the step returns, and nobody waits for it.
-        self.inside.empty().wait_until(&Clock::system(), grace());
-        let (left, stuck): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut *lock(&self.workers)).into_iter().partition(|worker| worker.left.is_set());
+        self.staff.inside.empty().wait_until(&Clock::system(), grace());
+        let (left, stuck): (Vec<_>, Vec<_>) = self.staff.take().into_iter().partition(|worker| worker.left.is_set());
         if !stuck.is_empty() {
             tell_log(|| tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind"));
         }
+        others.extend(self.patrol.as_ref().and_then(|patrol| patrol.teller()));
         // See `Road::inject`.
         fence(Ordering::SeqCst);
         let until = grace();

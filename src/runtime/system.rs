@@ -13,7 +13,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected};
 use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
-use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, described_body};
+use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, StuckStep, described_body};
 use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::state::State;
@@ -233,7 +233,7 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime")
             .field("node", &self.node())
-            .field("workers", &self.core().road.seats.len())
+            .field("workers", &self.core().road.workers)
             .finish_non_exhaustive()
     }
 }
@@ -287,6 +287,12 @@ impl Runtime {
     /// stays so until somebody outside sends, a timer fires, or a handler's completion comes.
     pub fn is_at_rest(&self) -> bool {
         self.core().is_at_rest()
+    }
+
+    /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::Watchdog); none where there is none.
+    pub fn stuck_steps(&self) -> Vec<StuckStep> {
+        let road = &self.core().road;
+        road.lookout.as_ref().map(|lookout| lookout.stuck(road.now_nanos()).0).unwrap_or_default()
     }
 
     /// Counts since the runtime was started.

@@ -309,9 +309,10 @@ impl Cell {
         Vacated { inbox, marks: Marks::of(inner.stamp & FLAGS), queued }
     }
 
-    /// The type of the process that lives here, or was the last.
-    pub(crate) fn last_type(&self) -> &'static str {
-        enter(&self.inner).kind.map_or("", |kind| (kind.process)())
+    /// The kind of this process, also if it has ended and no other has come in its place.
+    pub(crate) fn kind_of(&self, pid: Pid) -> Option<&'static Kind> {
+        let inner = enter(&self.inner);
+        inner.kind.filter(|_| inner.generation == pid.generation())
     }
 
     /// The same for a process whose body is lost, unless it was put to rest or has ended.

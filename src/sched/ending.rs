@@ -68,6 +68,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
 ) {
     let road = engine.road();
     let pid = body.head.pid;
+    hands.ends();
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
     let Vacated { mut inbox, marks, .. } = cell.vacate();
@@ -178,7 +179,8 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     counters.dead(DeadReason::StepFailed, u64::from(unseen));
     let exit = Exit::Panicked(panic);
     counters.ended(&exit);
-    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name: cell.last_type(), name: None }, &exit));
+    let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
+    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
     if marks.has(Marks::RELATED) {
         engine.tell_related(pid, &exit, hands);

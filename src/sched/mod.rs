@@ -11,6 +11,8 @@ pub(crate) mod table;
 pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;
+pub(crate) mod seat;
+pub(crate) mod lookout;
 pub(crate) mod road;
 pub(crate) mod router;
 mod untie;
@@ -18,6 +20,7 @@ pub(crate) mod engine;
 mod ending;
 pub(crate) mod turn;
 pub(crate) mod worker;
+mod watched;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use super::asks::Asks;
 use super::counters::{Count, Counters};
+use super::lookout::Lookout;
 use super::queue::Queues;
+pub(crate) use super::seat::Seat;
 use super::sleep::Sleep;
 use super::table::Table;
 use crate::clock::Clock;
@@ -13,14 +15,19 @@ use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
 use crate::process::{DeadLetter, Hook, Pid};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, OnceLock, Ordering, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
 pub(crate) struct Road {
     pub(crate) table: Table,
     pub(crate) queues: Queues,
     pub(crate) sleep: Sleep,
+    /// Of the workers, and behind them of the spares.
     pub(crate) seats: Box<[Arc<Seat>]>,
+    /// How many workers there are without spares.
+    pub(crate) workers: usize,
+    /// For the watchdog, if there is one.
+    pub(crate) lookout: Option<Lookout>,
     /// Counts of everybody who is not a worker.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Hook>>,
@@ -50,21 +57,6 @@ pub(crate) struct Road {
 /// Ends everything that is in the queues.
 pub(crate) trait Reaper: Send + Sync {
     fn reap(&self);
-}
-
-/// What the others can see of a worker.
-pub(crate) struct Seat {
-    pub(crate) counters: Counters,
-    /// The PID of the process that it steps, in one word; or 0.
-    pub(crate) current: AtomicU64,
-    /// When the step began, in nanoseconds since the start of the runtime.
-    pub(crate) since: AtomicU64,
-}
-
-impl Seat {
-    pub(crate) fn new() -> Seat {
-        Seat { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0) }
-    }
 }
 
 /// How many processes a shutdown still waits for.
@@ -145,6 +137,26 @@ pub(crate) trait Hands {
     /// A step begins.
     fn begins(&mut self, pid: Pid);
 
+    /// It begins with `init`.
+    #[inline]
+    fn enters(&mut self) {}
+
+    /// Now the step itself.
+    #[inline]
+    fn before_step(&mut self, body: &mut Ready) {
+        let _ = body;
+    }
+
+    /// The step has returned; what follows belongs to it until the next begins, or the turn is over.
+    #[inline]
+    fn after_step(&mut self, body: &mut Ready) {
+        let _ = body;
+    }
+
+    /// The process is ended, with or without a step before.
+    #[inline]
+    fn ends(&mut self) {}
+
     /// Microseconds since the start of the runtime, not necessarily to the last step.
     fn about_now(&self) -> u64;
 }
@@ -162,6 +174,20 @@ impl Road {
             && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
         {
             reaper.reap();
+        }
+    }
+
+    /// Wakes spares that are too many, so that they leave.
+    pub(crate) fn dismiss_surplus(&self) {
+        let Some(lookout) = &self.lookout else { return };
+        let mut too_many = lookout.surplus();
+        for spare in lookout.spare_seats() {
+            if too_many == 0 {
+                return;
+            }
+            if self.sleep.wake(spare) {
+                too_many -= 1;
+            }
         }
     }
 

@@ -137,6 +137,22 @@ impl Sleep {
         seat.wake.notify_one();
     }
 
+    /// Wakes this worker, if it sleeps, for something other than work. It looks from then on, as any that is woken: before it
+    /// does anything else it is to say [`work_found`](Self::work_found). Whether it was woken.
+    pub(crate) fn wake(&self, worker: usize) -> bool {
+        let slept = self.get_up(worker);
+        if slept {
+            self.rouse(worker);
+        }
+        slept
+    }
+
+    /// How many look or sleep.
+    pub(crate) fn resting(&self) -> usize {
+        let counts = self.counts.load(Ordering::SeqCst);
+        looking(counts) + sleeping(counts)
+    }
+
     /// How many sleep.
     pub(crate) fn sleeping(&self) -> usize {
         sleeping(self.counts.load(Ordering::SeqCst))

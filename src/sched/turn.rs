@@ -38,11 +38,13 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
     loop {
         let doom = || if road.dooms.load(Ordering::Relaxed) > 0 { cell.doomed() } else { None };
         if let Some(reason) = doom() {
+            hands.begins(pid);
             end(engine, hands, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }
         hands.begins(pid);
         if body.head.stage == Stage::New {
+            hands.enters();
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
             if let Some(exit) = ended {
@@ -53,6 +55,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 && let Some((parent, tag)) = rare.begun.take()
             {
                 road.answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
+                // The parent, if that woke it, must not wait for the first step.
+                hands.let_go();
             }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
@@ -160,11 +164,13 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
 
 #[inline]
 fn step<H: Hands>(road: &Road, hands: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+    hands.before_step(body);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
         step_traced(road, out, body)
     } else {
         body.machine.step(&mut body.head, out, road.budget)
     };
+    hands.after_step(body);
     hands.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
         hands.count(|counters| &counters.stepped, u64::from(stepped.taken));

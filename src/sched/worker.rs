@@ -13,8 +13,9 @@ use super::counters::{Count, Counters};
 use super::road::{Hands, Road, Seat};
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
-use crate::process::Pid;
 use crate::process::body::{Ready, StepOutput};
+use crate::process::mailbox::Signals;
+use crate::process::{Doing, Pid};
 use crate::sync::{Arc, Ordering, thread};
 
 /// A woken process is stepped next, before everything else, at most this many times in a row.
@@ -43,10 +44,11 @@ const LOOKS: u32 = 16;
 /// Unless each step's start is to be exact, the clock is read once in so many steps.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// One of the threads that step processes.
-pub(crate) struct Worker<E> {
+/// One of the threads that step processes. With `WATCHED` it keeps the pulse that a watchdog looks at; without it there is no
+/// trace of that in its code.
+pub(crate) struct Worker<E, const WATCHED: bool> {
     engine: Arc<E>,
-    own: Own,
+    own: Own<WATCHED>,
     out: StepOutput,
     searches: u32,
     /// At which search to begin with the oldest of the global queue.
@@ -55,25 +57,29 @@ pub(crate) struct Worker<E> {
 }
 
 /// Where a worker puts what becomes ready in its turns.
-struct Own {
-    road: Arc<Road>,
-    seat: Arc<Seat>,
-    index: usize,
+pub(super) struct Own<const WATCHED: bool> {
+    pub(super) road: Arc<Road>,
+    pub(super) seat: Arc<Seat>,
+    pub(super) index: usize,
     deque: Deque<Ready>,
-    next: Option<Ready>,
+    pub(super) next: Option<Ready>,
     handed_off_in_a_row: u32,
     /// The process that has a turn; still there after a panic that took its body.
     in_hand: Option<Pid>,
     /// Something was put where others can find it, and they have not been told.
-    offered: bool,
+    pub(super) offered: bool,
     /// The most messages that wait for one receiver of this step.
     backlog: u32,
     /// Microseconds since the start of the runtime, as of the last look at the clock.
     now: u64,
     steps: u32,
+    /// The pulse, as far as it is known to others.
+    pub(super) beat: u64,
+    /// For steps of processes that have no signals.
+    pub(super) signals: Option<Box<Signals>>,
 }
 
-impl<E: Engine> Worker<E> {
+impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     pub(crate) fn new(
         engine: Arc<E>,
         road: Arc<Road>,
@@ -94,23 +100,26 @@ impl<E: Engine> Worker<E> {
             backlog: 0,
             now: 0,
             steps: 0,
+            beat: 0,
+            signals: None,
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
         Worker { engine, own, out, searches: 0, global_at: GLOBAL_FIRST, random }
     }
 
-    /// Works until the runtime is stopped.
+    /// Works until the runtime is stopped; a spare worker only as long as it is needed.
     pub(crate) fn run(&mut self) {
         while let Err(panic) = contain(|| self.work()) {
             // All user code is contained, so this was ours. One process is the price, not the worker.
             if let Some(pid) = self.own.in_hand.take() {
                 body_lost(&*self.engine, &mut self.own, &mut self.out, pid, panic);
             }
-            self.own.seat.current.store(0, Ordering::Relaxed);
+            self.own.turn_is_over();
         }
     }
 
     fn work(&mut self) {
+        self.own.works();
         while let Some(ready) = self.find() {
             self.own.tell_of_rest();
             self.turn(ready);
@@ -138,7 +147,7 @@ impl<E: Engine> Worker<E> {
             After::Nothing => {}
             After::Ready(ready) => self.own.behind_all(ready),
         }
-        self.own.seat.current.store(0, Ordering::Relaxed);
+        self.own.turn_is_over();
     }
 
     /// Whether a process that is to let turns pass has got something that must not wait for that.
@@ -146,8 +155,11 @@ impl<E: Engine> Worker<E> {
         self.own.road.table.cell(ready.head.pid).is_none_or(super::cell::Cell::is_urgent)
     }
 
-    /// The next process to be stepped; none when the runtime is stopped.
+    /// The next process to be stepped; none when the runtime is stopped, or this worker is a spare and not needed any more.
     fn find(&mut self) -> Option<Ready> {
+        if WATCHED && self.own.is_surplus() && self.own.leaves() {
+            return None;
+        }
         if let Some(ready) = self.own.take_next() {
             return Some(ready);
         }
@@ -162,10 +174,20 @@ impl<E: Engine> Worker<E> {
                 road.sleep.work_found(|| false);
                 return None;
             }
+            if WATCHED && self.own.is_surplus() {
+                if road.sleep.work_found(|| road.queues.has_work()) {
+                    self.own.one(|counters| &counters.woke_others);
+                }
+                if self.own.leaves() {
+                    return None;
+                }
+                road.sleep.start_looking();
+            }
             if let Some(ready) = self.look() {
                 if road.sleep.work_found(|| road.queues.has_work()) {
                     self.own.one(|counters| &counters.woke_others);
                 }
+                self.own.works();
                 return Some(ready);
             }
             looks += 1;
@@ -175,8 +197,8 @@ impl<E: Engine> Worker<E> {
                 thread::yield_now();
             } else {
                 self.own.one(|counters| &counters.parked);
-                let stopped = || road.stopped.load(Ordering::Acquire);
-                road.sleep.fall_asleep(self.own.index, || stopped() || road.queues.has_work());
+                let told = || road.stopped.load(Ordering::Acquire) || WATCHED && self.own.is_surplus();
+                road.sleep.fall_asleep(self.own.index, || told() || road.queues.has_work());
                 looks = 0;
             }
         }
@@ -219,7 +241,7 @@ impl<E: Engine> Worker<E> {
     }
 }
 
-impl Own {
+impl<const WATCHED: bool> Own<WATCHED> {
     #[inline]
     fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
         which(&self.seat.counters).add_alone(1);
@@ -255,7 +277,7 @@ impl Own {
     }
 
     #[inline]
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if std::mem::replace(&mut self.offered, false) && self.road.sleep.work_added() {
             self.one(|counters| &counters.woke_others);
         }
@@ -266,7 +288,7 @@ impl Own {
     }
 }
 
-impl Hands for Own {
+impl<const WATCHED: bool> Hands for Own<WATCHED> {
     const STEPS_IN_A_ROW: u32 = 16;
 
     #[inline]
@@ -298,7 +320,7 @@ impl Hands for Own {
                     self.handed_off_in_a_row = 0;
                 }
                 // Nobody was there; forgetting that spares asking what would have to be dropped.
-                std::mem::forget(std::mem::replace(&mut self.next, Some(ready)));
+                std::mem::forget(self.next.replace(ready));
                 return;
             }
         }
@@ -332,6 +354,7 @@ impl Hands for Own {
 
     #[inline]
     fn begins(&mut self, pid: Pid) {
+        self.pulse_stops();
         let seat = &self.seat;
         if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
             let now = self.road.now_nanos();
@@ -342,6 +365,35 @@ impl Hands for Own {
         self.backlog = 0;
         // Ordering: Release, so that who sees this process sees a time that is not older than its step.
         seat.current.store(pid.to_word(), Ordering::Release);
+        self.pulse_goes_on();
+    }
+
+    #[inline]
+    fn enters(&mut self) {
+        if WATCHED {
+            self.seat.pulse.sight.note(Doing::Init);
+        }
+    }
+
+    #[inline]
+    fn before_step(&mut self, body: &mut Ready) {
+        if WATCHED {
+            self.show_step(body);
+        }
+    }
+
+    #[inline]
+    fn after_step(&mut self, body: &mut Ready) {
+        if WATCHED {
+            self.hide_step(body);
+        }
+    }
+
+    #[inline]
+    fn ends(&mut self) {
+        if WATCHED {
+            self.seat.pulse.sight.note(Doing::AfterStep);
+        }
     }
 
     fn about_now(&self) -> u64 {

@@ -21,4 +21,7 @@ mod d_in_place;
 mod d_stopping;
 mod d_supervisors;
 mod d_trees;
+mod e_spares;
+mod e_watchdog;
+mod stuck;
 mod worker;

@@ -1,0 +1,153 @@
+//! What a step is doing, where another thread can see it: for the watchdog, and only where there is one.
+//!
+//! A step whose mailbox has signals goes a way of its own for each event. So a worker that is watched gives every step some
+//! [`Signals`](super::signals::Signals), empty if need be, with its [`Sight`] in them, and the event is noted on that way.
+//! Where there is no watchdog there is no sight, and nobody asks for one on the way of a message.
+
+use std::fmt;
+
+use super::pid::Pid;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// What a step is doing: the event that it has taken last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Doing {
+    /// `init`, before the first step.
+    Init,
+    /// A step that has taken no event yet.
+    Step,
+    /// A step that has taken a message.
+    Message {
+        /// Who sent it: a process, or nobody for the world outside.
+        from: Option<Pid>,
+    },
+    /// A step that has taken the answer to a command.
+    Completed {
+        /// The tag of the command.
+        tag: u64,
+    },
+    /// A step that is asked to stop.
+    Cancel,
+    /// A step that is told of the end of a process that it monitors.
+    Down {
+        /// The process that has ended.
+        pid: Pid,
+    },
+    /// A step that is told of the end of a process to which it is linked.
+    Exit {
+        /// The process that has ended.
+        pid: Pid,
+    },
+    /// A step that is told of a group.
+    Group,
+    /// What follows the step: a handler of a command, `recover`, `close`, a hook, a destructor.
+    AfterStep,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doing::Init => f.write_str("in `init`"),
+            Doing::Step => f.write_str("in a step, before the first event"),
+            Doing::Message { from: Some(from) } => write!(f, "at a message of {from}"),
+            Doing::Message { from: None } => f.write_str("at a message from outside"),
+            Doing::Completed { tag } => write!(f, "at the answer to command {tag}"),
+            Doing::Cancel => f.write_str("at a cancel event"),
+            Doing::Down { pid } => write!(f, "at the end of {pid}, which it monitors"),
+            Doing::Exit { pid } => write!(f, "at the end of {pid}, to which it is linked"),
+            Doing::Group => f.write_str("at an event of a group"),
+            Doing::AfterStep => f.write_str("in what follows a step"),
+        }
+    }
+}
+
+/// Where it is noted. Written by one worker.
+pub(crate) struct Sight {
+    /// The kind in the lower bits, and a number that changes with each note; odd while the word is being written.
+    kind: AtomicU64,
+    word: AtomicU64,
+}
+
+const KIND_BITS: u32 = 4;
+const KIND: u64 = (1 << KIND_BITS) - 1;
+const WRITING: u64 = 1 << KIND_BITS;
+
+impl Sight {
+    pub(crate) fn new() -> Sight {
+        Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn note(&self, doing: Doing) {
+        let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
+        let (kind, word) = match doing {
+            Doing::Init => (0, 0),
+            Doing::Step => (1, 0),
+            Doing::Message { from } => (2, word(from)),
+            Doing::Completed { tag } => (3, tag),
+            Doing::Cancel => (4, 0),
+            Doing::Down { pid } => (5, word(Some(pid))),
+            Doing::Exit { pid } => (6, word(Some(pid))),
+            Doing::Group => (7, 0),
+            Doing::AfterStep => (8, 0),
+        };
+        let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
+        self.kind.store(number, Ordering::Relaxed);
+        // Ordering: pairs with the fence of `read`: who has read the new word sees that the number has changed.
+        fence(Ordering::Release);
+        self.word.store(word, Ordering::Relaxed);
+        // Ordering: Release, so that who sees this number sees its word, or a later one.
+        self.kind.store(number.wrapping_add(WRITING) | kind, Ordering::Release);
+    }
+
+    /// Nothing if it changes at this moment.
+    pub(crate) fn read(&self) -> Option<Doing> {
+        let before = self.kind.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if before & WRITING != 0 || self.kind.load(Ordering::Relaxed) != before {
+            return None;
+        }
+        Some(match (before & KIND, Pid::from_word(word)) {
+            (0, _) => Doing::Init,
+            (2, from) => Doing::Message { from },
+            (3, _) => Doing::Completed { tag: word },
+            (4, _) => Doing::Cancel,
+            (5, Some(pid)) => Doing::Down { pid },
+            (6, Some(pid)) => Doing::Exit { pid },
+            (7, _) => Doing::Group,
+            (8, _) => Doing::AfterStep,
+            _ => Doing::Step,
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_read() {
+        let sight = Sight::new();
+        assert_eq!(sight.read(), Some(Doing::Step));
+        let pid = Pid::new(3, 7, 9).unwrap();
+        let all = [
+            Doing::Init,
+            Doing::Message { from: None },
+            Doing::Message { from: Some(pid) },
+            Doing::Completed { tag: 77 },
+            Doing::Completed { tag: 0 },
+            Doing::Cancel,
+            Doing::Down { pid },
+            Doing::Exit { pid },
+            Doing::Group,
+            Doing::AfterStep,
+            Doing::Step,
+        ];
+        for doing in all {
+            sight.note(doing);
+            assert_eq!(sight.read(), Some(doing));
+        }
+    }
+}

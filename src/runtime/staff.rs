@@ -1,0 +1,96 @@
+//! The threads of the workers: how they are started, known from others, and joined; and the spare workers that have none.
+
+use std::io;
+
+use super::dispatch::Core;
+use crate::gate::Gate;
+use crate::latch::Latch;
+use crate::outcome::drop_contained;
+use crate::sched::worker::Worker;
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Mutex, lock, thread};
+use crate::threads;
+
+#[derive(Default)]
+pub(super) struct Staff {
+    threads: Mutex<Vec<WorkerThread>>,
+    /// The workers are inside as long as they run.
+    pub(super) inside: Gate,
+    bench: Mutex<Vec<Spare>>,
+}
+
+pub(super) struct WorkerThread {
+    pub(super) handle: JoinHandle<()>,
+    pub(super) left: Latch<()>,
+}
+
+/// A worker that waits for a thread.
+pub(super) struct Spare {
+    pub(super) name: String,
+    pub(super) worker: Worker<Core, true>,
+}
+
+impl Staff {
+    /// Starts the thread of a worker, which runs `main`, unless the runtime ends.
+    pub(super) fn start(&self, name: String, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        // Held until the thread is among the others: who ends the workers closes the gate first, and then finds all.
+        let mut threads = lock(&self.threads);
+        let Some(inside) = self.inside.enter() else { return Err(io::Error::other("the runtime ends")) };
+        let left = Latch::new();
+        let leaves = left.clone();
+        let handle = threads::start(name, move || {
+            // A panic costs a worker one process at most, see there.
+            main();
+            let _ = leaves.set(());
+            drop(inside);
+        })?;
+        // Spares come and go. Of those that are gone nothing is kept.
+        #[cfg(not(loom))]
+        threads.retain(|thread| !thread.handle.is_finished());
+        threads.push(WorkerThread { handle, left });
+        Ok(())
+    }
+
+    /// A worker that is started when it is needed.
+    pub(super) fn sits_down(&self, spare: Spare) {
+        lock(&self.bench).push(spare);
+    }
+
+    /// Starts a spare worker, if one sits there: the last one that left may not have come so far. It sits down again when it
+    /// leaves. Whether one was started.
+    pub(super) fn start_spare(self: &Arc<Staff>) -> io::Result<bool> {
+        let Some(spare) = lock(&self.bench).pop() else { return Ok(false) };
+        let (staff, name) = (self.clone(), spare.name.clone());
+        // Whether it runs or not, it is not lost.
+        let place = Arc::new(Mutex::new(Some(spare)));
+        let runs = place.clone();
+        let started = self.start(name, move || {
+            let Some(mut spare) = lock(&runs).take() else { return };
+            spare.worker.run();
+            staff.sits_down(spare);
+        });
+        if started.is_err()
+            && let Some(spare) = lock(&place).take()
+        {
+            self.sits_down(spare);
+        }
+        started.map(|()| true)
+    }
+
+    /// Those that run, for somebody who joins them.
+    pub(super) fn take(&self) -> Vec<WorkerThread> {
+        std::mem::take(&mut *lock(&self.threads))
+    }
+
+    /// Whether the calling thread is one of the workers.
+    pub(super) fn is_current(&self) -> bool {
+        let me = thread::current().id();
+        lock(&self.threads).iter().any(|worker| worker.handle.thread().id() == me)
+    }
+}
+
+impl Drop for Staff {
+    fn drop(&mut self) {
+        std::mem::take(&mut *lock(&self.bench)).into_iter().for_each(drop_contained);
+    }
+}

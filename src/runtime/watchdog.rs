@@ -1,0 +1,263 @@
+//! The watchdog: looks at the workers as long as somebody works, has the places of those that are stuck taken by spares, and
+//! tells of them.
+//!
+//! `sched/lookout.rs` decides, and has the protocol. Here is what it needs threads for: a look is a timer's action, and who is
+//! told (the log and the hook) is told on a thread of its own that lives as long as there is something to tell. So neither the
+//! timers nor a worker wait for code of the user's.
+
+use std::time::Duration;
+
+use super::dispatch::Core;
+use super::staff::Staff;
+use crate::outcome::tell_log;
+use crate::process::{Pid, ProcessRef};
+use crate::sched::lookout::{Lookout, Report, Scene, Watchman};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::threads;
+
+/// So often it is looked within the limit,
+const LOOKS_IN_A_LIMIT: u32 = 4;
+
+/// but not more often than this,
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// and not less often than this.
+const MOST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Watches the steps of a runtime: one that runs longer than a limit is *stuck*. It is reported while it runs, once, and once
+/// more when it is over: to the log (at the level `WARN`) and to the [`Hook`](crate::Hook). Meanwhile
+/// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
+///
+/// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
+/// What runs elsewhere is not watched, for it may block: blocking closures, steps after
+/// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
+/// [`Runtime::spawn`](crate::Runtime::spawn).
+///
+/// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
+///
+/// A runtime without a watchdog pays nothing for it. With one, each event costs a few nanoseconds more, and as long as processes
+/// are stepped a timer looks at all workers: four times within the limit, but not more often than once in a millisecond and not
+/// less often than once in a second. A step is reported by the look at which it is known to have run for the limit: one interval
+/// between looks later at most. Nobody looks while all workers are idle.
+///
+/// ```
+/// use procession::{Runtime, Watchdog};
+/// use std::time::Duration;
+///
+/// let watchdog = Watchdog::after(Duration::from_millis(500)).spare_workers(2);
+/// let runtime = Runtime::builder().workers(2).watchdog(watchdog).start()?;
+/// assert!(runtime.stuck_steps().is_empty());
+/// # runtime.shutdown(Duration::from_secs(5))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it watches when a runtime is built with it"]
+pub struct Watchdog {
+    pub(super) limit: Duration,
+    pub(super) spares: usize,
+}
+
+impl Watchdog {
+    /// Reports steps that run for longer than `limit`, by the clock of the runtime. It must not be zero; with the greatest
+    /// limits (those beyond some 584 years) there is nothing to watch for.
+    pub fn after(limit: Duration) -> Watchdog {
+        Watchdog { limit, spares: 0 }
+    }
+
+    /// While workers are stuck and there is work, up to so many others are started in their places; those that are too many
+    /// when the steps return, leave. 0 to 1,024; 0 where nothing is said.
+    ///
+    /// So others do not have to wait for a worker that is stuck, even if all are. If more are stuck than this and there is no
+    /// other worker left, what is ready waits.
+    pub fn spare_workers(mut self, most: usize) -> Watchdog {
+        self.spares = most;
+        self
+    }
+
+    /// In nanoseconds; nothing if it never passes.
+    pub(super) fn limit_nanos(self) -> Option<u64> {
+        u64::try_from(self.limit.as_nanos()).ok()
+    }
+
+    fn interval(self) -> Duration {
+        (self.limit / LOOKS_IN_A_LIMIT).clamp(LEAST_INTERVAL, MOST_INTERVAL)
+    }
+}
+
+/// Makes the looks.
+pub(super) struct Patrol {
+    core: Weak<Core>,
+    staff: Arc<Staff>,
+    interval: Duration,
+    /// What its thread is called.
+    name: String,
+    /// The thread that tells, or the last that did.
+    teller: Mutex<Option<JoinHandle<()>>>,
+    me: Weak<Patrol>,
+}
+
+impl Patrol {
+    pub(super) fn new(watchdog: Watchdog, core: &Arc<Core>, staff: &Arc<Staff>, name: String) -> Arc<Patrol> {
+        let patrol = Arc::new_cyclic(|me: &Weak<Patrol>| Patrol {
+            core: Arc::downgrade(core),
+            staff: staff.clone(),
+            interval: watchdog.interval(),
+            name,
+            teller: Mutex::default(),
+            me: me.clone(),
+        });
+        if let Some(lookout) = &core.road.lookout {
+            let watchman: Weak<dyn Watchman> = patrol.me.clone();
+            lookout.watchman.get_or_init(|| watchman);
+        }
+        patrol
+    }
+
+    fn look(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        let road = &core.road;
+        let Some(lookout) = &road.lookout else { return };
+        let looked = lookout.look(&Scene {
+            now: road.now_nanos(),
+            seats: &road.seats,
+            exact: road.exact_times,
+            describe: |pid| describe(&core, pid),
+            work: || road.queues.has_work(),
+            resting: || road.sleep.resting(),
+        });
+        for _ in 0..looked.spares {
+            let started = self.staff.start_spare();
+            if !matches!(started, Ok(true)) {
+                lookout.spare_failed();
+            }
+            if let Err(error) = started {
+                tell_log(|| tracing::error!(%error, "no thread for a spare worker; the next look tries again"));
+            }
+        }
+        road.dismiss_surplus();
+        self.tell();
+        if looked.again {
+            self.look_later();
+        }
+    }
+
+    fn tell_all(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        while let Some(Report { step, over }) = core.road.lookout.as_ref().and_then(Lookout::next_report) {
+            let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
+            let time = step.running_for;
+            if over {
+                tell_log(|| tracing::warn!(%pid, process, name, took = ?time, "a step that was stuck is over"));
+            } else {
+                tell_log(
+                    || tracing::warn!(%pid, process, name, doing = %step.doing, runs_for = ?time, "a step is stuck"),
+                );
+            }
+            core.road.tell_hook(|hook| if over { hook.unstuck(&step) } else { hook.stuck(&step) });
+        }
+    }
+
+    /// The thread that tells, to be joined by somebody who waits only so long.
+    pub(super) fn teller(&self) -> Option<JoinHandle<()>> {
+        lock(&self.teller).take()
+    }
+}
+
+impl Watchman for Patrol {
+    fn look_later(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        let me = self.me.clone();
+        let look = Box::new(move || {
+            if let Some(patrol) = me.upgrade() {
+                patrol.look();
+            }
+        });
+        if core.timers.after(self.interval, look).is_err()
+            && let Some(lookout) = &core.road.lookout
+        {
+            lookout.disarm();
+        }
+    }
+
+    fn tell(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        if !core.road.lookout.as_ref().is_some_and(Lookout::is_to_tell) {
+            return;
+        }
+        let Some(patrol) = self.me.upgrade() else { return };
+        match threads::start(self.name.clone(), move || patrol.tell_all()) {
+            Ok(thread) => *lock(&self.teller) = Some(thread),
+            Err(error) => {
+                tell_log(|| tracing::error!(%error, "no thread to tell of stuck steps: it is done here"));
+                self.tell_all();
+            }
+        }
+    }
+}
+
+/// Whose step it is, and the type of its messages.
+fn describe(core: &Core, pid: Pid) -> (ProcessRef, &'static str) {
+    let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
+    let type_name = kind.map_or("", |kind| (kind.process)());
+    let name = core.names.of(pid).first().cloned();
+    (ProcessRef { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    /// Is in its step until it is let go.
+    struct Held {
+        begun: Latch<()>,
+        go: Latch<()>,
+    }
+
+    impl Process for Held {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            let _ = self.begun.set(());
+            self.go.wait();
+            Ok(Step::Done(()))
+        }
+    }
+
+    #[test]
+    fn a_spare_for_which_there_is_no_thread_is_tried_again_by_the_next_look() {
+        let clock = ManualClock::new();
+        let watchdog = Watchdog::after(LIMIT).spare_workers(1);
+        let runtime = Runtime::builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
+        begun.wait();
+        let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
+        // Looks are made by whoever moves the clock.
+        threads::refuse(true);
+        clock.advance(LIMIT * 2);
+        assert_eq!((runtime.stuck_steps().len(), runtime.stats().spare_workers), (1, 0));
+        assert!(runtime.core().road.lookout.as_ref().unwrap().next_report().is_none(), "it was told here");
+        threads::refuse(false);
+        clock.advance(LIMIT / LOOKS_IN_A_LIMIT);
+        assert_eq!(runtime.stats().spare_workers, 1);
+        go.set(()).unwrap();
+        assert!(waits.join().is_done());
+    }
+
+    #[test]
+    fn looks_are_neither_too_many_nor_too_few() {
+        for (limit, interval) in [(1, 1), (4, 1), (100, 25), (4_000, 1_000), (3_600_000, 1_000)] {
+            let watchdog = Watchdog::after(Duration::from_millis(limit));
+            assert_eq!(watchdog.interval(), Duration::from_millis(interval));
+        }
+        assert_eq!(Watchdog::after(Duration::MAX).limit_nanos(), None);
+    }
+}

@@ -1,0 +1,350 @@
+//! The watchdog's half of the road: which steps are stuck, who takes their workers' places, and when nobody need look.
+//!
+//! Every so often somebody *looks* at the seats of the workers. A worker that is watched has a pulse there: a number, odd while
+//! a step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**. Looks are
+//! all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache line.
+//!
+//! **A stuck step is told of twice**, and everything about it is decided under the one lock of this file:
+//!
+//! | | by | when | what happens |
+//! |---|---|---|---|
+//! | stuck | a look | the pulse has stood still for long enough | a record; the first report; the worker is shown that its step was reported |
+//! | over | the worker, when its step is over | it sees that it was shown so | the record goes; the second report |
+//! | over | a look | the pulse has moved, and the record is still there | the same |
+//!
+//! Whether the worker sees in time what it is shown is of no matter, for the next look finds what it missed.
+//!
+//! **Looks are made only while somebody works** (law 12). `armed` says that there will be another look. The word of `sleep.rs`
+//! says how many workers *rest*: look for work, or sleep. All others work.
+//!
+//! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`; if nobody
+//!   will look, and it is the one who changes that (an exchange), it sets the timer for the next look.
+//! - A look that finds that all rest: takes `armed` back, **fence**, reads the word again; if somebody works after all, and it is
+//!   the one who changes `armed`, it goes on as if nothing had been.
+//!
+//! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of the look, and
+//! it sees that nobody will look. Because of the exchange there are never two who do.
+//!
+//! **Spare workers** take the places of those that are stuck: as many as are stuck, up to a number, begun by a look that finds
+//! work lying. When fewer are stuck than spares run, the *surplus* is asked to leave: a flag, and as many of them as sleep are
+//! woken, off the list of the sleepers, so that each of them looks. A spare that sees the flag
+//!
+//! 1. has no process in hand; leaves those who look if it is one of them, *as one who has found work*: if it was the last, and
+//!    there is work, and somebody sleeps, that one is woken;
+//! 2. puts what is in its hand-off slot and its deque into the global queue, and tells of it as anybody does who adds work;
+//! 3. asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
+//!
+//! **Why no work is left lying.** Who adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
+//! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
+//! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
+//! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
+//! workers without spares (one that is stuck and not known to be is found by a look, as ever). What it had itself is in the global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag
+//! is set sees it: it is entered in the list, and the list looked through, under one lock, and the flag is set before and read
+//! after.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::seat::Seat;
+use crate::process::{Pid, ProcessRef, StuckStep};
+use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
+
+/// Reports that wait to be told. When so many do, whoever is told is stuck as well, and further ones are left out.
+const MOST_REPORTS: usize = 1024;
+
+pub(crate) struct Lookout {
+    workers: usize,
+    spares: usize,
+    /// For how long a step may run, in nanoseconds.
+    limit: u64,
+    /// There will be another look.
+    armed: AtomicBool,
+    /// More spares run than are needed.
+    surplus: AtomicBool,
+    state: Mutex<State>,
+    /// Set once, before the first worker begins.
+    pub(crate) watchman: OnceLock<Weak<dyn Watchman>>,
+}
+
+/// Who makes the looks, and tells what they have found.
+pub(crate) trait Watchman: Send + Sync {
+    /// Somebody works, and there is no next look: there is to be one before long.
+    fn look_later(&self);
+
+    /// There is a report to be told.
+    fn tell(&self);
+}
+
+#[derive(Default)]
+struct State {
+    /// What the last look has found, by seat.
+    seen: Vec<Seen>,
+    /// Steps that are stuck now.
+    stuck: usize,
+    /// Steps that ever were.
+    ever: u64,
+    /// Spares that run.
+    running: usize,
+    reports: VecDeque<Report>,
+    telling: bool,
+}
+
+#[derive(Clone, Default)]
+struct Seen {
+    beat: u64,
+    /// When it was seen first, or when the step began if that is known.
+    since: u64,
+    record: Option<Box<Record>>,
+}
+
+#[derive(Clone)]
+struct Record {
+    step: StuckStep,
+    /// Whether the first report was left out, and so will be the second.
+    untold: bool,
+}
+
+/// Something to be told.
+pub(crate) struct Report {
+    pub(crate) step: StuckStep,
+    /// It has come to its end.
+    pub(crate) over: bool,
+}
+
+/// What came of a look.
+#[must_use]
+pub(crate) struct Looked {
+    /// There is to be another look.
+    pub(crate) again: bool,
+    /// So many spares are to be started; each that cannot be is to be told of with [`Lookout::spare_failed`].
+    pub(crate) spares: usize,
+}
+
+/// A look's surroundings.
+pub(crate) struct Scene<'a, D, W, R> {
+    /// Nanoseconds since the start of the runtime.
+    pub(crate) now: u64,
+    pub(crate) seats: &'a [Arc<Seat>],
+    /// Whether seats say exactly when a step began.
+    pub(crate) exact: bool,
+    /// Whose step it is, and the type of its messages.
+    pub(crate) describe: D,
+    /// Whether work is lying.
+    pub(crate) work: W,
+    /// How many workers look for work or sleep.
+    pub(crate) resting: R,
+}
+
+impl Lookout {
+    pub(crate) fn new(workers: usize, spares: usize, limit: u64) -> Lookout {
+        let state = State { seen: vec![Seen::default(); workers + spares], ..State::default() };
+        Lookout {
+            workers,
+            spares,
+            limit,
+            armed: AtomicBool::new(false),
+            surplus: AtomicBool::new(false),
+            state: Mutex::new(state),
+            watchman: OnceLock::new(),
+        }
+    }
+
+    /// The seats of the spares.
+    pub(crate) fn spare_seats(&self) -> std::ops::Range<usize> {
+        self.workers..self.workers + self.spares
+    }
+
+    /// A worker has left those who rest.
+    pub(crate) fn works(&self) {
+        if self.arms()
+            && let Some(watchman) = self.watchman()
+        {
+            watchman.look_later();
+        }
+    }
+
+    fn arms(&self) -> bool {
+        // Ordering: pairs with the fence of `goes_on`. The worker has left the word before.
+        fence(Ordering::SeqCst);
+        !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::SeqCst)
+    }
+
+    /// No look can be made: who works next tries again.
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether there is to be another look by whoever has just looked.
+    fn goes_on(&self, all_rest: impl Fn() -> bool) -> bool {
+        if !all_rest() {
+            return true;
+        }
+        self.disarm();
+        // Ordering: pairs with the fence of `arms`.
+        fence(Ordering::SeqCst);
+        !all_rest() && !self.armed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Looks at all seats.
+    pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
+    where
+        D: Fn(Pid) -> (ProcessRef, &'static str),
+        W: Fn() -> bool,
+        R: Fn() -> usize,
+    {
+        let mut state = lock(&self.state);
+        for (place, seat) in scene.seats.iter().enumerate() {
+            self.look_at(&mut state, place, seat, scene);
+        }
+        let missing = state.stuck.min(self.spares).saturating_sub(state.running);
+        let spares = if missing > 0 && (scene.work)() { missing } else { 0 };
+        state.running += spares;
+        self.note_surplus(&state);
+        let all = self.workers + state.running;
+        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile.
+        Looked { again: self.goes_on(|| (scene.resting)() >= all), spares }
+    }
+
+    fn look_at<D, W, R>(&self, state: &mut State, place: usize, seat: &Seat, scene: &Scene<'_, D, W, R>)
+    where
+        D: Fn(Pid) -> (ProcessRef, &'static str),
+    {
+        // Ordering: Acquire, so that what belongs to this step is seen, and nothing older.
+        let beat = seat.pulse.beat.load(Ordering::Acquire);
+        if state.seen[place].beat != beat {
+            state.over(place, seat, scene.now);
+            let since = if scene.exact { seat.since.load(Ordering::Relaxed) } else { scene.now };
+            state.seen[place] = Seen { beat, since, record: None };
+        }
+        let seen = &state.seen[place];
+        let ran = scene.now.saturating_sub(seen.since);
+        if beat.is_multiple_of(2) || seen.record.is_some() || ran < self.limit {
+            return;
+        }
+        let pid = Pid::from_word(seat.current.load(Ordering::Relaxed));
+        let doing = seat.pulse.sight.read();
+        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was just read is of a later
+        // step, that one is seen here. Then this one is over.
+        fence(Ordering::Acquire);
+        if seat.pulse.beat.load(Ordering::Relaxed) != beat {
+            return;
+        }
+        let (Some(pid), Some(doing)) = (pid, doing) else { return };
+        let (process, message_type) = (scene.describe)(pid);
+        let step = StuckStep { process, message_type, doing, running_for: Duration::from_nanos(ran) };
+        // Ordering: Relaxed: only a hint; a look finds what the worker misses.
+        seat.pulse.reported.store(true, Ordering::Relaxed);
+        state.stuck += 1;
+        state.ever += 1;
+        let untold = state.reports.len() >= MOST_REPORTS;
+        if !untold {
+            state.reports.push_back(Report { step: step.clone(), over: false });
+        }
+        state.seen[place].record = Some(Box::new(Record { step, untold }));
+    }
+
+    /// A worker's step is over that was reported.
+    pub(crate) fn returned(&self, place: usize, seat: &Seat, now: u64) {
+        let mut state = lock(&self.state);
+        state.over(place, seat, now);
+        self.note_surplus(&state);
+    }
+
+    fn note_surplus(&self, state: &State) {
+        if self.too_many(state) > 0 {
+            // Ordering: SeqCst is more than is needed: who sleeps is found under the lock of the list, which orders this.
+            self.surplus.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn too_many(&self, state: &State) -> usize {
+        state.running.saturating_sub(state.stuck.min(self.spares))
+    }
+
+    /// How many spares are too many.
+    pub(crate) fn surplus(&self) -> usize {
+        if self.has_surplus() { self.too_many(&lock(&self.state)) } else { 0 }
+    }
+
+    #[inline]
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.surplus.load(Ordering::SeqCst)
+    }
+
+    /// A spare that neither looks nor sleeps, and has nothing, asks whether it is too many. If so it is gone.
+    pub(crate) fn leaves(&self) -> bool {
+        let mut state = lock(&self.state);
+        let leaves = self.too_many(&state) > 0;
+        if leaves {
+            state.running -= 1;
+        }
+        if self.too_many(&state) == 0 {
+            self.surplus.store(false, Ordering::SeqCst);
+        }
+        leaves
+    }
+
+    /// A spare was to be started, and could not be.
+    pub(crate) fn spare_failed(&self) {
+        lock(&self.state).running -= 1;
+    }
+
+    /// Spares that run.
+    pub(crate) fn spares(&self) -> usize {
+        lock(&self.state).running
+    }
+
+    /// Asks something of the number of all who work or rest, while nobody becomes a spare or ceases to be one.
+    pub(crate) fn with_all<T>(&self, ask: impl FnOnce(usize) -> T) -> T {
+        let state = lock(&self.state);
+        ask(self.workers + state.running)
+    }
+
+    /// The steps that are stuck now, and how many ever were.
+    pub(crate) fn stuck(&self, now: u64) -> (Vec<StuckStep>, u64) {
+        let state = lock(&self.state);
+        let stuck = state.seen.iter().filter_map(|seen| {
+            let step = seen.record.as_ref()?.step.clone();
+            Some(StuckStep { running_for: Duration::from_nanos(now.saturating_sub(seen.since)), ..step })
+        });
+        (stuck.collect(), state.ever)
+    }
+
+    /// Whether somebody is to begin to tell, with [`next_report`](Self::next_report), until there is none.
+    pub(crate) fn is_to_tell(&self) -> bool {
+        let mut state = lock(&self.state);
+        let begins = !state.telling && !state.reports.is_empty();
+        state.telling |= begins;
+        begins
+    }
+
+    /// The next report; if there is none, somebody else begins anew when there is.
+    pub(crate) fn next_report(&self) -> Option<Report> {
+        let mut state = lock(&self.state);
+        let next = state.reports.pop_front();
+        state.telling = next.is_some();
+        next
+    }
+
+    pub(crate) fn watchman(&self) -> Option<Arc<dyn Watchman>> {
+        self.watchman.get().and_then(Weak::upgrade)
+    }
+}
+
+impl State {
+    /// A step is over. If it was stuck, that is told.
+    fn over(&mut self, place: usize, seat: &Seat, now: u64) {
+        let seen = &mut self.seen[place];
+        let Some(record) = seen.record.take() else { return };
+        seat.pulse.reported.store(false, Ordering::Relaxed);
+        self.stuck -= 1;
+        let Record { step, untold } = *record;
+        if !untold {
+            let running_for = Duration::from_nanos(now.saturating_sub(seen.since));
+            self.reports.push_back(Report { step: StuckStep { running_for, ..step }, over: true });
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;

@@ -1,0 +1,129 @@
+//! The races of the watchdog, under the model checker: the real word of those who rest, the real decisions, no queue.
+
+use std::time::Duration;
+
+use super::Lookout;
+use super::Record;
+use crate::process::{Doing, Pid, ProcessRef, StuckStep};
+use crate::sched::seat::Seat;
+use crate::sched::sleep::Sleep;
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
+
+/// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two. Breaks
+/// without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
+#[test]
+fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
+    loom::model(|| {
+        let (sleep, lookout) = (Arc::new(Sleep::new(1)), Arc::new(Lookout::new(1, 0, 1)));
+        let looks = Arc::new(AtomicUsize::new(1));
+        lookout.armed.store(true, Ordering::Relaxed);
+        sleep.start_looking();
+        let worker = loom::thread::spawn({
+            let (sleep, lookout, looks) = (sleep.clone(), lookout.clone(), looks.clone());
+            move || {
+                sleep.work_found(|| false);
+                if lookout.arms() {
+                    looks.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        if !lookout.goes_on(|| sleep.resting() >= 1) {
+            looks.fetch_sub(1, Ordering::SeqCst);
+        }
+        worker.join().unwrap();
+        assert_eq!(looks.load(Ordering::SeqCst), 1);
+        assert!(lookout.armed.load(Ordering::SeqCst));
+    });
+}
+
+fn take(work: &AtomicUsize) -> bool {
+    work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+}
+
+/// What a worker and a spare share.
+struct Shared {
+    sleep: Sleep,
+    lookout: Lookout,
+    work: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Shared {
+    /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is too many.
+    fn works(&self, me: usize) {
+        let is_surplus = || me == 1 && self.lookout.has_surplus();
+        loop {
+            if is_surplus() && self.lookout.leaves() {
+                return;
+            }
+            self.sleep.start_looking();
+            loop {
+                if me == 0 && self.over.load(Ordering::SeqCst) {
+                    self.sleep.work_found(|| false);
+                    return;
+                }
+                if is_surplus() {
+                    self.sleep.work_found(|| self.work.load(Ordering::Relaxed) > 0);
+                    if self.lookout.leaves() {
+                        return;
+                    }
+                    self.sleep.start_looking();
+                }
+                if take(&self.work) {
+                    self.sleep.work_found(|| self.work.load(Ordering::Relaxed) > 0);
+                    // There is one piece, and it is done.
+                    self.over.store(true, Ordering::SeqCst);
+                    self.sleep.wake_all();
+                    break;
+                }
+                let told = || me == 0 && self.over.load(Ordering::SeqCst) || is_surplus();
+                self.sleep.fall_asleep(me, || told() || self.work.load(Ordering::Relaxed) > 0);
+            }
+        }
+    }
+}
+
+/// Work arrives while a spare is told that it is too many, and leaves. Whoever was relied upon, the work is done, and the spare
+/// is gone: else somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without
+/// `work_found`'s question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
+#[test]
+fn a_spare_leaves_while_work_arrives() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new(Shared {
+            sleep: Sleep::new(2),
+            lookout: Lookout::new(1, 1, 1),
+            work: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+        });
+        {
+            // The worker is stuck, and the spare runs.
+            let mut state = lock(&shared.lookout.state);
+            (state.stuck, state.running) = (1, 1);
+            let process = ProcessRef { pid: Pid::FIRST, type_name: "", name: None };
+            let step = StuckStep { process, message_type: "", doing: Doing::Step, running_for: Duration::ZERO };
+            state.seen[0].record = Some(Box::new(Record { step, untold: true }));
+        }
+        let spare = loom::thread::spawn({
+            let shared = shared.clone();
+            move || shared.works(1)
+        });
+        let worker = loom::thread::spawn({
+            let shared = shared.clone();
+            move || {
+                // The step is over.
+                shared.lookout.returned(0, &Seat::new(), 1);
+                if shared.lookout.surplus() > 0 {
+                    shared.sleep.wake(1);
+                }
+                shared.works(0);
+            }
+        });
+        shared.work.fetch_add(1, Ordering::Relaxed);
+        shared.sleep.work_added();
+        worker.join().unwrap();
+        spare.join().unwrap();
+        assert_eq!(shared.work.load(Ordering::SeqCst), 0);
+    });
+}

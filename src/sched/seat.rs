@@ -1,0 +1,31 @@
+//! What the others can see of a worker.
+
+use super::counters::Counters;
+use crate::process::sight::Sight;
+use crate::sync::{Arc, AtomicBool, AtomicU64};
+
+/// What the others can see of a worker.
+pub(crate) struct Seat {
+    pub(crate) counters: Counters,
+    /// The PID of the process that it steps, in one word; or 0.
+    pub(crate) current: AtomicU64,
+    /// When the step began, in nanoseconds since the start of the runtime.
+    pub(crate) since: AtomicU64,
+    pub(crate) pulse: Pulse,
+}
+
+/// By which the watchdog sees whether a worker goes on. Only a worker that is watched writes it.
+pub(crate) struct Pulse {
+    /// Odd while a step runs, with what belongs to it, and another number for each.
+    pub(crate) beat: AtomicU64,
+    /// The step that has this beat was reported: its end is to be told.
+    pub(crate) reported: AtomicBool,
+    pub(crate) sight: Arc<Sight>,
+}
+
+impl Seat {
+    pub(crate) fn new() -> Seat {
+        let pulse = Pulse { beat: AtomicU64::new(0), reported: AtomicBool::new(false), sight: Arc::new(Sight::new()) };
+        Seat { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0), pulse }
+    }
+}

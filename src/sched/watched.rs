@@ -1,0 +1,109 @@
+//! What a worker does for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
+//! any more. `lookout.rs` has the protocol. Without `WATCHED` each of these is nothing.
+
+use super::road::Hands;
+use super::worker::Own;
+use crate::process::Doing;
+use crate::process::body::Ready;
+use crate::process::mailbox::Signals;
+use crate::sync::{Ordering, fence};
+
+impl<const WATCHED: bool> Own<WATCHED> {
+    /// From here until it goes on, what the others can see of this worker belongs to no step.
+    #[inline]
+    pub(super) fn pulse_stops(&mut self) {
+        if !WATCHED {
+            return;
+        }
+        let pulse = &self.seat.pulse;
+        self.beat = (self.beat + 1) & !1;
+        pulse.beat.store(self.beat, Ordering::Relaxed);
+        // Ordering: pairs with the fence of a look: if that reads anything that is written from here on, it reads this beat as
+        // well, and knows that the step before is over.
+        fence(Ordering::Release);
+        if pulse.reported.load(Ordering::Relaxed) {
+            self.was_reported();
+        }
+    }
+
+    #[inline]
+    pub(super) fn pulse_goes_on(&mut self) {
+        if WATCHED {
+            self.beat += 1;
+            // Ordering: Release, so that who sees this beat sees whose it is.
+            self.seat.pulse.beat.store(self.beat, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    pub(super) fn turn_is_over(&mut self) {
+        self.pulse_stops();
+        self.seat.current.store(0, Ordering::Relaxed);
+    }
+
+    /// The step that has just come to its end, or one before it, was stuck.
+    #[cold]
+    fn was_reported(&mut self) {
+        // If there is no thread for the reports, they are told on this one, which may take its time.
+        self.let_go();
+        let Some(lookout) = &self.road.lookout else { return };
+        lookout.returned(self.index, &self.seat, self.road.now_nanos());
+        self.road.dismiss_surplus();
+        if let Some(watchman) = lookout.watchman() {
+            watchman.tell();
+        }
+    }
+
+    /// This worker has begun, or has looked for work and found it: somebody is to look whether it goes on.
+    #[inline]
+    pub(super) fn works(&self) {
+        if WATCHED && let Some(lookout) = &self.road.lookout {
+            lookout.works();
+        }
+    }
+
+    /// Gives the step signals in which it can be seen.
+    pub(super) fn show_step(&mut self, body: &mut Ready) {
+        let sight = &self.seat.pulse.sight;
+        sight.note(Doing::Step);
+        match body.machine.mailbox().signals() {
+            Some(signals) => signals.look_at(Some(sight.clone())),
+            none => *none = Some(self.signals.take().unwrap_or_else(|| Signals::seen_at(sight))),
+        }
+    }
+
+    pub(super) fn hide_step(&mut self, body: &mut Ready) {
+        let signals = body.machine.mailbox().signals();
+        if signals.as_ref().is_some_and(|signals| signals.is_empty()) {
+            self.signals = signals.take().map(|mut signals| {
+                // What it counts, it counts from the begin.
+                signals.popped = 0;
+                signals.look_at(Some(self.seat.pulse.sight.clone()));
+                signals
+            });
+        } else if let Some(signals) = signals {
+            signals.look_at(None);
+        }
+        self.seat.pulse.sight.note(Doing::AfterStep);
+    }
+
+    /// Spares are too many, and this worker is one.
+    #[inline]
+    pub(super) fn is_surplus(&self) -> bool {
+        self.index >= self.road.workers && self.road.lookout.as_ref().is_some_and(|lookout| lookout.has_surplus())
+    }
+
+    /// A spare, which neither looks nor sleeps, gives back what it has, and leaves if it is too many.
+    #[cold]
+    pub(super) fn leaves(&mut self) -> bool {
+        let queues = &self.road.queues;
+        let mut gives = false;
+        while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
+            queues.push(ready);
+            gives = true;
+        }
+        self.offered |= gives;
+        self.tell();
+        self.road.lookout.as_ref().is_some_and(|lookout| lookout.leaves())
+    }
+}
