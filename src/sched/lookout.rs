@@ -169,6 +169,11 @@ impl Lookout {
         !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::SeqCst)
     }
 
+    /// Whether there will be another look.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
     /// No look can be made: who works next tries again.
     pub(crate) fn disarm(&self) {
         self.armed.store(false, Ordering::SeqCst);
