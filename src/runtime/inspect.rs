@@ -81,7 +81,7 @@ pub struct Stats {
     pub discarded_answers: u64,
     /// Replies that came when nobody waited any more.
     pub late_replies: u64,
-    /// Timers that are pending. While processes are stepped, that of the watchdog, if there is one, is among them.
+    /// Timers that are pending. (That of the watchdog's next look is not counted.)
     pub timers: usize,
     /// Each worker's counts; behind them those of spare workers, also of those that do not run.
     pub workers: Vec<WorkerStats>,
@@ -257,7 +257,10 @@ impl Core {
             },
             discarded_answers: sum(|counters| &counters.discarded_answers),
             late_replies: sum(|counters| &counters.late_replies),
-            timers: self.timers.pending(),
+            timers: self
+                .timers
+                .pending()
+                .saturating_sub(usize::from(road.lookout.as_ref().is_some_and(Lookout::is_armed))),
             workers: road.seats.iter().map(|seat| of_worker(&seat.counters)).collect(),
             spare_workers: road.lookout.as_ref().map_or(0, Lookout::spares),
             stuck_steps: road.lookout.as_ref().map_or(0, |lookout| lookout.stuck(0).1),

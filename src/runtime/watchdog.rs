@@ -36,7 +36,7 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
 ///
-/// A runtime without a watchdog pays nothing for it. With one, each event costs a few nanoseconds more, and as long as processes
+/// A runtime without a watchdog pays nothing for it. With one, each step costs some 25 nanoseconds more, and as long as processes
 /// are stepped a timer looks at all workers: four times within the limit, but not more often than once in a millisecond and not
 /// less often than once in a second. A step is reported by the look at which it is known to have run for the limit: one interval
 /// between looks later at most. Nobody looks while all workers are idle.

@@ -19,7 +19,7 @@
 //!
 //! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`; if nobody
 //!   will look, and it is the one who changes that (an exchange), it sets the timer for the next look.
-//! - A look that finds that all rest: takes `armed` back, **fence**, reads the word again; if somebody works after all, and it is
+//! - A look that finds that all rest, and has no record: takes `armed` back, **fence**, reads the word again; if somebody works after all, and it is
 //!   the one who changes `armed`, it goes on as if nothing had been.
 //!
 //! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of the look, and
@@ -38,9 +38,9 @@
 //! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
 //! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
 //! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
-//! workers without spares (one that is stuck and not known to be is found by a look, as ever). What it had itself is in the global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag
-//! is set sees it: it is entered in the list, and the list looked through, under one lock, and the flag is set before and read
-//! after.
+//! workers without spares (one that is stuck and not known to be is found by a look, as ever). What it had itself is in the
+//! global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag is set sees it: it is entered in
+//! the list, and the list looked through, under one lock, and the flag is set before and read after.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -169,6 +169,11 @@ impl Lookout {
         !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::SeqCst)
     }
 
+    /// Whether there will be another look.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
     /// No look can be made: who works next tries again.
     pub(crate) fn disarm(&self) {
         self.armed.store(false, Ordering::SeqCst);
@@ -201,8 +206,10 @@ impl Lookout {
         state.running += spares;
         self.note_surplus(&state);
         let all = self.workers + state.running;
-        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile.
-        Looked { again: self.goes_on(|| (scene.resting)() >= all), spares }
+        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile. As long as there is a record there is
+        // another look: its worker may rest already, and have missed that it was shown it.
+        let again = state.stuck > 0 || self.goes_on(|| (scene.resting)() >= all);
+        Looked { again, spares }
     }
 
     fn look_at<D, W, R>(&self, state: &mut State, place: usize, seat: &Seat, scene: &Scene<'_, D, W, R>)

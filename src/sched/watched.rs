@@ -76,8 +76,6 @@ impl<const WATCHED: bool> Own<WATCHED> {
         let signals = body.machine.mailbox().signals();
         if signals.as_ref().is_some_and(|signals| signals.is_empty()) {
             self.signals = signals.take().map(|mut signals| {
-                // What it counts, it counts from the begin.
-                signals.popped = 0;
                 signals.look_at(Some(self.seat.pulse.sight.clone()));
                 signals
             });

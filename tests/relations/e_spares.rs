@@ -22,6 +22,12 @@ fn while_all_workers_are_stuck_others_take_their_places_and_go_when_the_steps_re
     let stats = runtime.stats();
     assert_eq!(stats.workers.len(), 4);
     assert!(stats.workers[2..].iter().map(|worker| worker.steps).sum::<u64>() >= 10_000);
+    let asleep = || runtime.stats().workers[2..].iter().filter(|worker| worker.parked > 0).count();
+    until("the spares fall asleep", || asleep() == runtime.stats().spare_workers);
+    for _ in 0..1_000 {
+        assert!(!runtime.is_at_rest(), "two steps run");
+        std::thread::yield_now();
+    }
     held[0].lets_go();
     held[1].lets_go();
     // No look is needed for that: the time stands still.
