@@ -49,6 +49,8 @@ impl Supervisor {
 
     pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
         let Some(child) = self.children.get(&key) else { return };
+        // Its end must be heard of, also if it has taken its link away.
+        let _ = out.monitor(pid);
         let limit = match child.spec.shutdown {
             Shutdown::AtOnce => {
                 out.terminate(pid);

@@ -247,16 +247,26 @@ impl Process for Supervisor {
             out.trap_exits(true);
             self.life = Life::Starting;
         }
+        let mut let_go = Vec::new();
         for event in events {
             match event {
                 Event::Exit(signal) => match self.by_pid.remove(&signal.pid) {
                     Some(key) => self.ended(key, signal.into_inner().exit, out),
-                    None if signal.exit.is_done() => {}
+                    None if signal.exit.is_done() || let_go.contains(&signal.pid) => {}
                     None => {
                         let (pid, exit) = (signal.pid, signal.into_inner().exit);
                         self.end(Some(SupervisorError::Linked { pid, exit }), out);
                     }
                 },
+                // Of one that is being stopped, and has perhaps taken its link away. If not, its exit is no news any more: no
+                // later step is told of it, but this one may be.
+                Event::Down(down) => {
+                    if let Some(key) = self.by_pid.remove(&down.pid) {
+                        out.unlink(down.pid);
+                        let_go.push(down.pid);
+                        self.ended(key, down.into_inner().exit, out);
+                    }
+                }
                 Event::Cancel(_) => self.end(None, out),
                 Event::Completed(done) => {
                     if let Some(key) = self.begins.remove(&done.tag()) {

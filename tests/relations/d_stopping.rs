@@ -207,3 +207,27 @@ fn temporary_children_are_stopped_with_the_others_and_not_started_again() {
     assert!(boss.child("temporary").is_none());
     boss.stop();
 }
+
+#[test]
+fn a_child_that_has_taken_its_link_away_holds_up_no_end() {
+    let (runtime, diary) = (runtime(2), Diary::new());
+    let supervisor = Supervisor::builder().child(diary.spec("a")).child(diary.spec("loner")).child(diary.spec("b"));
+    let boss = supervise(&runtime, supervisor.build().unwrap());
+    boss.tell("loner", Tell::Unlink(boss.handle.pid()));
+    let exit = runtime.watch(boss.pid("loner"));
+    boss.stop();
+    assert!(exit.wait_within(LIMIT).unwrap().exit.is_done());
+    assert_eq!(diary.alive.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_child_that_fails_while_it_is_stopped_is_heard_of_once_by_link_and_monitor() {
+    for _ in 0..200 {
+        let (runtime, diary) = (runtime(2), Diary::new());
+        let supervisor = Supervisor::builder().intensity(1_000, SECOND).child(diary.spec("a")).child(diary.spec("b"));
+        let boss = supervise(&runtime, supervisor.build().unwrap());
+        boss.tell("b", Tell::End(Way::Fail));
+        boss.stop();
+        assert_eq!(diary.alive.load(Ordering::SeqCst), 0);
+    }
+}

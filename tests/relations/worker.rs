@@ -16,6 +16,8 @@ pub enum Tell {
     Add(u64),
     Read(Reply<u64>),
     End(Way),
+    /// Takes its link to this process away.
+    Unlink(Pid),
 }
 
 /// What workers do, written down: `"start a"`, `"stop a"`, `"end a"`.
@@ -93,6 +95,7 @@ impl Process for Worker {
             match event {
                 Event::Message(Tell::Add(amount)) => self.total += amount,
                 Event::Message(Tell::Read(reply)) => out.reply(reply, self.total),
+                Event::Message(Tell::Unlink(pid)) => out.unlink(pid),
                 Event::Message(Tell::End(Way::Done)) => return Ok(Step::Done(self.total)),
                 Event::Message(Tell::End(Way::Fail)) => return Err(format!("{} failed", self.name).into()),
                 Event::Message(Tell::End(Way::Panic)) => panic!("{} panicked", self.name),
