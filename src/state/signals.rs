@@ -20,9 +20,10 @@ struct Heard {
     again: Latch<()>,
 }
 
-/// The signals of this process have a handler already: there can be one only.
+/// The signals of this process have a handler already, and there can be one only; or it was started with one of them
+/// ignored, which is left so.
 #[derive(Debug, thiserror::Error)]
-#[error("signals of the process cannot be handled: {0}")]
+#[error("signals of the process cannot be handled, for they have a handler or are ignored (as under nohup): {0}")]
 pub struct SignalError(#[source] ctrlc::Error);
 
 impl Signals {
@@ -57,7 +58,7 @@ impl State {
     /// ```
     ///
     /// # Errors
-    /// The process handles its signals already, with this or otherwise.
+    /// The process handles its signals already, with this or otherwise; or it was started with one of them ignored.
     pub fn shutdown_on_signals(&self) -> Result<Signals, SignalError> {
         let shared = Arc::new(Heard { count: AtomicUsize::new(0), again: Latch::new() });
         let (heard, state) = (shared.clone(), self.clone());
