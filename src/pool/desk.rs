@@ -87,8 +87,9 @@ struct Book<T> {
     waker: Option<Waker>,
     // The handle was dropped: nobody wants the outcome.
     unwanted: bool,
-    // The handle's thread sleeps: to wake nobody would be a system call for nothing.
-    sleeps: bool,
+    // Threads that sleep: to wake nobody would be a system call for nothing. There is one handle, but several threads may look
+    // at it, one with a limit and one without.
+    sleepers: usize,
 }
 
 impl<T> Desk<T> {
@@ -107,7 +108,7 @@ impl<T> Desk<T> {
     /// an outcome that nobody wants any more.
     fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
-        let (sleeps, rest) = {
+        let (has_sleepers, rest) = {
             let mut book = self.lock();
             book.status = match &outcome {
                 Ok(_) => JobStatus::Returned,
@@ -122,9 +123,9 @@ impl<T> Desk<T> {
                 book.outcome = Some(outcome);
                 (book.waker.take(), None)
             };
-            (book.sleeps, rest)
+            (book.sleepers > 0, rest)
         };
-        if sleeps {
+        if has_sleepers {
             self.decided.notify_all();
         }
         rest
@@ -205,9 +206,9 @@ impl<T: Send + 'static> Desk<T> {
             if deadline.has_passed(&self.clock) {
                 return false;
             }
-            book.sleeps = true;
+            book.sleepers += 1;
             book = self.clock.wait(&self.decided, book, deadline);
-            book.sleeps = false;
+            book.sleepers -= 1;
         }
         true
     }
@@ -223,8 +224,7 @@ pub(super) struct Handled<F, T> {
 impl<F, T> Handled<F, T> {
     pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<Desk<T>>) {
         let times = JobTimes { submitted: clock.now(), began: None, ended: None };
-        let book =
-            Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false, sleeps: false };
+        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false, sleepers: 0 };
         let desk = Arc::new(Desk { book: Mutex::new(book), decided: Condvar::new(), clock: clock.clone() });
         (Handled { job: Some(job), outcome: None, desk: Some(desk.clone()) }, desk)
     }
@@ -288,5 +288,36 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, 
 impl<F, T> Drop for Handled<F, T> {
     fn drop(&mut self) {
         self.give_up(JobError::Abandoned);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn who_waits_without_a_limit_is_woken_also_when_one_with_a_limit_has_gone() {
+        let manual = ManualClock::new();
+        let (handled, desk) = Handled::new(|| 7, &manual.clock());
+        let wait = |deadline| {
+            let desk = desk.clone();
+            std::thread::spawn(move || desk.wait(deadline))
+        };
+        let until = |sleepers| {
+            while desk.lock().sleepers != sleepers {
+                std::thread::yield_now();
+            }
+        };
+        let for_ever = wait(Deadline::NEVER);
+        until(1);
+        let limited = wait(desk.deadline(Some(Duration::from_secs(1))));
+        until(2);
+        manual.advance(Duration::from_secs(1));
+        assert!(!limited.join().unwrap());
+        until(1);
+        drop(Box::new(handled).run().after.and_then(After::tell));
+        assert!(for_ever.join().unwrap());
+        assert_eq!(desk.take().unwrap().unwrap(), 7);
     }
 }

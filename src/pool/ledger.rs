@@ -158,7 +158,7 @@ impl<J> Ledger<J> {
 
     /// Workers who will look at the line before they rest.
     #[inline]
-    fn awake(&self) -> usize {
+    pub(super) fn awake(&self) -> usize {
         self.workers - self.running - self.away - self.resting.len()
     }
 

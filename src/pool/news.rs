@@ -27,11 +27,12 @@ impl<J> Ledger<J> {
     }
 
     /// Whether some of what waits has nobody who comes to it at once: a pause keeps it, or there are more jobs than workers
-    /// who are free, or could be had.
+    /// who are free, or could be had. Where jobs wait and nobody is awake, none could be had.
     pub(super) fn leaves_some(&self) -> bool {
         let free = self.workers - self.running - self.away;
         let to_come = self.limits.max.saturating_sub(self.workers);
-        !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
+        let nobody_comes = self.waiting() > 0 && self.awake() == 0;
+        nobody_comes || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
     }
 
     /// A submitter stands for room, behind all who do already.

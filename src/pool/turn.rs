@@ -40,6 +40,7 @@ use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock};
+use crate::threads::Reaper;
 use crate::timer::Timers;
 
 pub(super) struct Shared {
@@ -47,6 +48,9 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     timers: Timers,
     state: Mutex<State>,
+    /// For jobs whose pool takes none any more, and for pools that end with a job that is handed to them: destructors are the
+    /// user's, and whoever gives the turn on may be the timers' thread, or a worker whose own job comes next.
+    reaper: Reaper,
 }
 
 pub(super) struct State {
@@ -166,7 +170,8 @@ impl Shared {
             started: 0,
             given_up: 0,
         };
-        Shared { every, timers: Timers::new(clock.clone(), "procession-pacer"), clock, state: Mutex::new(state) }
+        let timers = Timers::new(clock.clone(), "procession-pacer");
+        Shared { every, timers, clock, state: Mutex::new(state), reaper: Reaper::default() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -273,7 +278,11 @@ impl Shared {
         let handed = match pool.upgrade() {
             Some(pool) => {
                 let number = pool.place(shell, Patience::Exempt).map_err(Rejected::into_inner);
-                number.map(|number| pool.ticket(number))
+                let ticket = number.map(|number| pool.ticket(number));
+                if let Some(last) = Arc::into_inner(pool.owner) {
+                    self.reaper.take(last);
+                }
+                ticket
             }
             None => Err(shell),
         };
@@ -292,10 +301,12 @@ impl Shared {
             }
             Err(mut shell) => {
                 shell.turn = None;
-                drop(shell);
-                let mut state = self.lock();
-                state.turn_is_free();
-                state.given_up += 1;
+                {
+                    let mut state = self.lock();
+                    state.turn_is_free();
+                    state.given_up += 1;
+                }
+                self.reaper.take(shell);
                 false
             }
         }

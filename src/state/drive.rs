@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 
 use super::error::StateError;
-use super::node::{Move, Moves, Node, Signal};
+use super::node::{Edge, Move, Moves, Node, Signal};
 use super::parts::Closing;
 use super::walk;
 use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
@@ -46,7 +46,7 @@ pub(super) fn after<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
 
 /// Makes an arrow, for whoever may not wait for code of the user's: what follows in the tree has happened when this returns,
 /// and the signals are given by other threads, each by itself, so that a callback that blocks holds up nobody.
-pub(super) fn elsewhere<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
+fn elsewhere<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
     let mut moves = Moves::default();
     let result = arrow(&mut moves);
     follow(&mut moves);
@@ -87,30 +87,46 @@ pub(super) fn ask(node: &Arc<Node>) {
 /// The own work of a node has ended.
 pub(super) fn end_own(node: &Arc<Node>) {
     if after(|moves| node.end_own(moves)) {
-        settle(node);
+        drop(settle(node));
     }
 }
 
-/// What was given up has ended after all: groups that have it, or something above it, let it go.
-fn settle(node: &Arc<Node>) {
+/// The same with an error if there is one, for whoever may not wait for code of the user's.
+pub(super) fn end_own_elsewhere(node: &Arc<Node>, error: Option<Failure>) {
+    let was_given_up = elsewhere(|moves| {
+        if let Some(error) = error {
+            let _ = node.set_error(error, moves).map_err(drop_contained);
+        }
+        node.end_own(moves)
+    });
+    if was_given_up {
+        let left = settle(node);
+        threads::elsewhere("procession-shutdown", move || drop(left));
+    }
+}
+
+/// What was given up has ended after all: groups that have it, or something above it, let it go. Who has left, and who was
+/// looked at: they may be the last of their kind, and what is the user's is dropped with them.
+fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
     // Those that were seen are held, so that nobody else comes to where one of them was, and is taken for it.
     let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
+    let mut left = Vec::new();
     while let Some(node) = ahead.pop() {
         if seen.insert(Arc::as_ptr(&node)) {
             for (parent, edge) in node.hangs_at() {
-                let_go(&parent, edge);
+                left.extend(let_go(&parent, edge));
                 ahead.push(parent);
             }
-            held.push(node);
         }
+        held.push(node);
     }
+    (left, held)
 }
 
 /// Lets somebody go who was not waited for, if all of it has ended.
-fn let_go(parent: &Arc<Node>, edge: u64) {
-    if let Some(child) = parent.overdue(edge).filter(|child| !walk::is_open(child)) {
-        drop(parent.let_go(edge, walk::error(&child)));
-    }
+fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
+    let child = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
+    parent.let_go(edge, walk::error(&child))
 }
 
 /// Sets the node's own error, if it has none. Whether it had none.
@@ -127,7 +143,7 @@ fn step(next: Move, moves: &mut Moves) {
             drop(parent.strike(edge, (forced, failed), kept, moves));
             if forced {
                 // It may have ended after all before it was struck.
-                let_go(&parent, edge);
+                drop(let_go(&parent, edge));
             }
         }
         Move::Unlimit(node, closing, limits) => closing.forget(&node.face.clock, &limits),

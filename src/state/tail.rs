@@ -11,7 +11,7 @@ use super::node::{Moves, Node};
 use super::parts::{Bell, Life, Own, Ready};
 use super::walk;
 use crate::cancel::Cancel;
-use crate::outcome::{BoxError, Failure, Rejected, drop_contained};
+use crate::outcome::{BoxError, Failure, Rejected};
 use crate::sync::Arc;
 
 /// What a job does with its node: hears that it should end, sets an error, says that it is ready, says that it is done.
@@ -72,12 +72,7 @@ impl Job {
     /// Says that it is done, with an error if there is one. For whoever may not wait for callbacks: those who are told of it
     /// are told by other threads.
     pub(crate) fn over(&self, error: Option<Failure>) {
-        drive::elsewhere(|moves| {
-            if let Some(error) = error {
-                let _ = self.node.set_error(error, moves).map_err(drop_contained);
-            }
-            self.node.end_own(moves);
-        });
+        drive::end_own_elsewhere(&self.node, error);
     }
 }
 

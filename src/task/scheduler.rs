@@ -351,6 +351,7 @@ fn own_pool(clock: &Clock, hurries: bool) -> Pool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::set::TaskSet;
     use super::*;
     use crate::clock::ManualClock;
     use crate::threads;
@@ -397,6 +398,21 @@ mod tests {
         }
         assert_eq!((pool.stats().abandoned, tasks.stats().stopped, tasks.stats().records), (3, 3, 0));
         assert!(tasks.submit(|_| Ok::<_, String>(7)).unwrap().wait().is_done(), "and it goes on");
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_set_runs_what_no_other_thread_could_be_had_for() {
+        let tasks = Tasks::new();
+        let submits = tasks.clone();
+        let outer = tasks.submit(move |_| {
+            let mut set = TaskSet::new();
+            threads::refuse(true);
+            (0..3).for_each(|n| set.push(submits.submit(move |_| Ok::<_, String>(n)).unwrap()));
+            let sum = (0..3).map(|_| *set.wait_next().unwrap().1.output().unwrap()).sum();
+            threads::refuse(false);
+            Ok::<u32, String>(sum)
+        });
+        assert_eq!(outer.unwrap().wait().output(), Some(&3));
     }
 
     #[test]

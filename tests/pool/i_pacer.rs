@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use procession::clock::ManualClock;
 use procession::pool::{JobError, JobStatus, Pacer, PacerError, Pool, PoolStatus};
-use procession::{Cancel, Reason};
+use procession::{Cancel, Latch, Reason};
 
 use crate::helpers::*;
 
@@ -219,6 +219,30 @@ fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on
         assert!(matches!(job.wait(), Err(JobError::Abandoned)));
     }
     assert_eq!((paced.pacer.stats().given_up, paced.pacer.stats().waiting), (2, 0));
+}
+
+#[test]
+fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_nobody_behind_it() {
+    struct Blocks(Latch<()>, Latch<()>);
+    impl Drop for Blocks {
+        fn drop(&mut self) {
+            self.0.set(()).unwrap();
+            self.1.wait();
+        }
+    }
+    let paced = paced(1);
+    let (ends, dropping, gate) = (pool(1), Latch::new(), Latch::new());
+    paced.submit(1);
+    paced.until_begun(1);
+    let blocks = Blocks(dropping.clone(), gate.clone());
+    let job = paced.pacer.spawn(&ends, move || drop(blocks)).unwrap();
+    paced.submit(1);
+    ends.stop(None).unwrap();
+    paced.manual.advance(Duration::from_millis(300));
+    paced.until_begun(2);
+    dropping.wait();
+    gate.set(()).unwrap();
+    assert!(matches!(job.wait(), Err(JobError::Abandoned)));
 }
 
 #[test]

@@ -160,3 +160,22 @@ fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it
     store_tail.done();
     store.shutdown(None).unwrap();
 }
+
+#[test]
+fn a_pool_that_was_given_up_and_ends_after_all_leaves_the_group_that_it_was_in() {
+    let manual = procession::clock::ManualClock::new();
+    let (all, group) = State::builder().clock(manual.clock()).group();
+    for _ in 0..3 {
+        let pool = builder(1).clock(manual.clock()).shutdown_limit(SECOND).build().unwrap();
+        let held = hold(&pool);
+        let state = pool.state().annotate("letters");
+        group.add(state.clone()).unwrap();
+        state.request_shutdown();
+        manual.advance(SECOND);
+        manual.advance(SHUTDOWN_GRACE);
+        assert!(state.wait_closed(Some(LIMIT)) && all.report().find("letters").is_some(), "its job still runs");
+        held.let_go();
+        pool.drain(None).unwrap();
+        assert_eq!(all.report().nodes().len(), 1, "nothing of it is left");
+    }
+}
