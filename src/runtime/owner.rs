@@ -102,17 +102,20 @@ impl Owner {
         }
     }
 
-    /// The tree's request is a shutdown with this limit. On a thread of its own, for whoever asks does not wait.
+    /// The tree's request is a shutdown with this limit. On a thread of its own, for whoever asks does not wait; but if none can
+    /// be had, on this one.
     pub(super) fn obey_tree(self: &Arc<Owner>, limit: Duration) {
         let Some(tree) = self.tree() else { return };
         let owner = Arc::downgrade(self);
         let asked = tree.processes.end().on_cancel(move |_| {
             // Without an owner the runtime is being dropped, which ends it.
             let Some(owner) = owner.upgrade() else { return };
-            let (tree, ends) = (owner.tree(), move || drop(owner.shut_down(limit)));
-            if let (Err(error), Some(tree)) = (threads::start(String::from("procession-shutdown"), ends), tree) {
-                tree.processes.fail(error);
-            }
+            threads::elsewhere("procession-shutdown", move || {
+                // Only on a thread that works for the runtime itself nobody can do it.
+                if let (Err(error), Some(tree)) = (owner.shut_down(limit), owner.tree()) {
+                    tree.processes.fail(error);
+                }
+            });
         });
         *lock(&self.asked) = Some(asked);
     }
@@ -369,6 +372,20 @@ mod tests {
         O: Send + Sync + 'static,
     {
         runtime.spawn(Script(step)).unwrap()
+    }
+
+    #[test]
+    fn a_runtime_is_shut_down_through_its_state_also_when_no_thread_can_be_had() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let process = spawn(&runtime, |events, _| {
+            let is_told = events.any(|event| matches!(event, Event::Cancel(_)));
+            Ok(if is_told { Step::Done(7) } else { Step::Idle })
+        });
+        threads::refuse(true);
+        let ended = runtime.state().shutdown(Some(Duration::from_secs(10)));
+        threads::refuse(false);
+        ended.unwrap();
+        assert_eq!(process.join().output().map(|output| **output), Some(7));
     }
 
     #[test]
