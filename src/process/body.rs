@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::asked::Asked;
+use super::command::CommandError;
 use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
@@ -18,7 +19,7 @@ use super::naming::Naming;
 use super::outbox::Outbox;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
-use super::reply::{AskLink, PendingReply, ProcessAsk};
+use super::reply::{AskLink, Decided, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::Arc;
@@ -329,7 +330,7 @@ pub(crate) enum Yield {
 
 impl Yield {
     /// Whether it has a tag, and will be answered.
-    pub(crate) fn is_command(&self) -> bool {
+    fn is_command(&self) -> bool {
         match self {
             Yield::Reply(_) | Yield::CancelTimer { .. } | Yield::Relate(_) | Yield::Performed => false,
             Yield::Spawn(child) => child.head.rare.as_ref().is_some_and(|rare| rare.begun.is_some()),
@@ -399,6 +400,16 @@ impl StepOutput {
         self.orders = Vec::new();
         self.yields = Vec::new();
         self.outbox.shrink();
+    }
+
+    /// For a process that goes on though the step has failed: how many of its commands will not be answered. A question is
+    /// decided here, so that dropping it tells nobody; one that was decided within the step has its answer on the way.
+    pub(crate) fn renounce(&self) -> u32 {
+        let unanswered = |one: &&Yield| match one {
+            Yield::Ask { ask, .. } => !matches!(ask.decide_with(Err(CommandError::Dropped)), Decided::Late),
+            other => other.is_command(),
+        };
+        self.yields.iter().filter(unanswered).count() as u32
     }
 
     /// Drops what was yielded by a step that failed.

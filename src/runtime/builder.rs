@@ -310,21 +310,26 @@ impl RuntimeBuilder {
         road.reaper.get_or_init(|| reaper);
         let staff = Arc::new(Staff::default());
         let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
-        let is_watched = patrol.is_some();
-        let runtime = Runtime { owner: Owner::new(core.clone(), staff.clone(), patrol) };
+        let runtime = Runtime { owner: Owner::new(core.clone(), staff.clone(), patrol.clone()) };
         runtime.owner.obey_tree(self.shutdown_limit);
         for (index, deque) in deques.into_iter().enumerate() {
             let (core, road, out) = (core.clone(), road.clone(), StepOutput::new(core.clone()));
             // If a thread cannot be started, dropping the runtime ends those that could.
             let thread = format!("{name}-worker-{index}");
-            if !is_watched {
+            let Some(patrol) = &patrol else {
                 let mut worker = Worker::<_, false>::new(core, road, index, deque, out, seed);
                 staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
                 continue;
-            }
+            };
             let mut worker = Worker::<_, true>::new(core, road, index, deque, out, seed);
             if index < workers {
-                staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
+                // Kept, for the worker may be stuck longer than anybody has the runtime, and its step's end is told all the same.
+                let patrol = patrol.clone();
+                let works = move || {
+                    worker.run();
+                    drop(patrol);
+                };
+                staff.start(thread, works).map_err(BuildError::Start)?;
             } else {
                 staff.sits_down(Spare { name: format!("{name}-spare-{}", index - workers), worker });
             }

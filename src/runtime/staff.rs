@@ -57,8 +57,8 @@ impl Staff {
     }
 
     /// Starts a spare worker, if one sits there: the last one that left may not have come so far. It sits down again when it
-    /// leaves. Whether one was started.
-    pub(super) fn start_spare(self: &Arc<Staff>) -> io::Result<bool> {
+    /// leaves. Whether one was started. As long as it runs it keeps `kept`.
+    pub(super) fn start_spare(self: &Arc<Staff>, kept: impl Send + 'static) -> io::Result<bool> {
         let Some(spare) = lock(&self.bench).pop() else { return Ok(false) };
         let (staff, name) = (self.clone(), spare.name.clone());
         // Whether it runs or not, it is not lost.
@@ -68,6 +68,7 @@ impl Staff {
             let Some(mut spare) = lock(&runs).take() else { return };
             spare.worker.run();
             staff.sits_down(spare);
+            drop(kept);
         });
         if started.is_err()
             && let Some(spare) = lock(&place).take()

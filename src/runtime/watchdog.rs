@@ -127,7 +127,7 @@ impl Patrol {
             resting: || road.sleep.resting(),
         });
         for _ in 0..looked.spares {
-            let started = self.staff.start_spare();
+            let started = self.staff.start_spare(self.me.upgrade());
             if !matches!(started, Ok(true)) {
                 lookout.spare_failed();
             }
@@ -142,8 +142,7 @@ impl Patrol {
         }
     }
 
-    fn tell_all(&self) {
-        let Some(core) = self.core.upgrade() else { return };
+    fn tell_all(core: &Core) {
         while let Some(Report { step, over }) = core.road.lookout.as_ref().and_then(Lookout::next_report) {
             let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
             let time = step.running_for;
@@ -185,12 +184,13 @@ impl Watchman for Patrol {
         if !core.road.lookout.as_ref().is_some_and(Lookout::is_to_tell) {
             return;
         }
-        let Some(patrol) = self.me.upgrade() else { return };
-        match threads::start(self.name.clone(), move || patrol.tell_all()) {
+        // The thread has the core: whoever has the report may be the last of the runtime.
+        let tells = core.clone();
+        match threads::start(self.name.clone(), move || Patrol::tell_all(&tells)) {
             Ok(thread) => *lock(&self.teller) = Some(thread),
             Err(error) => {
                 tell_log(|| tracing::error!(%error, "no thread to tell of stuck steps: it is done here"));
-                self.tell_all();
+                Patrol::tell_all(&core);
             }
         }
     }

@@ -32,7 +32,8 @@
 //! 1. has no process in hand; leaves those who look if it is one of them, *as one who has found work*: if it was the last, and
 //!    there is work, and somebody sleeps, that one is woken;
 //! 2. puts what is in its hand-off slot and its deque into the global queue, and tells of it as anybody does who adds work;
-//! 3. asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
+//! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as they do:
+//!    asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
 //!
 //! **Why no work is left lying.** Who adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
 //! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it

@@ -326,7 +326,7 @@ fn replace_failed<H: Hands>(
     let (pid, process) = (body.head.pid, body.machine.kind().process);
     tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
     // What the failed step had yielded will not be answered.
-    body.head.answered(out.yields.iter().filter(|one| one.is_command()).count() as u32);
+    body.head.answered(out.renounce());
     drop_failed(road, out);
     close(hands, &mut body);
     drop_contained(exit);

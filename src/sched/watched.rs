@@ -102,6 +102,12 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
         self.offered |= gives;
         self.tell();
+        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does: either what was given is found by who
+        // ends the queues, or this spare sees that nobody else may come, and takes it itself.
+        fence(Ordering::SeqCst);
+        if self.road.stopped.load(Ordering::SeqCst) {
+            return false;
+        }
         self.road.lookout.as_ref().is_some_and(|lookout| lookout.leaves())
     }
 }

@@ -337,7 +337,9 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     }
 
     fn is_alone(&self) -> bool {
-        self.next.is_none() && self.nothing_waits() && !self.road.stopped.load(Ordering::Relaxed)
+        // A spare that is to leave has to look up from a process that always continues.
+        let is_to_leave = WATCHED && self.is_surplus();
+        self.next.is_none() && self.nothing_waits() && !self.road.stopped.load(Ordering::Relaxed) && !is_to_leave
     }
 
     #[inline]

@@ -223,7 +223,7 @@ impl<P: Process> Driver<P> {
         let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
         self.steps += 1;
         if stepped.verdict == Verdict::Broken {
-            body.head.answered(self.out.yields.iter().filter(|one| one.is_command()).count() as u32);
+            body.head.answered(self.out.renounce());
             self.out.clear();
             let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
             let Some(successor) = body.machine.recover(&exit) else { return self.end(body, exit) };

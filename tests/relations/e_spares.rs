@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::{Event, Events, Latch, SpawnOptions, Step, StepOutput, Watchdog};
+use procession::{Event, Events, Exit, Latch, SpawnOptions, Step, StepOutput, Upgrade, Watchdog};
 
 use crate::helpers::*;
 use crate::stuck::*;
@@ -81,6 +81,28 @@ fn no_spare_is_begun_as_long_as_the_others_do_all_the_work() {
     }
     held[0].lets_go();
     until("nobody is stuck", || runtime.stuck_steps().is_empty());
+}
+
+#[test]
+fn a_spare_that_steps_one_process_that_always_continues_goes_as_well() {
+    let watched = watched(1, 1);
+    let runtime = &watched.runtime;
+    let held = watched.sticks(1);
+    let (steps, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, is_over) = (steps.clone(), over.clone());
+    let busy = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Ok(if is_over.load(Ordering::SeqCst) { Step::Done(()) } else { Step::Continue })
+    });
+    let busy = runtime.spawn(busy).unwrap();
+    watched.pass();
+    until("a spare steps it", || steps.load(Ordering::SeqCst) > 0);
+    held[0].lets_go();
+    until("the surplus is gone", || runtime.stats().spare_workers == 0);
+    let now = steps.load(Ordering::SeqCst);
+    until("the worker steps it", || steps.load(Ordering::SeqCst) > now);
+    over.store(true, Ordering::SeqCst);
+    output(&busy);
 }
 
 #[test]
@@ -230,4 +252,49 @@ fn by_the_systems_clock_two_stuck_workers_hold_up_nobody() {
     held.iter().for_each(Held::lets_go);
     until("the surplus is gone", || runtime.stats().spare_workers == 0);
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
+#[test]
+fn the_end_of_a_stuck_step_is_told_though_nobody_has_the_runtime_any_more() {
+    for spares in 0..2 {
+        let watched = watched(1, spares);
+        let mut held = watched.sticks(1);
+        if spares > 0 {
+            held.push(Held::later(&watched.runtime));
+            watched.pass();
+            wait(&held[1].begun);
+            watched.pass();
+            assert_eq!(watched.runtime.stuck_steps().len(), 2);
+        }
+        let Watched { runtime, told, .. } = watched;
+        drop(runtime);
+        held.iter().for_each(Held::lets_go);
+        until("it is told", || told.len() == 2 * held.len());
+        assert_eq!(told.to_vec().iter().filter(|(over, _)| *over).count(), held.len());
+    }
+}
+
+#[test]
+fn what_a_spare_has_when_it_is_too_many_is_ended_though_all_others_have_left_for_good() {
+    let watched = watched(1, 1);
+    let runtime = &watched.runtime;
+    let held = watched.sticks(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begins, goes) = (begun.clone(), go.clone());
+    let late = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let _ = begins.set(());
+        goes.wait();
+        // Behind all others, who are none.
+        Ok(Step::Upgrade(Upgrade::to(sink::<()>())))
+    });
+    let late = runtime.spawn(late).unwrap();
+    watched.pass();
+    wait(&begun);
+    watched.pass();
+    assert_eq!(runtime.stuck_steps().len(), 2);
+    assert_eq!(runtime.shutdown(Duration::ZERO).unwrap().stuck.len(), 2);
+    held[0].lets_go();
+    until("the worker's step is over", || runtime.stuck_steps().len() == 1);
+    go.set(()).unwrap();
+    assert!(matches!(join(&late), Exit::Terminated(_)));
 }
