@@ -14,6 +14,7 @@ use crate::node::Way;
 use crate::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
+const TEN: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 
 #[test]
 fn each_child_has_its_own_limit_to_stop_and_then_force_is_used() {
@@ -182,10 +183,7 @@ fn a_supervisor_in_a_runtime_that_shuts_down_restarts_nobody_and_is_done() {
     for _ in 0..20 {
         let (runtime, diary) = (runtime(2), Diary::new());
         let builder = Supervisor::builder().intensity(1_000, SECOND);
-        let supervisor = (0..20).fold(builder, |builder, n| {
-            let name: &'static str = Box::leak(format!("{n}").into_boxed_str());
-            builder.child(diary.spec(name))
-        });
+        let supervisor = TEN.into_iter().fold(builder, |builder, name| builder.child(diary.spec(name)));
         let boss = supervise(&runtime, supervisor.build().unwrap());
         let report = runtime.shutdown(LIMIT).unwrap();
         assert!(report.is_clean(), "{report}");
