@@ -2,35 +2,57 @@
 
 use super::pid::Pid;
 use super::reply::ProcessAsk;
-use crate::sync::{Arc, Weak};
+use crate::sync::Arc;
 
 /// Questions that a process has asked, oldest first: all that are open, and some that are decided.
 #[derive(Default)]
 pub(crate) struct Asked {
-    asks: Vec<Weak<ProcessAsk>>,
+    asks: Vec<Arc<ProcessAsk>>,
     // At how many to look for those that are decided.
     full: usize,
+}
+
+/// So many decided questions are kept at most.
+const MOST_SPARE: usize = 256;
+
+/// Decided questions, whose memory serves the next ones. Who asks and waits is mostly woken by whoever has just answered,
+/// on the same thread, and asks the next question there: then nothing of it has to come from another processor.
+#[derive(Default)]
+pub(crate) struct SpareAsks(Vec<Arc<ProcessAsk>>);
+
+impl SpareAsks {
+    fn keep(&mut self, ask: Arc<ProcessAsk>) {
+        if self.0.len() < MOST_SPARE {
+            self.0.push(ask);
+        }
+    }
+
+    /// A new question in the memory of an old one, if there is one of which nobody knows any more.
+    #[inline]
+    pub(super) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
+        let mut ask = self.0.pop()?;
+        Arc::get_mut(&mut ask)?.renew(asker, tag, target);
+        Some(ask)
+    }
 }
 
 impl Asked {
     /// A question was asked. Now and then those that are decided are forgotten; it costs each question no more than a
     /// constant.
-    pub(crate) fn note(&mut self, ask: &Arc<ProcessAsk>) {
+    pub(crate) fn note(&mut self, ask: Arc<ProcessAsk>) {
         if self.asks.len() >= self.full {
-            self.asks.retain(|ask| ask.upgrade().is_some_and(|ask| !ask.is_decided()));
+            self.asks.retain(|ask| !ask.is_decided());
             self.full = (self.asks.len() * 2).max(16);
         }
-        self.asks.push(Arc::downgrade(ask));
+        self.asks.push(ask);
     }
 
-    /// Forgets those that are decided, from the newest up to one that is open.
+    /// Before each step: forgets those that are decided, from the newest up to one that is open. So when the process rests,
+    /// and the newest one is decided, its answer has not been taken yet.
     #[inline]
-    pub(crate) fn forget_decided(&mut self) {
-        while let Some(last) = self.asks.last() {
-            if last.upgrade().is_some_and(|ask| !ask.is_decided()) {
-                return;
-            }
-            self.asks.pop();
+    pub(crate) fn forget_decided(&mut self, spares: &mut SpareAsks) {
+        while let Some(decided) = self.asks.pop_if(|ask| ask.is_decided()) {
+            spares.keep(decided);
         }
     }
 
@@ -42,16 +64,110 @@ impl Asked {
         if self.asks.len() < outstanding as usize {
             return None;
         }
-        self.asks.last()?.upgrade()?.waits_for()
+        self.asks.last()?.waits_for()
     }
 
-    /// The question in this place, counted from the newest. Nothing beyond the oldest; a question that is gone is decided.
-    pub(crate) fn newest_but(&self, place: usize) -> Option<Option<Arc<ProcessAsk>>> {
-        self.asks.iter().rev().nth(place).map(Weak::upgrade)
+    /// The question in this place, counted from the newest. Nothing beyond the oldest.
+    pub(crate) fn newest_but(&self, place: usize) -> Option<&Arc<ProcessAsk>> {
+        self.asks.iter().rev().nth(place)
     }
 
     /// Takes out those that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<ProcessAsk>> {
-        std::mem::take(&mut self.asks).into_iter().filter_map(|ask| ask.upgrade())
+        std::mem::take(&mut self.asks).into_iter()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::command::{Answer, AnswerTo, CommandError};
+    use crate::process::reply::{AskLink, Decided, Reply};
+    use crate::timer::TimerKey;
+
+    struct Nobody;
+
+    impl AnswerTo for Nobody {
+        fn answer(&self, _: Pid, _: u64, _: Answer) {}
+    }
+
+    impl AskLink for Nobody {
+        fn is_alive(&self, _: Pid) -> bool {
+            true
+        }
+
+        fn late_reply(&self) {}
+
+        fn forget_timer(&self, _: TimerKey) {}
+
+        fn runtime(&self) -> *const () {
+            std::ptr::null()
+        }
+    }
+
+    fn ask(tag: u64) -> Arc<ProcessAsk> {
+        Arc::new(ProcessAsk::new(Arc::new(Nobody), Pid::FIRST, tag, Pid::FIRST))
+    }
+
+    fn decide(ask: &ProcessAsk) {
+        assert!(matches!(ask.decide_with(Err(CommandError::Dropped)), Decided::Deliver { .. }));
+    }
+
+    #[test]
+    fn a_question_serves_again_when_nobody_knows_of_it_and_then_it_is_as_new() {
+        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let old = ask(1);
+        let memory = Arc::as_ptr(&old);
+        old.refuse(CommandError::TimedOut);
+        let reply = Reply::<()>::new(old.clone()).handed_on();
+        asked.note(old);
+        asked.forget_decided(&mut spares);
+        assert!(spares.0.is_empty(), "it is open");
+        drop(reply);
+        asked.forget_decided(&mut spares);
+        let other = Pid::new(0, 7, 3).unwrap();
+        let new = spares.renew(other, 2, other).unwrap();
+        assert_eq!((Arc::as_ptr(&new), new.tag(), new.waits_for()), (memory, 2, Some(other)));
+        let Decided::Deliver { from, to, tag, answer } = new.decide_with(Ok(Box::new(()))) else {
+            panic!("it is open")
+        };
+        assert_eq!((from, to, tag, answer.is_ok()), (other, other, 2, true));
+    }
+
+    #[test]
+    fn a_question_whose_reply_is_still_somewhere_does_not_serve_again() {
+        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let late = ask(1);
+        let reply = Reply::<()>::new(late.clone());
+        decide(&late);
+        asked.note(late);
+        asked.forget_decided(&mut spares);
+        assert_eq!(spares.0.len(), 1);
+        assert!(spares.renew(Pid::FIRST, 2, Pid::FIRST).is_none());
+        assert!(spares.0.is_empty() && !reply.send(()), "it comes too late for the question that it belongs to");
+    }
+
+    #[test]
+    fn decided_questions_are_forgotten_wherever_they_stand_and_open_ones_are_not() {
+        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let open = ask(0);
+        asked.note(open.clone());
+        for tag in 1..10_000 {
+            let one = ask(tag);
+            asked.note(one.clone());
+            decide(&one);
+            assert!(asked.asks.len() <= 16, "{} after {tag}", asked.asks.len());
+        }
+        let newest = ask(10_000);
+        asked.note(newest.clone());
+        asked.forget_decided(&mut spares);
+        assert!(spares.0.is_empty(), "those below one that is open wait for it");
+        decide(&newest);
+        asked.forget_decided(&mut spares);
+        assert!(Arc::ptr_eq(asked.newest_but(0).unwrap(), &open) && asked.newest_but(1).is_none());
+        let many: Vec<_> = (0..2 * MOST_SPARE as u64).map(ask).collect();
+        many.iter().for_each(|one| decide(one));
+        many.into_iter().for_each(|one| spares.keep(one));
+        assert_eq!(spares.0.len(), MOST_SPARE);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::asked::Asked;
+use super::asked::{Asked, SpareAsks};
 use super::command::CommandError;
 use super::handler::BoxedCommand;
 use super::link::Near;
@@ -113,10 +113,8 @@ impl Head {
 
     /// The process is about to rest until a command is answered: whom it has asked last, if it seems to wait for nothing but
     /// answers to questions.
-    pub(crate) fn asking(&mut self) -> Option<Pid> {
-        let asked = &mut self.rare.as_mut()?.asked;
-        asked.forget_decided();
-        asked.glance(self.outstanding)
+    pub(crate) fn asking(&self) -> Option<Pid> {
+        self.rare.as_ref()?.asked.glance(self.outstanding)
     }
 
     /// Answers have arrived.
@@ -267,6 +265,8 @@ pub struct StepOutput {
     pub(crate) stock: Vec<Pid>,
     /// Memory at hand for the same.
     pub(crate) spares: Spares,
+    /// The same for its questions.
+    pub(crate) spare_asks: SpareAsks,
     /// Numbers at hand for monitors.
     pub(super) monitors: Range<u64>,
     /// How the step failed, if it did.
@@ -355,6 +355,7 @@ impl StepOutput {
             outbox: Outbox::default(),
             stock: Vec::new(),
             spares: Spares::default(),
+            spare_asks: SpareAsks::default(),
             monitors: 0..0,
             failure: None,
             successor: None,

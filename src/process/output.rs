@@ -70,7 +70,10 @@ impl StepOutput {
         limit: Duration,
     ) -> Tag<T> {
         let tag = self.tag();
-        let ask = Arc::new(ProcessAsk::new(self.ask_link.clone(), self.pid, tag.id(), to.pid()));
+        let ask = self
+            .spare_asks
+            .renew(self.pid, tag.id(), to.pid())
+            .unwrap_or_else(|| Arc::new(ProcessAsk::new(self.ask_link.clone(), self.pid, tag.id(), to.pid())));
         let message = question(Reply::new(ask.clone()));
         let lane = self.outbox.push(message);
         self.push(Yield::Ask { lane, to: to.pid(), ask, limit });

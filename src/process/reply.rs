@@ -132,6 +132,12 @@ impl Question {
         Question { link, target, decided, handed_on, undelivered: Mutex::new(None) }
     }
 
+    fn renew(&mut self, target: Pid) {
+        self.target = target;
+        (self.decided, self.handed_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        *lock(&self.undelivered) = None;
+    }
+
     fn decide(&self) -> bool {
         // One read-modify-write wins; the answer itself travels under the asker's lock.
         // Ordering: AcqRel, for `is_decided_after_all`.
@@ -187,6 +193,12 @@ pub(crate) struct ProcessAsk {
 impl ProcessAsk {
     pub(crate) fn new(link: Arc<dyn AskLink>, asker: Pid, tag: u64, target: Pid) -> ProcessAsk {
         ProcessAsk { question: Question::new(link, target), asker, tag, timer: OnceLock::new() }
+    }
+
+    /// Makes another question of it, which nobody knows yet.
+    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
+        self.question.renew(target);
+        (self.asker, self.tag, self.timer) = (asker, tag, OnceLock::new());
     }
 
     /// The number of the tag under which the asker waits.

@@ -13,15 +13,15 @@ use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
 use crate::process::mailbox::{Control, Signal};
-use crate::process::outbox::{Missed, Opened, Outbox, Post};
+use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadReason, Elapsed, Handler, NameError, Pid,
-    ProcessAsk, Relate, SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, Pid, ProcessAsk, Relate,
+    SpawnError,
 };
 use crate::relations::Relations;
 use crate::sched::cell::Missing;
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
-use crate::sched::router::Router;
+use crate::sched::router::{AskPost, Router};
 use crate::sched::turn::{After, Engine, body_lost, turn};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::timer::{TimerKey, Timers};
@@ -102,14 +102,22 @@ impl Core {
     ) {
         let counters = hands.counters();
         counters.add(&counters.accepted, 1);
-        let mut post = AskPost { router: Router::new(&self.road, hands), ask: &ask, missed: None };
+        let mut post = AskPost::new(Router::new(&self.road, hands), &ask);
         outbox.deliver(lane, 1, to, head.pid, &mut post);
-        if ask.is_decided() {
+        // Otherwise it is not looked at here: who answers it may be about to, on another processor.
+        if post.is_refused() && ask.is_decided() {
             return;
         }
-        head.rare().asked.note(&ask);
         // Without a limit there is no timer, and the clock is not asked.
-        if limit == Duration::MAX {
+        if limit < Duration::MAX {
+            self.limit(&ask, limit);
+        }
+        head.rare().asked.note(ask);
+    }
+
+    /// Sets the timer that ends the wait for an answer.
+    fn limit(&self, ask: &Arc<ProcessAsk>, limit: Duration) {
+        if ask.is_decided() {
             return;
         }
         let late = ask.clone();
@@ -473,27 +481,4 @@ impl Drop for PoolTurn {
 /// Vacancies that came together in an output that is not kept.
 pub(crate) fn give_back(core: &Core, out: &mut StepOutput) {
     out.stock.drain(..).for_each(|vacancy| core.road.table.give_back(vacancy));
-}
-
-/// Posts a question: if it cannot be delivered, the asker is told why.
-struct AskPost<'a, 'r, H: Hands> {
-    router: Router<'r, H>,
-    ask: &'a ProcessAsk,
-    missed: Option<Missed>,
-}
-
-impl<H: Hands> Post for AskPost<'_, '_, H> {
-    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
-        self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
-    }
-
-    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any) {
-        // A message that an older one made room for is somebody else's.
-        match self.missed {
-            Some(missed) => self.ask.refuse(missed.into_error(to, type_name).into()),
-            None if why != DeadReason::DroppedOldest => self.ask.refuse(CommandError::Full(to)),
-            None => {}
-        }
-        self.router.dead(to, from, why, type_name, message);
-    }
 }

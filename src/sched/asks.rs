@@ -10,7 +10,8 @@
 //! 1. A process comes to rest, in the critical section of its cell. Its questions were put before. Each rest has a number
 //!    of its own: the steps that the process has made.
 //! 2. Whoever has put it to rest *follows* its questions from cell to cell, one lock at a time: at first always the newest
-//!    one, noting nothing, for mostly the first or the second process on the way is not stuck. Then there is no knot.
+//!    one, noting nothing, for mostly the first or the second process on the way is not stuck. Then there is no knot. If the
+//!    first one is what this worker steps next, no cell is looked at: a process whose body is in one's hands is not at rest.
 //! 3. If the way comes back to where it was, all that can be reached is *explored*, and noted: each process with the number
 //!    of its rest and its questions. If one of them is not stuck there is no knot.
 //! 4. If all are, and each of them leads back to the process that came to rest, then, under the one lock for such

@@ -185,7 +185,7 @@ impl Ring {
             assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
             let ask = |(tag, to): (usize, &u32)| Arc::new(ProcessAsk::new(Arc::new(Clerk), me, tag as u64, pid(*to)));
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
-            asks.iter().for_each(|ask| body.head.rare().asked.note(ask));
+            asks.iter().for_each(|ask| body.head.rare().asked.note(ask.clone()));
             body.head.outstanding = asks.len() as u32;
             ring.cells.push(cell);
             bodies.push((body, asks));

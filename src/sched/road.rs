@@ -124,6 +124,12 @@ pub(crate) trait Hands {
         false
     }
 
+    /// It is this one, so it cannot be at rest.
+    fn is_next(&self, pid: Pid) -> bool {
+        let _ = pid;
+        false
+    }
+
     /// Nothing else is ready for this worker: a process that continues need not make room.
     fn is_alone(&self) -> bool;
 

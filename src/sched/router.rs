@@ -9,7 +9,7 @@ use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Envelope, Mailbox, Signal};
 use crate::process::outbox::{Missed, Opened, Post};
-use crate::process::{Answer, Completed, DeadLetter, DeadReason, Pid, SendError};
+use crate::process::{Answer, CommandError, Completed, DeadLetter, DeadReason, Pid, ProcessAsk, SendError};
 use crate::sync::Ordering;
 
 /// The router on behalf of somebody's hands.
@@ -41,6 +41,43 @@ impl<H: Hands> Post for Router<'_, H> {
         self.hands.let_go();
         let letter = DeadLetter { to, from, reason, type_name, message: Some(message) };
         self.road.dead_letter(self.hands.counters(), &letter);
+    }
+}
+
+/// The router for a question: if it cannot be delivered, the asker is told why.
+pub(crate) struct AskPost<'a, 'r, H: Hands> {
+    router: Router<'r, H>,
+    ask: &'a ProcessAsk,
+    missed: Option<Missed>,
+    refused: bool,
+}
+
+impl<'a, 'r, H: Hands> AskPost<'a, 'r, H> {
+    pub(crate) fn new(router: Router<'r, H>, ask: &'a ProcessAsk) -> AskPost<'a, 'r, H> {
+        AskPost { router, ask, missed: None, refused: false }
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl<H: Hands> Post for AskPost<'_, '_, H> {
+    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
+        self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
+    }
+
+    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any) {
+        // A message that an older one made room for is somebody else's.
+        let refused = match self.missed {
+            Some(missed) => Some(missed.into_error(to, type_name).into()),
+            None => (why != DeadReason::DroppedOldest).then_some(CommandError::Full(to)),
+        };
+        if let Some(refused) = refused {
+            self.refused = true;
+            self.ask.refuse(refused);
+        }
+        self.router.dead(to, from, why, type_name, message);
     }
 }
 

@@ -63,8 +63,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 drop(cell.hand_over(&mut body));
             }
         }
-        if body.head.is_bounded() {
-            tell_of_room(cell.fill(&mut body, road.budget));
+        if body.head.rare.is_some() {
+            prepare(road, cell, &mut body, out);
         }
         let stepped = step(road, hands, out, &mut body);
         let want = match stepped.verdict {
@@ -109,7 +109,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::Asking(asked) => {
-                if road.came_to_rest(hands, pid, asked) {
+                if !hands.is_next(asked) && road.came_to_rest(hands, pid, asked) {
                     engine.follow_far();
                 }
                 return After::Nothing;
@@ -160,6 +160,17 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     engine.begins(&body.head)?;
     body.head.stage = Stage::Open;
     body.machine.enter()
+}
+
+/// Before a step of a process that has more than most.
+#[inline(never)]
+fn prepare(road: &Road, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+    if body.head.is_bounded() {
+        tell_of_room(cell.fill(body, road.budget));
+    }
+    if let Some(rare) = &mut body.head.rare {
+        rare.asked.forget_decided(&mut out.spare_asks);
+    }
 }
 
 #[inline]

@@ -336,6 +336,10 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
         self.next.is_some()
     }
 
+    fn is_next(&self, pid: Pid) -> bool {
+        self.next.as_ref().is_some_and(|next| next.head.pid == pid)
+    }
+
     fn is_alone(&self) -> bool {
         // A spare that is to leave has to look up from a process that always continues.
         let is_to_leave = WATCHED && self.is_surplus();

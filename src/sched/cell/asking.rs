@@ -36,7 +36,7 @@ impl Cell {
         let inner = enter(&self.inner);
         let body = inner.waiting(pid).filter(|_| inner.steps == rest)?;
         Some(match body.head.rare.as_ref().and_then(|rare| rare.asked.newest_but(place)) {
-            Some(Some(ask)) if !ask.is_decided() => Question::Open(ask),
+            Some(ask) if !ask.is_decided() => Question::Open(ask.clone()),
             Some(_) => Question::Decided,
             None => Question::NoMore,
         })
