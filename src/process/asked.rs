@@ -4,9 +4,17 @@ use super::pid::Pid;
 use super::reply::ProcessAsk;
 use crate::sync::Arc;
 
-/// Questions that a process has asked, oldest first: all that are open, and some that are decided.
+/// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one open
+/// question, and it stands where it needs nothing else.
 #[derive(Default)]
 pub(crate) struct Asked {
+    newest: Option<Arc<ProcessAsk>>,
+    older: Option<Box<Older>>,
+}
+
+/// Oldest first.
+#[derive(Default)]
+struct Older {
     asks: Vec<Arc<ProcessAsk>>,
     // At how many to look for those that are decided.
     full: usize,
@@ -37,22 +45,21 @@ impl SpareAsks {
 }
 
 impl Asked {
-    /// A question was asked. Now and then those that are decided are forgotten; it costs each question no more than a
-    /// constant.
+    /// A question was asked.
+    #[inline]
     pub(crate) fn note(&mut self, ask: Arc<ProcessAsk>) {
-        if self.asks.len() >= self.full {
-            self.asks.retain(|ask| !ask.is_decided());
-            self.full = (self.asks.len() * 2).max(16);
+        if let Some(older) = self.newest.replace(ask) {
+            self.older.get_or_insert_default().note(older);
         }
-        self.asks.push(ask);
     }
 
     /// Before each step: forgets those that are decided, from the newest up to one that is open. So when the process rests,
     /// and the newest one is decided, its answer has not been taken yet.
     #[inline]
     pub(crate) fn forget_decided(&mut self, spares: &mut SpareAsks) {
-        while let Some(decided) = self.asks.pop_if(|ask| ask.is_decided()) {
+        while let Some(decided) = self.newest.take_if(|ask| ask.is_decided()) {
             spares.keep(decided);
+            self.newest = self.older.as_mut().and_then(|older| older.asks.pop());
         }
     }
 
@@ -61,20 +68,34 @@ impl Asked {
     /// is outstanding, after all.
     #[inline]
     pub(crate) fn glance(&self, outstanding: u32) -> Option<Pid> {
-        if self.asks.len() < outstanding as usize {
-            return None;
-        }
-        self.asks.last()?.waits_for()
+        let newest = self.newest.as_ref()?;
+        let older = self.older.as_ref().map_or(0, |older| older.asks.len());
+        if older + 1 < outstanding as usize { None } else { newest.waits_for() }
     }
 
     /// The question in this place, counted from the newest. Nothing beyond the oldest.
     pub(crate) fn newest_but(&self, place: usize) -> Option<&Arc<ProcessAsk>> {
-        self.asks.iter().rev().nth(place)
+        match place.checked_sub(1) {
+            None => self.newest.as_ref(),
+            Some(place) => self.older.as_ref()?.asks.iter().rev().nth(place),
+        }
     }
 
     /// Takes out those that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<ProcessAsk>> {
-        std::mem::take(&mut self.asks).into_iter()
+        let older = self.older.take().map(|older| older.asks);
+        self.newest.take().into_iter().chain(older.into_iter().flatten())
+    }
+}
+
+impl Older {
+    /// Now and then those that are decided are forgotten; it costs each question no more than a constant.
+    fn note(&mut self, ask: Arc<ProcessAsk>) {
+        if self.asks.len() >= self.full {
+            self.asks.retain(|ask| !ask.is_decided());
+            self.full = (self.asks.len() * 2).max(16);
+        }
+        self.asks.push(ask);
     }
 }
 
@@ -156,7 +177,8 @@ mod tests {
             let one = ask(tag);
             asked.note(one.clone());
             decide(&one);
-            assert!(asked.asks.len() <= 16, "{} after {tag}", asked.asks.len());
+            let older = asked.older.as_ref().unwrap().asks.len();
+            assert!(older <= 16, "{older} after {tag}");
         }
         let newest = ask(10_000);
         asked.note(newest.clone());

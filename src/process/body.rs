@@ -293,7 +293,7 @@ pub(crate) enum Yield {
         ask: Arc<ProcessAsk>,
         limit: Duration,
     },
-    Reply(Box<dyn PendingReply>),
+    Reply(PendingReply),
     Spawn(Ready),
     Blocking {
         tag: u64,

@@ -7,7 +7,7 @@ use super::body::{Order, StepOutput, Work, Yield};
 use super::command::{Command, Elapsed, Tag};
 use super::handler::BoxedCommand;
 use super::pid::{Address, Pid};
-use super::reply::{Pending, ProcessAsk, Reply};
+use super::reply::{ProcessAsk, Reply};
 use crate::cancel::Cancel;
 use crate::outcome::Reason;
 use crate::sync::Arc;
@@ -52,7 +52,9 @@ impl StepOutput {
 
     /// Answers a question.
     pub fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
-        self.push(Yield::Reply(Box::new(Pending { reply, value })));
+        if let Some(reply) = reply.pending(value) {
+            self.push(Yield::Reply(reply));
+        }
     }
 
     /// Asks another process: `question` makes the message around the [`Reply`] that it carries. Answered with the reply,

@@ -1,6 +1,6 @@
 //! Ask and reply: the right to answer one question, once.
 
-use std::any::type_name;
+use std::any::{Any, type_name};
 use std::fmt;
 use std::task::{Context, Poll};
 
@@ -33,6 +33,9 @@ pub(crate) trait Ask<T>: Send + Sync {
 
     /// Somebody else than who was asked will answer.
     fn hand_on(&self);
+
+    /// The answer of a step, to be sent when that has succeeded.
+    fn pending(self: Arc<Self>, answer: T) -> PendingReply;
 
     fn link(&self) -> &dyn AskLink;
 }
@@ -86,6 +89,13 @@ impl<T> Reply<T> {
             ask.hand_on();
         }
         self
+    }
+}
+
+impl<T: Send + 'static> Reply<T> {
+    /// The answer of a step. Nothing for a reply that has been used up.
+    pub(crate) fn pending(mut self, value: T) -> Option<PendingReply> {
+        Some(self.ask.take()?.pending(value))
     }
 }
 
@@ -274,6 +284,10 @@ impl<T: Send + 'static> Ask<T> for ProcessAsk {
         self.question.hand_on();
     }
 
+    fn pending(self: Arc<Self>, answer: T) -> PendingReply {
+        PendingReply::Process { ask: Unanswered(Some(self)), answer: Box::new(answer) }
+    }
+
     fn link(&self) -> &dyn AskLink {
         &*self.question.link
     }
@@ -288,7 +302,7 @@ pub(crate) struct OutsideAsk<T> {
 
 pub(crate) type OneAnswer<T> = Mutex<Option<Result<T, CommandError>>>;
 
-impl<T: Send> OutsideAsk<T> {
+impl<T: Send + 'static> OutsideAsk<T> {
     pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> OutsideAsk<T> {
         OutsideAsk { question: Question::new(link, target), answer: Latch::new() }
     }
@@ -316,7 +330,7 @@ impl<T: Send> OutsideAsk<T> {
     }
 }
 
-impl<T: Send> Ask<T> for OutsideAsk<T> {
+impl<T: Send + 'static> Ask<T> for OutsideAsk<T> {
     fn decide(&self, answer: Result<T, CommandError>) -> Decided {
         if self.question.decide() {
             let _ = self.answer.set(Mutex::new(Some(answer)));
@@ -334,35 +348,57 @@ impl<T: Send> Ask<T> for OutsideAsk<T> {
         self.question.hand_on();
     }
 
+    fn pending(self: Arc<Self>, answer: T) -> PendingReply {
+        let reply = Reply { ask: Some(self as Arc<dyn Ask<T>>) };
+        PendingReply::Outside(Box::new(move || {
+            reply.send(answer);
+        }))
+    }
+
     fn link(&self) -> &dyn AskLink {
         &*self.question.link
     }
 }
 
-/// A reply that a step has yielded and that is not sent yet.
-pub(crate) trait PendingReply: Send {
+/// A reply that a step has yielded and that is not sent yet. Dropped, it tells the asker that no answer will come.
+pub(crate) enum PendingReply {
+    /// To a process. The answer is in the box in which it will travel.
+    Process { ask: Unanswered, answer: Box<dyn Any + Send> },
+    /// To somebody outside.
+    Outside(Box<dyn FnOnce() + Send>),
+}
+
+/// A question of a process. Dropped, it is decided.
+pub(crate) struct Unanswered(Option<Arc<ProcessAsk>>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(ask) = self.0.take() {
+            ask.give_up(ask.question.abandoned());
+        }
+    }
+}
+
+impl PendingReply {
     /// Answers. What is to be delivered in the runtime `here` is left to `deliver`, which knows a shorter way than the
     /// question's own link; a question of another runtime is answered there.
-    fn send(self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer));
-}
-
-pub(crate) struct Pending<T> {
-    pub(crate) reply: Reply<T>,
-    pub(crate) value: T,
-}
-
-impl<T: Send> PendingReply for Pending<T> {
-    fn send(mut self: Box<Self>, here: &dyn AskLink, deliver: &mut dyn FnMut(Pid, u64, Answer)) {
-        let Some(ask) = self.reply.ask.take() else { return };
-        match ask.decide(Ok(self.value)) {
-            Decided::Deliver { to, tag, answer, .. } if ask.link().runtime() == here.runtime() => {
+    pub(crate) fn send(self, here: &dyn AskLink, deliver: impl FnOnce(Pid, u64, Answer)) {
+        let (mut ask, answer) = match self {
+            PendingReply::Process { ask, answer } => (ask, answer),
+            PendingReply::Outside(send) => return send(),
+        };
+        let Some(ask) = ask.0.take() else { return };
+        let is_here = ask.question.link.runtime() == here.runtime();
+        match ask.decide_with(Ok(answer)) {
+            Decided::Deliver { to, tag, answer, .. } if is_here => {
+                // Let go of first: whoever is woken by the answer finds its question its own.
+                drop(ask);
                 deliver(to, tag, answer);
             }
             decided => {
-                decided.settle(ask.link());
+                decided.settle(&*ask.question.link);
             }
         }
-        drop_contained(ask);
     }
 }
 

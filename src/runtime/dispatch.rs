@@ -211,7 +211,7 @@ impl Engine for Core {
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
             Yield::Reply(reply) => {
-                reply.send(self, &mut |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
+                reply.send(self, |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
             Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, hands),

@@ -334,7 +334,7 @@ impl<P: Process> Driver<P> {
                 self.sent.extend(self.out.outbox.pop(lane).map(|message| (to, message)));
             }
             Yield::Reply(reply) => {
-                reply.send(&*self.bench, &mut |to, tag, answer| self.bench.answer(to, tag, answer));
+                reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));
             }
             Yield::Spawn(child) => {
                 if let Some(tag) = self.related.bond(&child) {

@@ -21,7 +21,7 @@ impl Cell {
     pub(crate) fn asking(&self, pid: Pid) -> Option<Pid> {
         let inner = enter(&self.inner);
         let head = &inner.waiting(pid)?.head;
-        head.rare.as_ref()?.asked.glance(head.outstanding)
+        head.asking()
     }
 
     /// If the process rests until a command is answered: which of its rests this is, and how many commands are outstanding.
