@@ -17,18 +17,34 @@ use crate::Completed;
 use crate::Exit;
 use crate::StepOutput;
 
+/// After this time a supervisor that had no room for a question is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
 /// What is heard of children.
 impl Supervisor {
     pub(super) fn begun(&mut self, key: u64, done: &Completed, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let supervises = child.spec.supervises;
         let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
-        // One that has not begun has ended, and that is heard, too.
-        let Some(Ok(())) = done.take(*begun) else { return };
         let pid = *pid;
-        if !supervises || *asked {
-            return self.up(key, pid, out);
+        match done.take(*begun) {
+            None => {}
+            Some(Ok(())) if !supervises || *asked => self.up(key, pid, out),
+            Some(Ok(())) => self.ask_started(key, out),
+            // Its mailbox has a bound, and had no room for the question. If it has ended, that is heard, too.
+            Some(Err(_)) if *asked => {
+                let timer = out.after(ASK_AGAIN);
+                self.timers.insert(timer.id(), Timer::Ask(key, pid));
+            }
+            // One that has not begun has ended, and that is heard.
+            Some(Err(_)) => {}
         }
+    }
+
+    /// Asks a child that is a supervisor to say when its children are up.
+    fn ask_started(&mut self, key: u64, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
         *asked = true;
         *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
         let tag = begun.id();
@@ -174,6 +190,12 @@ impl Supervisor {
                 {
                     *limit = None;
                     out.terminate(*pid);
+                }
+            }
+            // Of the same start: another one has another PID.
+            Timer::Ask(key, pid) => {
+                if self.children.get(&key).and_then(|child| child.pid()) == Some(pid) {
+                    self.ask_started(key, out);
                 }
             }
             Timer::InPlace(key) => {

@@ -75,6 +75,8 @@ pub(super) enum Timer {
     Limit(u64),
     /// The delay of a child that is restarted in place.
     InPlace(u64),
+    /// Until a child that is a supervisor is asked again whether its children are up.
+    Ask(u64, Pid),
 }
 
 /// The batch in which all are started for the first time.

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::supervisor::{ChildSpec, Strategy, Supervisor, SupervisorMessage, Tree};
-use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
+use procession::clock::ManualClock;
+use procession::supervisor::{ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage, Tree};
+use procession::{
+    DeadReason, Event, Events, Latch, Overflow, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+};
 
 use crate::helpers::*;
 use crate::worker::*;
@@ -147,6 +150,44 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
         boss.stop();
         assert_eq!((alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0));
     }
+}
+
+/// The branch is stuck in the factory of its leaf while the question of the one above is dropped from its mailbox.
+#[test]
+fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
+    let manual = ManualClock::new();
+    let runtime = builder().workers(2).clock(manual.clock()).start().unwrap();
+    let (makes, made) = (Latch::new(), Latch::new());
+    let branch = {
+        let (makes, made) = (makes.clone(), made.clone());
+        move || {
+            let (makes, made, alive) = (makes.clone(), made.clone(), Arc::default());
+            let leaf = ChildSpec::new("leaf", move || {
+                let _ = makes.set(());
+                made.wait();
+                Leaf::new(&alive)
+            });
+            Supervisor::builder().child(leaf).build().unwrap()
+        }
+    };
+    let spec = ChildSpec::supervisor("branch", branch)
+        .options(|| SpawnOptions::new().name("the branch").mailbox(1, Overflow::DropOldest));
+    let handle = runtime.spawn(Supervisor::builder().child(spec).build().unwrap()).unwrap();
+    let boss = Boss { runtime: runtime.clone(), handle };
+    wait(&makes);
+    let pid = boss.pid("branch");
+    until("the one above has asked", || runtime.process(pid).is_some_and(|branch| branch.mailbox == 1));
+    let (nobody, unheard) = procession::testing::question();
+    runtime.send(pid.typed(), SupervisorMessage::children(nobody)).unwrap();
+    assert_eq!(runtime.stats().messages.dead_by_reason[&DeadReason::DroppedOldest], 1);
+    let _ = made.set(());
+    until("it is up, and its answer is missing", || runtime.is_at_rest() && runtime.stats().timers == 1);
+    drop(unheard);
+    assert_eq!(boss.child("branch").unwrap().state, ChildState::Starting);
+    manual.advance(Duration::from_millis(10));
+    boss.ask(SupervisorMessage::started);
+    assert_eq!(boss.child("branch").unwrap().state, ChildState::Up);
+    boss.stop();
 }
 
 #[test]
