@@ -72,6 +72,9 @@ pub trait Process: Sized + Send + 'static {
     /// that the failed step had taken are dead letters. This state machine is closed, and the next one's `init` is called, as
     /// with [`Step::Upgrade`]. If this panics, the process ends as it would have.
     ///
+    /// What else the failed step had taken is not given again, a request to stop included. This state machine may have noted
+    /// that it was asked to stop, and then return nothing here.
+    ///
     /// The state may be broken in any way by now, so what is returned is best made afresh. Whoever always recovers at once may
     /// do so for ever: see `ChildSpec::in_place` for limits and delays.
     fn recover(&mut self, exit: &Exit) -> Option<Upgrade<Self::Output>> {
