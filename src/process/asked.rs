@@ -20,6 +20,9 @@ struct Older {
     full: usize,
 }
 
+/// A process keeps a buffer for at most so many questions from one busy time to the next.
+const KEPT_OLDER: usize = 64;
+
 /// So many decided questions are kept at most.
 const MOST_SPARE: usize = 256;
 
@@ -60,6 +63,10 @@ impl Asked {
         while let Some(decided) = self.newest.take_if(|ask| ask.is_decided()) {
             spares.keep(decided);
             self.newest = self.older.as_mut().and_then(|older| older.asks.pop());
+        }
+        // Who has once asked very many at once does not keep the buffer for ever.
+        if self.older.as_ref().is_some_and(|older| older.asks.is_empty() && older.asks.capacity() > KEPT_OLDER) {
+            self.older = None;
         }
     }
 
@@ -187,6 +194,11 @@ mod tests {
         decide(&newest);
         asked.forget_decided(&mut spares);
         assert!(Arc::ptr_eq(asked.newest_but(0).unwrap(), &open) && asked.newest_but(1).is_none());
+        (0..1_000).for_each(|tag| asked.note(ask(tag)));
+        assert!(asked.older.as_ref().unwrap().asks.capacity() >= 1_000);
+        (0..1_000).for_each(|place| decide(asked.newest_but(place).unwrap()));
+        asked.forget_decided(&mut spares);
+        assert!(asked.older.is_none(), "what was there for many is gone with them");
         let many: Vec<_> = (0..2 * MOST_SPARE as u64).map(ask).collect();
         many.iter().for_each(|one| decide(one));
         many.into_iter().for_each(|one| spares.keep(one));

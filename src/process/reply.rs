@@ -375,6 +375,9 @@ impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
             ask.give_up(ask.question.abandoned());
+            // The answer goes next. Whatever goes with the question must not be on its way up then: two destructors that
+            // panic at once end the program.
+            drop_contained(ask);
         }
     }
 }
@@ -397,6 +400,9 @@ impl PendingReply {
             }
             decided => {
                 decided.settle(&*ask.question.link);
+                // It may be the last that knows of another runtime, and then that goes with it: whoever answers must not
+                // pay for what panics there.
+                drop_contained(ask);
             }
         }
     }

@@ -18,6 +18,7 @@ mod c_commands;
 mod c_cycles;
 mod c_knots;
 mod c_messages;
+mod c_questions;
 mod d_fairness;
 mod d_scheduling;
 mod d_searching;
