@@ -110,7 +110,7 @@ impl Older {
 mod tests {
     use super::*;
     use crate::process::command::{Answer, AnswerTo, CommandError};
-    use crate::process::reply::{AskLink, Decided, Reply};
+    use crate::process::reply::{Ask, AskLink, Decided, Reply};
     use crate::timer::TimerKey;
 
     struct Nobody;
@@ -151,11 +151,13 @@ mod tests {
         asked.note(old);
         asked.forget_decided(&mut spares);
         assert!(spares.0.is_empty(), "it is open");
-        drop(reply);
+        assert!(reply.send(()));
         asked.forget_decided(&mut spares);
         let other = Pid::new(0, 7, 3).unwrap();
         let new = spares.renew(other, 2, other).unwrap();
         assert_eq!((Arc::as_ptr(&new), new.tag(), new.waits_for()), (memory, 2, Some(other)));
+        let why = Ask::<()>::abandoned(&*new);
+        assert!(matches!(why, CommandError::Dropped), "why the old one was refused is forgotten: {why}");
         let Decided::Deliver { from, to, tag, answer } = new.decide_with(Ok(Box::new(()))) else {
             panic!("it is open")
         };
