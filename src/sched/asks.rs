@@ -34,7 +34,7 @@
 //! had. An order that has no circles has a last one, and the last one saw nobody who came to rest after it.
 //!
 //! A long way is not followed on a worker: after [`FAR`] processes it is left to a thread of the pool, which follows many
-//! such ways together. It has a list of who came to rest, takes all of it at once, and follows them one after the other; what
+//! such ways together; so is a knot with more questions than that. The thread has a list of who came to rest, takes all of it at once, and follows them one after the other; what
 //! was seen to lead to a process that is not stuck is not followed again for those who were on the list together, for all of
 //! them had come to rest before. So those who join the end of a long line one after the other do not each pay for its length.
 
@@ -45,7 +45,7 @@ use super::cell::{Cell, Question};
 use crate::process::{CommandError, Cycle, Decided, Pid, ProcessAsk};
 use crate::sync::{Arc, Mutex, lock};
 
-/// So many processes are looked at one after the other before others are left to do it.
+/// So many processes, or questions, are looked at one after the other before others are left to do it.
 #[cfg(not(loom))]
 pub(crate) const FAR: u32 = 1_000;
 #[cfg(loom)]
@@ -153,17 +153,34 @@ pub(super) fn follow_all_the_way<'a>(
     Way::Out
 }
 
-/// Decides one question of a process that is part of a knot, if it is. The answer is not delivered yet.
-pub(super) fn untie<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, asks: &Asks, pid: Pid) -> Option<(Cycle, Decided)> {
-    let stuck = explore(find, pid)?;
-    let (ask, cycle) = shortest_way_back(&stuck)?;
-    let _alone = lock(&asks.decisions);
-    let still = stuck.iter().all(|one| one.is_still(find));
-    still.then(|| (cycle.clone(), ask.decide_with(Err(CommandError::Cycle(cycle)))))
+/// What came of looking for a knot.
+#[must_use]
+pub(super) enum Untied {
+    /// The process is not part of one, or not any more.
+    Not,
+    /// More would have to be looked at.
+    Far,
+    /// One question of the process is decided. The answer is not delivered yet.
+    One(Cycle, Decided),
 }
 
-/// All that can be reached from a process, itself first, if all of them are stuck.
-fn explore<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid) -> Option<Vec<Stuck>> {
+/// Decides one question of a process that is part of a knot, if it is. `most`: so much is looked at.
+pub(super) fn untie<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, asks: &Asks, pid: Pid, most: usize) -> Untied {
+    let mut left = most;
+    let Some(stuck) = explore(find, pid, &mut left) else {
+        return if left == 0 { Untied::Far } else { Untied::Not };
+    };
+    let Some((ask, cycle)) = shortest_way_back(&stuck) else { return Untied::Not };
+    let _alone = lock(&asks.decisions);
+    if !stuck.iter().all(|one| one.is_still(find)) {
+        return Untied::Not;
+    }
+    Untied::One(cycle.clone(), ask.decide_with(Err(CommandError::Cycle(cycle))))
+}
+
+/// All that can be reached from a process, itself first, if all of them are stuck, and if `left` is enough for looking at all
+/// their questions.
+fn explore<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid, left: &mut usize) -> Option<Vec<Stuck>> {
     let look = |pid: Pid| {
         let (rest, outstanding) = find(pid)?.rests(pid)?;
         Some(Stuck { pid, rest, outstanding, asks: Vec::new(), looked: 0 })
@@ -172,6 +189,7 @@ fn explore<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid) -> Option<Vec
     let mut places = HashMap::from([(from, 0)]);
     let mut way = vec![0];
     while let Some(&at) = way.last() {
+        *left = left.checked_sub(1)?;
         let one = &mut all[at];
         match find(one.pid)?.question(one.pid, one.rest, one.looked)? {
             Question::Open(ask) => {

@@ -1,6 +1,6 @@
 //! The races of waking, and of asks that form a cycle, under the model checker: the real cell, the real body, no queue.
 
-use super::asks::{Asks, Way, follow, untie};
+use super::asks::{Asks, Untied, Way, follow, untie};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::process::body::{Ready, Stepped, Verdict};
@@ -198,7 +198,7 @@ impl Ring {
         let find = |pid: Pid| self.cells.get(pid.slot() as usize);
         match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
             Settled::Asking(asked) if follow(&find, pid(slot), asked) == Way::Back => {
-                matches!(untie(&find, &self.asks, pid(slot)), Some((_, Decided::Deliver { .. })))
+                matches!(untie(&find, &self.asks, pid(slot), usize::MAX), Untied::One(_, Decided::Deliver { .. }))
             }
             _ => false,
         }
@@ -232,6 +232,22 @@ fn two_that_close_a_cycle_at_once_give_one_error() {
         });
         let mine = ring.rest(0, one);
         assert!(mine != other.join().unwrap(), "one of the two is told, and not both");
+    });
+}
+
+#[test]
+fn a_knot_of_too_many_questions_is_left_to_who_may_look_at_all_of_them() {
+    loom::model(|| {
+        let (ring, bodies) = Ring::new(&[&[1], &[0]]);
+        for (slot, (body, _)) in bodies.into_iter().enumerate() {
+            let settled = ring.cells[slot].settle(body, Want::Signal, NOTHING_LEFT);
+            assert!(matches!(settled, Settled::Asking(_)));
+        }
+        let find = |pid: Pid| ring.cells.get(pid.slot() as usize);
+        assert!(matches!(untie(&find, &ring.asks, pid(0), 3), Untied::Far));
+        // Two questions, and at each of the two that there are no more.
+        assert!(matches!(untie(&find, &ring.asks, pid(0), 4), Untied::One(_, Decided::Deliver { .. })));
+        assert!(matches!(untie(&find, &ring.asks, pid(1), 4), Untied::Not), "there is no knot any more");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::asks::{Way, follow, follow_all_the_way, untie};
+use super::asks::{FAR, Untied, Way, follow, follow_all_the_way, untie};
 use super::road::{Hands, Road};
 use crate::outcome::tell_log;
 use crate::process::{Decided, Pid};
@@ -15,10 +15,7 @@ impl Road {
         match follow(&|pid| self.table.cell(pid), pid, asked) {
             Way::Out => false,
             Way::Far => self.asks.is_first_far(pid),
-            Way::Back => {
-                self.untie(hands, pid);
-                false
-            }
+            Way::Back => self.untie(hands, pid, FAR as usize) && self.asks.is_first_far(pid),
         }
     }
 
@@ -32,20 +29,26 @@ impl Road {
             let mut lead_out = HashSet::new();
             for pid in from {
                 if follow_all_the_way(&|pid| self.table.cell(pid), pid, &mut lead_out) == Way::Back {
-                    self.untie(hands, pid);
+                    self.untie(hands, pid, usize::MAX);
                 }
             }
         }
     }
 
-    /// Gives a question of the process up if it is part of a knot.
+    /// Gives a question of the process up if it is part of a knot. Whether there was too much to be looked at.
     #[cold]
-    fn untie<H: Hands>(&self, hands: &mut H, pid: Pid) {
+    fn untie<H: Hands>(&self, hands: &mut H, pid: Pid, most: usize) -> bool {
         // What there is to explore may be large, and who listens to the log may take long.
         hands.let_go();
-        let untied = untie(&|pid| self.table.cell(pid), &self.asks, pid);
-        let Some((cycle, Decided::Deliver { to, tag, answer, .. })) = untied else { return };
-        tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
-        self.answer(hands, to, tag, answer);
+        match untie(&|pid| self.table.cell(pid), &self.asks, pid, most) {
+            Untied::Far => return true,
+            Untied::One(cycle, Decided::Deliver { to, tag, answer, .. }) => {
+                tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
+                self.answer(hands, to, tag, answer);
+            }
+            // Another one was faster.
+            Untied::One(..) | Untied::Not => {}
+        }
+        false
     }
 }

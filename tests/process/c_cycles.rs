@@ -303,6 +303,25 @@ fn a_knot_in_which_one_waits_for_two_is_untied_thread_by_thread() {
     assert_eq!(members.heard(4), expected);
 }
 
+/// More than a worker looks at.
+#[test]
+fn a_knot_in_which_one_waits_for_more_than_a_thousand_is_untied_elsewhere() {
+    const WIDTH: usize = 1_100;
+    let members = Members::new(2, WIDTH + 1);
+    members.ask(0, &(1..=WIDTH).map(|who| (who, K)).collect::<Vec<_>>());
+    for who in 1..=WIDTH {
+        members.tell(who, Do::Ask(vec![(members.to(0), K)]));
+    }
+    let all = members.heard(2 * WIDTH);
+    // Of each two that wait for each other one is told, and then answers the other.
+    let cycles: Vec<_> = all.iter().filter(|(_, heard)| *heard != Heard::Value).collect();
+    assert_eq!((all.len(), cycles.len()), (2 * WIDTH, WIDTH));
+    for (told, heard) in cycles {
+        let Heard::Cycle(cycle) = heard else { panic!("{heard:?}") };
+        assert!(cycle.len() == 2 && cycle[0] == *told && cycle.contains(&members.pid(0)), "{cycle:?}");
+    }
+}
+
 #[test]
 fn the_cycle_that_is_named_is_a_shortest_one() {
     let members = Members::new(1, 5);
