@@ -127,7 +127,7 @@ impl<T: Send + 'static> Drop for Late<T> {
     }
 }
 
-/// A question that was asked from outside, as a future of its answer.
+/// A question that was asked from outside, as a future of its answer. Not to be polled again when it was ready once.
 pub struct Asking<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
     timers: Timers,

@@ -126,6 +126,9 @@ impl RuntimeBuilder {
     }
 
     /// How many threads step processes: 1 to 1,024; as many as there are processors, where nothing is said.
+    ///
+    /// Each has the stack of the standard library's threads, 2 MiB unless the environment's `RUST_MIN_STACK` says otherwise.
+    /// A step that needs more ends the program, as any thread does: send what is large in a `Box`.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
         self

@@ -180,6 +180,9 @@ impl Runtime {
     /// work is done or the limit is over, terminates the rest, and ends the threads. What could not be ended, because code
     /// of the user's did not return, is in the report.
     ///
+    /// The request to stop overtakes the messages that wait: those are dead letters, if the process ends on it. Who wants
+    /// them done first sends a question behind them, and shuts down when it is answered.
+    ///
     /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it.
     ///
     /// It may be called any number of times, by any number of threads; the first call's limit counts, and each call
