@@ -114,6 +114,7 @@ impl Groups {
             of.get_mut().remove(name);
             if of.get().is_empty() {
                 of.remove();
+                self.processes_gone.count(&self.of);
             }
         }
     }
@@ -222,6 +223,22 @@ mod tests {
         fn dooms(&self) -> &AtomicUsize {
             unreachable!("nobody is to be ended")
         }
+    }
+
+    #[test]
+    fn when_most_have_left_so_has_the_memory_for_them() {
+        let (groups, name): (Groups, Arc<str>) = (Groups::default(), Arc::from("group"));
+        let pids = || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1));
+        for pid in pids() {
+            groups.groups.entry(name.clone()).or_default().members.insert(pid, 1);
+            groups.of.entry(pid).or_default().insert(name.clone());
+        }
+        assert!(groups.of.capacity() >= 100_000);
+        // They leave, and have nothing to take back when they end.
+        pids().for_each(|pid| assert!(groups.leave(&Nobody, &name, pid).0));
+        pids().for_each(|pid| groups.ended(&Nobody, pid, |_| ()));
+        assert_eq!(groups.len(), 0);
+        assert!(groups.of.capacity() < 50_000, "{}", groups.of.capacity());
     }
 
     #[test]

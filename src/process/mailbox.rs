@@ -4,7 +4,7 @@
 //! body, and inside the body for what its next steps will see.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::pid::Pid;
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
@@ -265,7 +265,7 @@ pub(crate) trait AnyMailbox: Any + Send {
     }
 
     /// Takes out what the process does not want to be told any more.
-    fn forget(&mut self, unwanted: Unwanted) -> Vec<Control> {
+    fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.forget(unwanted))
     }
 

@@ -4,7 +4,7 @@
 //! process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and behind nothing else.
 //! (A step after `Wait` is given no messages, so there it waits behind answers only.)
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::command::{CancelRequest, Completed};
 use super::naming::GroupEvent;
@@ -50,7 +50,7 @@ impl Control {
 }
 
 /// What a process does not want to be told any more.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Unwanted {
     Down(Monitor),
     /// The exit signals of this process.
@@ -60,12 +60,13 @@ pub(crate) enum Unwanted {
 }
 
 impl Unwanted {
-    fn is(self, control: &Control) -> bool {
-        match (self, control) {
-            (Unwanted::Down(monitor), Control::Down(down)) => down.monitor == monitor,
-            (Unwanted::Exit(pid), Control::Exit(exit)) => exit.pid == pid,
-            (Unwanted::Group(id), Control::Group(event)) => event.subscription.id() == id,
-            _ => false,
+    /// Whoever does not want to be told this says so with that.
+    fn of(control: &Control) -> Option<Unwanted> {
+        match control {
+            Control::Cancel(_) => None,
+            Control::Down(down) => Some(Unwanted::Down(down.monitor)),
+            Control::Exit(exit) => Some(Unwanted::Exit(exit.pid)),
+            Control::Group(event) => Some(Unwanted::Group(event.subscription.id())),
         }
     }
 }
@@ -302,16 +303,28 @@ impl Signals {
         self.related.as_mut()?.killer.take()
     }
 
-    pub(super) fn forget(&mut self, unwanted: Unwanted) -> Vec<Control> {
+    /// Looks through all that is here once, however much of it is unwanted.
+    pub(super) fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
+        let is_unwanted = |control: &Control| Unwanted::of(control).is_some_and(|one| unwanted.contains(&one));
         let mut out = Vec::new();
-        while let Some(place) = self.control.iter().position(|control| unwanted.is(control)) {
-            out.extend(self.control.remove(place));
-            self.free -= usize::from(place < self.free);
-        }
-        if let Some(related) = &mut self.related {
-            while let Some(place) = related.behind.iter().position(|(_, control)| unwanted.is(control)) {
-                out.extend(related.behind.remove(place).map(|(_, control)| control));
+        if self.control.iter().any(is_unwanted) {
+            let free = self.free;
+            for (number, control) in std::mem::take(&mut self.control).into_iter().enumerate() {
+                if is_unwanted(&control) {
+                    self.free -= usize::from(number < free);
+                    out.push(control);
+                } else {
+                    self.control.push_back(control);
+                }
             }
+        }
+        if let Some(related) = &mut self.related
+            && related.behind.iter().any(|(_, control)| is_unwanted(control))
+        {
+            let (gone, kept): (Vec<_>, _) =
+                std::mem::take(&mut related.behind).into_iter().partition(|(_, control)| is_unwanted(control));
+            related.behind = kept.into();
+            out.extend(gone.into_iter().map(|(_, control)| control));
         }
         out
     }

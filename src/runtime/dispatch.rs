@@ -12,7 +12,7 @@ use crate::names::Names;
 use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
-use crate::process::mailbox::{Control, Signal};
+use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, Pid, ProcessAsk, Relate,
@@ -245,8 +245,12 @@ impl Engine for Core {
         }
     }
 
-    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) {
-        self.relate_process(relate, body, hands);
+    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) -> Option<Unwanted> {
+        self.relate_process(relate, body.head.pid, hands)
+    }
+
+    fn forget_told(&self, unwanted: Vec<Unwanted>, body: &mut Ready) {
+        self.forget_told_of(body, unwanted);
     }
 
     fn bond(&self, child: Pid, bond: Bond) {

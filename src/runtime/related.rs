@@ -22,28 +22,26 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Begins or ends a relation of the process in hand.
-    pub(super) fn relate_process<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) {
-        let (pid, road) = (body.head.pid, &*self.road);
+    /// Begins or ends a relation of the process in hand. What that may have been told already, and does not want to be.
+    pub(super) fn relate_process<H: Hands>(&self, relate: Relate, pid: Pid, hands: &mut H) -> Option<Unwanted> {
+        let road = &*self.road;
         match relate {
             Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), hands),
             Relate::Link(other) => self.told(self.relations.link(road, pid, other), hands),
             Relate::Demonitor(monitor) => {
-                if !self.relations.demonitor(pid, monitor) {
-                    self.forget_told(body, Unwanted::Down(monitor));
-                }
+                let untold = self.relations.demonitor(pid, monitor);
+                return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {
-                if !self.relations.unlink(pid, other) {
-                    self.forget_told(body, Unwanted::Exit(other));
-                }
+                let untold = self.relations.unlink(pid, other);
+                return (!untold).then_some(Unwanted::Exit(other));
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), hands);
             }
             Relate::Unsubscribe(subscription) => {
                 self.groups.unsubscribe(&subscription, pid);
-                self.forget_told(body, Unwanted::Group(subscription.id()));
+                return Some(Unwanted::Group(subscription.id()));
             }
             Relate::TrapExits(trap) => {
                 if let Some(cell) = road.table.cell(pid) {
@@ -51,13 +49,15 @@ impl Core {
                 }
             }
         }
+        None
     }
 
     /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
-    fn forget_told(&self, body: &mut Ready, unwanted: Unwanted) {
-        drop_contained(body.machine.mailbox().forget(unwanted));
+    pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: Vec<Unwanted>) {
+        let unwanted = unwanted.into_iter().collect();
+        body.machine.mailbox().forget(&unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
-            drop_contained(cell.forget(body.head.pid, unwanted));
+            cell.forget(body.head.pid, &unwanted).into_iter().for_each(drop_contained);
         }
     }
 

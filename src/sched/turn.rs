@@ -233,6 +233,7 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
+    let mut unwanted = Vec::new();
     while let Some(order) = orders.next() {
         match order {
             Order::Send { lane, count, to } => {
@@ -253,7 +254,15 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                     }
                     begin(engine, hands, child, given);
                 }
-                Some(Yield::Relate(relate)) => engine.relate(relate, body, hands),
+                Some(Yield::Relate(relate)) => {
+                    unwanted.extend(engine.relate(relate, body, hands));
+                    // What is taken back in one go is looked for in the mailbox once, for thousands may have been told.
+                    let next = (orders.peek(), others.as_slice().first());
+                    let goes_on = matches!(next, (Some(Order::Next), Some(Yield::Relate(next))) if next.takes_back());
+                    if !unwanted.is_empty() && !goes_on {
+                        engine.forget_told(std::mem::take(&mut unwanted), body);
+                    }
+                }
                 Some(other) => engine.perform(other, &mut body.head, outbox, hands),
                 None => {}
             },

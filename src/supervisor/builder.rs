@@ -88,7 +88,8 @@ impl SupervisorBuilder {
     }
 
     /// At most so many restarts within any so long; with one more the supervisor ends, and its error lists them. None at all
-    /// is allowed: then the first failure ends it. 3 within 5 seconds, where nothing is said.
+    /// is allowed: then the first failure ends it; and with [`usize::MAX`] it never ends for that. 3 within 5 seconds, where
+    /// nothing is said.
     pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
         (self.restarts, self.within) = (restarts, within);
         self

@@ -98,7 +98,7 @@ impl Supervisor {
         }
         if child.waiting.iter().any(|waiter| matches!(waiter, Waiter::Up(_))) {
             // It was started by hand: whoever did it learns why, and decides.
-            let is_new = child.up_since.is_none();
+            let is_new = child.up_since.is_none() && child.restarts == 0;
             child.tell_up(&Err(error), out);
             return if is_new { self.remove(key, out) } else { self.set(key, Phase::Down) };
         }

@@ -19,6 +19,7 @@ pub(super) struct Child {
     pub(super) goal: Goal,
     /// Failures without a stable time in between.
     pub(super) failures: u32,
+    /// Since when it has been up; not known of one that has failed and has not come up again.
     pub(super) up_since: Option<Instant>,
     pub(super) restarts: u64,
     pub(super) waiting: Vec<Waiter>,

@@ -15,6 +15,8 @@ use super::spec::Restart;
 use super::spec::Strategy;
 use crate::Completed;
 use crate::Exit;
+use crate::Pid;
+use crate::Reply;
 use crate::StepOutput;
 
 /// After this time a supervisor that had no room for a question is asked again.
@@ -116,10 +118,9 @@ impl Supervisor {
         }
         child.restarts += 1;
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
-        let was_up = child.up_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        // Taken, for if it does not come up the next time, it has not been up since: waiting for a delay is not being up.
+        let was_up = child.up_since.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         child.failures = if was_up >= backoff.stable { 1 } else { child.failures.saturating_add(1) };
-        // Each start begins a time of its own.
-        child.up_since = Some(now);
         Some(backoff.delay(child.failures, key))
     }
 
@@ -172,11 +173,17 @@ impl Supervisor {
         }
         let Some(delay) = self.count(key, exit, out) else { return };
         if delay.is_zero() {
-            return out.reply(reply, ());
+            return self.goes_on(key, pid, reply, out);
         }
         let timer = out.after(delay);
         self.timers.insert(timer.id(), Timer::InPlace(key));
         self.set(key, Phase::InPlace { pid, timer, reply });
+    }
+
+    /// A child that has failed in place is told that it may go on.
+    fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
+        out.reply(reply, ());
+        self.up(key, pid, out);
     }
 
     pub(super) fn elapsed(&mut self, timer: Timer, tag: u64, out: &mut StepOutput) {
@@ -206,7 +213,7 @@ impl Supervisor {
                     _ => return,
                 };
                 if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {
-                    out.reply(reply, ());
+                    self.goes_on(key, pid, reply, out);
                 }
             }
         }

@@ -20,6 +20,10 @@ impl<T> Window<T> {
     ///
     /// The window is half open: what is just as old as it is long is not in it any more.
     pub(super) fn exceeded(&mut self, now: Instant, event: T) -> bool {
+        // As many as can be counted are never too many, and there is no end to what would be remembered of them.
+        if self.most == usize::MAX {
+            return false;
+        }
         self.events.push_back((now, event));
         let (within, most) = (self.within, self.most);
         while self.events.pop_front_if(|(then, _)| now.saturating_duration_since(*then) >= within).is_some() {}
@@ -110,6 +114,14 @@ mod tests {
         }
         assert!(window.events.len() <= 3, "and nothing is remembered for longer than the window");
         assert!(window.exceeded(now + second, ()), "a little faster is too fast");
+    }
+
+    #[test]
+    fn where_none_are_too_many_none_are_remembered() {
+        let now = Instant::now();
+        let mut window = Window::new(usize::MAX, Duration::MAX);
+        assert!((0..1_000).all(|n| !window.exceeded(now, n)));
+        assert!(window.events.is_empty());
     }
 
     #[test]

@@ -275,3 +275,45 @@ fn relations_can_be_driven_without_a_runtime() {
     assert_eq!(driver.run(), Status::Ended);
     assert_eq!(**driver.exit().unwrap().output().unwrap(), ["down done", "exit terminated (gone)"]);
 }
+
+/// So many that looking through the mailbox for each of them would not come to an end.
+#[test]
+fn very_many_monitors_that_were_told_are_taken_back_at_once() {
+    const MANY: usize = 100_000;
+    let (runtime, begun, told, heard) = (runtime(2), Latch::new(), Latch::new(), Log::new());
+    let ends = runtime.spawn(sink::<()>()).unwrap();
+    let (of, begin, go, hears) = (ends.pid(), begun.clone(), told.clone(), heard.clone());
+    let mut monitors = Vec::new();
+    let watcher = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if monitors.is_empty() {
+            monitors = (0..MANY).map(|_| out.monitor(of)).collect();
+            return Ok(Step::Continue);
+        }
+        if begin.set(()).is_ok() {
+            go.wait();
+            // The last of them first, and every tenth not.
+            let back = monitors.iter().enumerate().rev().filter(|(number, _)| number % 10 != 0);
+            back.for_each(|(_, monitor)| out.demonitor(*monitor));
+            return Ok(Step::Continue);
+        }
+        for event in events {
+            match event {
+                Event::Down(down) => hears.push(down.monitor),
+                Event::Cancel(_) => {
+                    assert!(hears.to_vec().iter().eq(monitors.iter().step_by(10)), "in the order of the monitors");
+                    return Ok(Step::Done(()));
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let watcher = runtime.spawn(watcher).unwrap();
+    wait(&begun);
+    runtime.cancel(ends.pid(), "enough").unwrap();
+    until("all are told", || runtime.stats().processes == 1);
+    told.set(()).unwrap();
+    until("it has heard of the others", || heard.len() == MANY / 10);
+    runtime.cancel(watcher.pid(), "enough").unwrap();
+    assert!(join(&watcher).is_done());
+}

@@ -239,6 +239,39 @@ fn delays_grow_and_begin_anew_after_a_stable_time_and_hold_up_nobody_else() {
 }
 
 #[test]
+fn waiting_for_a_delay_is_no_stable_time() {
+    // A child that fails in place; one that does not begin again; one whose factory panics.
+    for way in ["in place", "init", "factory"] {
+        let (clock, diary) = (ManualClock::new(), Diary::new());
+        let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
+        // The stable time is as long as the longest delay.
+        let builder = Supervisor::builder().intensity(100, SECOND).backoff(Backoff::exponential(SECOND, 4 * SECOND));
+        let make = diary.clone();
+        let in_place = ChildSpec::in_place("a", move || make.worker("a"));
+        let spec = if way == "in place" { in_place } else { diary.spec("a") };
+        let boss = supervise(&runtime, builder.child(spec).build().unwrap());
+        match way {
+            "init" => diary.fail_inits.store(5, Ordering::SeqCst),
+            "factory" => diary.fail_makes.store(5, Ordering::SeqCst),
+            _ => {}
+        }
+        boss.tell("a", Tell::End(Way::Fail));
+        for (restarts, delay) in (1..).zip([1, 2, 4, 4, 4, 4]) {
+            let delayed = || boss.child("a").is_some_and(|a| a.state == ChildState::Delayed && a.restarts == restarts);
+            until("it waits", delayed);
+            clock.advance(delay * SECOND - Duration::from_millis(1));
+            assert!(delayed(), "{way}: failure {restarts} waits for {delay} seconds");
+            clock.advance(Duration::from_millis(1));
+            if way == "in place" {
+                boss.restarted("a", restarts);
+                boss.tell("a", Tell::End(Way::Fail));
+            }
+        }
+        boss.stop();
+    }
+}
+
+#[test]
 fn a_wrong_specification_is_an_error_when_the_supervisor_is_built() {
     let diary = Diary::new();
     let check = |builder: procession::supervisor::SupervisorBuilder| builder.build().unwrap_err();

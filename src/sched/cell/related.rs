@@ -1,6 +1,8 @@
 //! What relations ask of a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
 //! the protocol.
 
+use std::collections::HashSet;
+
 use super::Cell;
 use super::DOOMED;
 use super::Inner;
@@ -49,7 +51,7 @@ impl Cell {
     }
 
     /// Takes out of what has arrived what the process does not want to be told any more. To be dropped elsewhere.
-    pub(crate) fn forget(&self, pid: Pid, unwanted: Unwanted) -> Vec<Control> {
+    pub(crate) fn forget(&self, pid: Pid, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         let mut inner = enter(&self.inner);
         if !inner.is_live(pid) {
             return Vec::new();
