@@ -109,32 +109,11 @@ impl Older {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::{Answer, AnswerTo, CommandError};
-    use crate::process::reply::{Ask, AskLink, Decided, Reply};
-    use crate::timer::TimerKey;
-
-    struct Nobody;
-
-    impl AnswerTo for Nobody {
-        fn answer(&self, _: Pid, _: u64, _: Answer) {}
-    }
-
-    impl AskLink for Nobody {
-        fn is_alive(&self, _: Pid) -> bool {
-            true
-        }
-
-        fn late_reply(&self) {}
-
-        fn forget_timer(&self, _: TimerKey) {}
-
-        fn runtime(&self) -> *const () {
-            std::ptr::null()
-        }
-    }
+    use crate::process::command::CommandError;
+    use crate::process::reply::{Ask, Clerk, Decided, Reply};
 
     fn ask(tag: u64) -> Arc<ProcessAsk> {
-        Arc::new(ProcessAsk::new(Arc::new(Nobody), Pid::FIRST, tag, Pid::FIRST))
+        Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), Pid::FIRST, tag, Pid::FIRST))
     }
 
     fn decide(ask: &ProcessAsk) {

@@ -54,5 +54,7 @@ pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
 pub(crate) use self::naming::Naming;
 pub(crate) use self::relation::{Bond, Relate};
+#[cfg(all(test, loom))]
+pub(crate) use self::reply::Clerk;
 pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, ProcessAsk};
 pub(crate) use self::spawn::described_body;

@@ -408,38 +408,44 @@ impl PendingReply {
     }
 }
 
+/// Stands for a runtime whose answers are delivered by hand, and counts the timers that are taken back.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Clerk {
+    taken_back: crate::sync::AtomicUsize,
+}
+
+#[cfg(test)]
+impl AnswerTo for Clerk {
+    fn answer(&self, _: Pid, _: u64, _: Answer) {}
+}
+
+#[cfg(test)]
+impl AskLink for Clerk {
+    fn is_alive(&self, _: Pid) -> bool {
+        true
+    }
+
+    fn late_reply(&self) {}
+
+    fn forget_timer(&self, _: TimerKey) {
+        self.taken_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn runtime(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::sync::{AtomicUsize, thread};
-
-    /// Counts the timers that are taken back.
-    struct Clerk(AtomicUsize);
-
-    impl AnswerTo for Clerk {
-        fn answer(&self, _: Pid, _: u64, _: Answer) {}
-    }
-
-    impl AskLink for Clerk {
-        fn is_alive(&self, _: Pid) -> bool {
-            true
-        }
-
-        fn late_reply(&self) {}
-
-        fn forget_timer(&self, _: TimerKey) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn runtime(&self) -> *const () {
-            std::ptr::from_ref(self).cast()
-        }
-    }
+    use crate::sync::thread;
 
     #[test]
     fn a_timer_that_is_noted_while_its_question_is_decided_is_taken_back() {
         loom::model(|| {
-            let clerk = Arc::new(Clerk(AtomicUsize::new(0)));
+            let clerk = Arc::new(Clerk::default());
             let ask = Arc::new(ProcessAsk::new(clerk.clone(), Pid::FIRST, 1, Pid::FIRST));
             let decides = ask.clone();
             let replier = thread::spawn(move || {
@@ -449,7 +455,7 @@ mod models {
             let _ = ask.is_decided();
             ask.set_timer(TimerKey::for_models());
             replier.join().unwrap();
-            assert!(clerk.0.load(Ordering::Relaxed) > 0);
+            assert!(clerk.taken_back.load(Ordering::Relaxed) > 0);
         });
     }
 }

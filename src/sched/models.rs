@@ -7,11 +7,10 @@ use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
-    Answer, AnswerTo, AskLink, CancelRequest, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk,
-    SpawnOptions, Step, StepOutput, StepResult, described_body,
+    CancelRequest, Clerk, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk, SpawnOptions, Step,
+    StepOutput, StepResult, described_body,
 };
 use crate::sync::Arc;
-use crate::timer::TimerKey;
 
 struct Anybody;
 
@@ -147,27 +146,6 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
     });
 }
 
-/// Nobody: the answers of these questions are delivered by hand.
-struct Clerk;
-
-impl AnswerTo for Clerk {
-    fn answer(&self, _: Pid, _: u64, _: Answer) {}
-}
-
-impl AskLink for Clerk {
-    fn is_alive(&self, _: Pid) -> bool {
-        true
-    }
-
-    fn late_reply(&self) {}
-
-    fn forget_timer(&self, _: TimerKey) {}
-
-    fn runtime(&self) -> *const () {
-        std::ptr::null()
-    }
-}
-
 /// Processes that ask each other.
 struct Ring {
     cells: Vec<Cell>,
@@ -183,7 +161,9 @@ impl Ring {
             let (cell, me) = (Cell::new(), pid(slot as u32));
             let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
             assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
-            let ask = |(tag, to): (usize, &u32)| Arc::new(ProcessAsk::new(Arc::new(Clerk), me, tag as u64, pid(*to)));
+            let ask = |(tag, to): (usize, &u32)| {
+                Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), me, tag as u64, pid(*to)))
+            };
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
             asks.iter().for_each(|ask| body.head.rare().asked.note(ask.clone()));
             body.head.outstanding = asks.len() as u32;
