@@ -42,8 +42,14 @@ impl Bench {
 
     /// A task that is in the table and in no pool, unless the scheduler is stopped.
     fn accept(&self) -> Option<(Subject, Task<Token, String>)> {
+        self.accept_with(|| ())
+    }
+
+    /// The same with something that its closure does.
+    fn accept_with(&self, act: impl FnOnce() + Send + 'static) -> Option<(Subject, Task<Token, String>)> {
         let (calls, drops) = (self.calls.clone(), self.drops.clone());
         let body: Body = Box::new(move |_| {
+            act();
             calls.fetch_add(1, Ordering::Relaxed);
             Ok(Token(drops))
         });
@@ -233,6 +239,26 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
         drop(handle);
         assert_eq!(bench.drops(), usize::from(had_begun), "what came late was dropped before");
         runner.join().unwrap();
+    });
+}
+
+/// Breaks when a closure whose task is ended while it asks is in none of the places that are looked at: not yet among those
+/// whose tasks are over, when these are looked at, and not running any more, when the tasks are.
+#[test]
+fn a_closure_is_inside_also_while_its_task_is_ended() {
+    loom::model(|| {
+        let bench = Bench::new();
+        let asks = Arc::downgrade(&bench.shared);
+        let (task, handle) = bench.accept_with(move || assert!(asks.upgrade().unwrap().is_inside())).unwrap();
+        let canceller = loom::thread::spawn({
+            let (task, bench) = (task.clone(), bench.clone());
+            move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
+        });
+        task.run(&bench.shared);
+        canceller.join().unwrap();
+        assert!(!bench.shared.is_inside(), "it has returned");
+        let has_begun = handle.info().started.is_some();
+        assert_eq!(bench.calls(), usize::from(has_begun), "and said that it was inside, if it was called");
     });
 }
 

@@ -166,7 +166,8 @@ impl Shared {
             }
             table.records().cloned().collect()
         };
-        records.iter().any(|record| record.runs_on(me))
+        // Again the first: a task may have ended between the two looks. When it does not run any more, it is there.
+        records.iter().any(|record| record.runs_on(me)) || lock(&self.table).has_inside(me)
     }
 
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
