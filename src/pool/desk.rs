@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::work::{After, Job, Ran, Work};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Panic, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, thread};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
 
 /// Why a job has no value.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -24,9 +24,9 @@ pub enum JobError {
     /// It was given up before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
     #[error("the job was given up before it began")]
     Abandoned,
-    /// It was waited for by a job of the same pool while it waited in a [`Pacer`](super::Pacer): its turn might never come
-    /// while that worker waits. The job goes on by itself.
-    #[error("a job cannot wait for the turn of a paced job of its own pool")]
+    /// Its end might never have come while the calling thread waited for it: it was waited for by itself, or by a job of the
+    /// same pool while it waited in a [`Pacer`](super::Pacer). The job goes on by itself.
+    #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
     Inside,
 }
 
@@ -82,6 +82,8 @@ pub(super) struct Desk<T> {
 struct Book<T> {
     status: JobStatus,
     times: JobTimes,
+    // Where it runs, if it has begun.
+    runs_on: Option<ThreadId>,
     outcome: Option<Result<T, JobError>>,
     // There is one handle, and so one future.
     waker: Option<Waker>,
@@ -98,9 +100,10 @@ impl<T> Desk<T> {
     }
 
     fn begins(&self) {
-        let now = self.clock.now();
+        let (now, me) = (self.clock.now(), thread::current().id());
         let mut book = self.lock();
         book.status = JobStatus::Running;
+        book.runs_on = Some(me);
         book.times.began = Some(now);
     }
 
@@ -137,6 +140,13 @@ impl<T> Desk<T> {
 
     pub(super) fn status(&self) -> JobStatus {
         self.lock().status
+    }
+
+    /// Whether the calling thread runs the job, perhaps with others that it has begun since.
+    pub(super) fn runs_here(&self) -> bool {
+        let me = thread::current().id();
+        let book = self.lock();
+        book.status == JobStatus::Running && book.runs_on == Some(me)
     }
 
     pub(super) fn times(&self) -> JobTimes {
@@ -224,7 +234,15 @@ pub(super) struct Handled<F, T> {
 impl<F, T> Handled<F, T> {
     pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<Desk<T>>) {
         let times = JobTimes { submitted: clock.now(), began: None, ended: None };
-        let book = Book { status: JobStatus::Waiting, times, outcome: None, waker: None, unwanted: false, sleepers: 0 };
+        let book = Book {
+            status: JobStatus::Waiting,
+            times,
+            runs_on: None,
+            outcome: None,
+            waker: None,
+            unwanted: false,
+            sleepers: 0,
+        };
         let desk = Arc::new(Desk { book: Mutex::new(book), decided: Condvar::new(), clock: clock.clone() });
         (Handled { job: Some(job), outcome: None, desk: Some(desk.clone()) }, desk)
     }

@@ -198,7 +198,7 @@ impl<T: Send + 'static> JobHandle<T> {
     /// Waits for what the job returns.
     ///
     /// Called by a job of the same pool, it runs the job at once on the calling thread if it has not begun yet. (A paced job
-    /// is not run before its turn; see [`JobError::Inside`].)
+    /// is not run before its turn, and a job that has its own handle cannot wait for itself: see [`JobError::Inside`].)
     ///
     /// # Errors
     /// The job panicked, or was cancelled or given up before it began.
@@ -239,6 +239,9 @@ impl<T: Send + 'static> JobHandle<T> {
     /// What a thread of the pool does for a job before it waits for it: runs it, if no other has begun to. Whether it may
     /// wait then.
     fn help(&self) -> bool {
+        if self.desk.runs_here() {
+            return false;
+        }
         match &self.place {
             Place::Line(ticket) => ticket.run_if_inside(),
             Place::Elsewhere(place) => return self.desk.status() != JobStatus::Waiting || !place.is_inside(),

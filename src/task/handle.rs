@@ -11,7 +11,7 @@ use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
 use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, contain, drop_contained};
-use crate::sync::{Arc, lock};
+use crate::sync::{Arc, lock, thread};
 
 /// The handle of a task. Its result is moved out to whoever waits for it, once; put an `Arc` into the output where
 /// several want it.
@@ -68,8 +68,13 @@ impl<T, E> Task<T, E> {
     /// Called on a thread of the pool on which the task waits for one, it runs the task itself, and so it does with a delayed
     /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. (So they can with
     /// [`TaskSet::wait_next`](super::TaskSet::wait_next).) A wait with a limit only waits, and a future cannot but wait.
+    ///
+    /// A task that has its own handle cannot wait for itself: it is told [`Exit::Terminated`] with a reason that says so, and
+    /// goes on.
     pub fn wait(mut self) -> Exit<T, E> {
-        self.help();
+        if !self.help() {
+            return Exit::Terminated(Reason::from("a task cannot wait for itself"));
+        }
         self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
         self.take()
     }
@@ -78,11 +83,11 @@ impl<T, E> Task<T, E> {
     /// as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// The handle comes back if it is not over by then.
+    /// The handle comes back if it is not over by then, and at once if a task would wait for itself without a limit.
     pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
         let deadline = self.shared.clock.deadline(limit);
-        if deadline == Deadline::NEVER {
-            self.help();
+        if deadline == Deadline::NEVER && !self.help() {
+            return Err(self);
         }
         if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
     }
@@ -95,17 +100,22 @@ impl<T, E> Task<T, E> {
         if self.status().is_over() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// What a thread of the pool does for a task before it waits for it: runs it, if no other has begun to.
+    /// What a thread of the pool does for a task before it waits for it: runs it, if no other has begun to. Whether it may
+    /// wait then: not for what it runs itself.
     ///
     /// It waits for the task to come into the pool's line, and whoever brings it there may do so at any moment. The bell is
     /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
     /// is there already, and the bell rings at once.
-    fn help(&self) {
+    fn help(&self) -> bool {
+        if self.record.runs_on(thread::current().id()) {
+            return false;
+        }
         while self.run_if_inside(Whose::Its) {
             let rung = Latch::new();
             self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
             rung.wait();
         }
+        true
     }
 
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now. Whether it may

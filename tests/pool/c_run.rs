@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::{JobError, PoolError, RunError};
+use procession::pool::{JobError, JobHandle, PoolError, RunError};
 
 use crate::helpers::*;
 
@@ -165,4 +165,25 @@ fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does(
         .unwrap();
     assert!(same);
     ended(&pool);
+}
+
+#[test]
+fn a_job_that_waits_for_itself_has_an_error_and_not_a_hang() {
+    let pool = pool(1);
+    let inner = pool.clone();
+    let (give, own) = std::sync::mpsc::channel::<JobHandle<()>>();
+    let (told, answer) = std::sync::mpsc::channel();
+    let job = pool
+        .spawn(move || {
+            let own = own.recv().unwrap();
+            assert!(!own.is_over_within(None), "it is not over, and cannot be waited for");
+            let own = own.wait_within(Duration::ZERO).unwrap_err();
+            // Nor by a job that it waits for, which runs on top of it.
+            told.send(inner.run(move || own.wait()).unwrap()).unwrap();
+        })
+        .unwrap();
+    give.send(job).unwrap();
+    assert!(matches!(answer.recv_timeout(LIMIT).unwrap(), Err(JobError::Inside)));
+    ended(&pool);
+    assert_eq!(pool.stats().panicked, 0);
 }

@@ -285,7 +285,7 @@ fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and
         (jobs.into_iter().map(|job| job.wait().unwrap_err().to_string()).collect::<Vec<_>>(), limited)
     });
     let (errors, limited) = results.unwrap();
-    assert_eq!(errors, ["a job cannot wait for the turn of a paced job of its own pool"; 3]);
+    assert_eq!(errors, ["a job cannot wait for itself, or for the turn of a paced job of its own pool"; 3]);
     assert!(limited);
     until("the jobs go on by themselves", || {
         paced.manual.advance(Duration::from_millis(300));

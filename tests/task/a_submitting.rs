@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use procession::pool::Pool;
-use procession::task::{Status, TaskId, TaskOptions, Tasks};
+use procession::task::{Status, Task, TaskId, TaskOptions, Tasks};
 use procession::{BoxError, Cancel, Exit, Latch, Panic, Reason};
 
 use crate::helpers::*;
@@ -248,6 +249,27 @@ fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
         Ok::<_, String>(was_ended(&child.wait(), Reason::Cancelled))
     });
     assert_eq!((end(waits.unwrap()).output(), counted.calls()), (Some(&true), 0));
+}
+
+#[test]
+fn a_task_that_waits_for_itself_is_told_so_and_does_not_hang() {
+    let (_, _pool, tasks) = bounded(1);
+    let (give, own) = std::sync::mpsc::channel::<Task<(), String>>();
+    let (told, inner) = (Latch::new(), tasks.clone());
+    let tell = told.clone();
+    let task = tasks.submit(move |_| {
+        let own = own.recv().unwrap().wait_within(Duration::MAX).unwrap_err();
+        assert_eq!(own.status(), Status::Running);
+        // Nor can a task that it waits for, which runs on top of it.
+        let nested = inner.submit(move |_| Ok::<_, String>(own.wait())).unwrap();
+        let exit = nested.wait().into_result().unwrap();
+        tell.set(exit.to_string()).unwrap();
+        Ok(())
+    });
+    give.send(task.unwrap()).unwrap();
+    assert_eq!(wait(&told), "terminated (a task cannot wait for itself)");
+    tasks.stop_and_join(Duration::MAX).unwrap();
+    assert_eq!(tasks.stats().completed, 2);
 }
 
 #[test]
