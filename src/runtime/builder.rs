@@ -21,7 +21,7 @@ use crate::gate::Gate;
 use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
-use crate::pool::{DEFAULT_IDLE_PERIOD, Pool};
+use crate::pool::{BadPool, DEFAULT_IDLE_PERIOD, Pool, PoolBuilder};
 use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::relations::Relations;
@@ -74,6 +74,7 @@ const STOCK: usize = 256;
 pub struct RuntimeBuilder {
     workers: Option<usize>,
     thread_name: String,
+    stack_size: Option<usize>,
     node: Option<u32>,
     seed: Option<u64>,
     max_processes: Option<usize>,
@@ -109,6 +110,7 @@ impl RuntimeBuilder {
         RuntimeBuilder {
             workers: None,
             thread_name: String::from("procession"),
+            stack_size: None,
             node: None,
             seed: None,
             max_processes: None,
@@ -126,9 +128,6 @@ impl RuntimeBuilder {
     }
 
     /// How many threads step processes: 1 to 1,024; as many as there are processors, where nothing is said.
-    ///
-    /// Each has the stack of the standard library's threads, 2 MiB unless the environment's `RUST_MIN_STACK` says otherwise.
-    /// A step that needs more ends the program, as any thread does: send what is large in a `Box`.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
         self
@@ -137,6 +136,16 @@ impl RuntimeBuilder {
     /// What the threads are called: `NAME-worker-0`, `NAME-blocking-1`, `NAME-timers`, `NAME-spare-0`, `NAME-watchdog`. The default is `procession`.
     pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
         self.thread_name = name.into();
+        self
+    }
+
+    /// How many bytes the stack of each thread has that runs steps or blocking work. The operating system may give more, and
+    /// rounds up what is too little. Where nothing is said it is that of the standard library's threads: 2 MiB, unless the
+    /// environment's `RUST_MIN_STACK` says otherwise.
+    ///
+    /// A step that needs more ends the program, as on any thread: send what is large in a `Box`.
+    pub fn stack_size(mut self, bytes: usize) -> RuntimeBuilder {
+        self.stack_size = Some(bytes);
         self
     }
 
@@ -233,8 +242,8 @@ impl RuntimeBuilder {
     /// Starts the runtime and its workers.
     ///
     /// # Errors
-    /// An option is out of range; the name of the threads has a NUL in it; two handlers were registered for one command;
-    /// the operating system gives no thread.
+    /// An option is out of range; the name of the threads has a NUL in it; their stack is larger than any memory; two handlers
+    /// were registered for one command; the operating system gives no thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
@@ -269,9 +278,12 @@ impl RuntimeBuilder {
             .max(blocking)
             .idle_period(self.blocking_idle)
             .name(format!("{name}-blocking"))
-            .clock(self.clock.clone())
-            .build()
-            .map_err(|error| BuildError::Start(io::Error::other(error)))?;
+            .clock(self.clock.clone());
+        let pool =
+            self.stack_size.into_iter().fold(pool, PoolBuilder::stack_size).build().map_err(|error| match error {
+                BadPool::StackSize { given } => BuildError::StackSize { given },
+                error => BuildError::Start(io::Error::other(error)),
+            })?;
         let (queues, deques) = Queues::new(workers + spares);
         let road = Arc::new(Road {
             table,
@@ -311,7 +323,7 @@ impl RuntimeBuilder {
         });
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
-        let staff = Arc::new(Staff::default());
+        let staff = Arc::new(Staff::new(self.stack_size));
         let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
         let runtime = Runtime { owner: Owner::new(core.clone(), staff.clone(), patrol.clone()) };
         runtime.owner.obey_tree(self.shutdown_limit);
@@ -386,6 +398,12 @@ pub enum BuildError {
     ThreadName {
         /// The name that was given.
         given: String,
+    },
+    /// The stack of a thread is to be larger than any memory.
+    #[error("no thread can have a stack of {given} bytes")]
+    StackSize {
+        /// The size that was given.
+        given: usize,
     },
     /// The operating system refused a thread, or random numbers for the seed.
     #[error("the runtime cannot be started: {0}")]

@@ -11,8 +11,8 @@ use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock, thread};
 use crate::threads;
 
-#[derive(Default)]
 pub(super) struct Staff {
+    stack_size: Option<usize>,
     threads: Mutex<Vec<WorkerThread>>,
     /// The workers are inside as long as they run.
     pub(super) inside: Gate,
@@ -31,6 +31,11 @@ pub(super) struct Spare {
 }
 
 impl Staff {
+    /// Nobody yet. Each thread will have a stack of so many bytes.
+    pub(super) fn new(stack_size: Option<usize>) -> Staff {
+        Staff { stack_size, threads: Mutex::default(), inside: Gate::new(), bench: Mutex::default() }
+    }
+
     /// Starts the thread of a worker, which runs `main`, unless the runtime ends.
     pub(super) fn start(&self, name: String, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
         // Held until the thread is among the others: who ends the workers closes the gate first, and then finds all.
@@ -38,7 +43,7 @@ impl Staff {
         let Some(inside) = self.inside.enter() else { return Err(io::Error::other("the runtime ends")) };
         let left = Latch::new();
         let leaves = left.clone();
-        let handle = threads::start(name, move || {
+        let handle = threads::start_sized(name, self.stack_size, move || {
             // A panic costs a worker one process at most, see there.
             main();
             let _ = leaves.set(());

@@ -24,6 +24,22 @@ fn there_are_as_many_workers_as_processors_by_default_and_their_threads_have_nam
     assert!(name.starts_with("mill-worker-"), "{name}");
 }
 
+#[test]
+fn steps_and_blocking_work_have_the_stack_that_was_asked_for() {
+    /// Far more than a thread has where nothing is said.
+    fn deep() -> usize {
+        std::hint::black_box([1_u8; 8 << 20]).iter().map(|byte| usize::from(*byte)).sum()
+    }
+    let runtime = builder().workers(1).stack_size(64 << 20).start().unwrap();
+    let mut works = None;
+    let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let tag = *works.get_or_insert_with(|| out.blocking(deep));
+        let answer = events.find_map(|event| if let Event::Completed(done) = event { done.take(tag) } else { None });
+        Ok(answer.map_or(Step::Wait, |answer| Step::Done((deep(), answer.unwrap()))))
+    });
+    assert_eq!(*output(&runtime.spawn(process).unwrap()), (8 << 20, 8 << 20));
+}
+
 /// Writes its name down when it is told to, and rests.
 fn named(name: &'static str, log: &Log<&'static str>) -> impl Process<Message = (), Output = ()> {
     let log = log.clone();

@@ -400,6 +400,13 @@ fn a_name_of_threads_that_no_thread_can_have_is_refused_at_the_start() {
 }
 
 #[test]
+fn a_stack_that_no_thread_can_have_is_refused_at_the_start() {
+    let refused = builder().workers(1).stack_size(usize::MAX).start().unwrap_err();
+    assert!(matches!(refused, BuildError::StackSize { given: usize::MAX }), "{refused}");
+    assert_eq!(refused.to_string(), format!("no thread can have a stack of {} bytes", usize::MAX));
+}
+
+#[test]
 fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_full() {
     let runtime = runtime(1);
     for overflow in [Overflow::Refuse, Overflow::DropNewest] {
