@@ -183,7 +183,9 @@ impl Runtime {
     /// The request to stop overtakes the messages that wait: those are dead letters, if the process ends on it. Who wants
     /// them done first sends a question behind them, and shuts down when it is answered.
     ///
-    /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it.
+    /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it. Code of
+    /// the user's that runs when it is over has a moment more at each stage of the end (a quarter of a second by the system's
+    /// clock), so where such code does not return this takes a second or so longer than the limit.
     ///
     /// It may be called any number of times, by any number of threads; the first call's limit counts, and each call
     /// returns when the runtime has ended.
