@@ -5,58 +5,79 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "process/resident.rs"]
+mod resident;
 
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use procession::pool::Pool;
 use procession::task::{TaskOptions, Tasks};
 
 use crate::helpers::*;
-
-/// A number from what the system knows of this program.
-fn system(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
+use crate::resident::*;
 
 /// One after the other: each of them measures the whole program.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Submits one of many, whose handle is dropped: half of them have timers, and a tenth is cancelled.
+fn submit(tasks: &Tasks, n: u64) {
+    let options = if n.is_multiple_of(2) { TaskOptions::new() } else { TaskOptions::new().timeout(LIMIT) };
+    let task = tasks.submit_with(options.name("one of many"), move |_| Ok::<_, String>([n; 16])).unwrap();
+    if n.is_multiple_of(10) {
+        task.cancel();
+    }
+}
+
+fn until_all_are_over(tasks: &Tasks) {
+    until("all are over", || {
+        let stats = tasks.stats();
+        // A timer is cleared away a moment after its task is over, by the thread that has ended that.
+        stats.scheduled + stats.running == 0 && stats.abandoned == 0 && (stats.records, stats.timers) == (0, 0)
+    });
+}
+
+/// The most tasks at a time on a pool that starts as many threads as there are tasks.
+const WAVE: u64 = 50;
 
 #[test]
 fn a_million_submissions_with_dropped_handles_leave_the_memory_where_it_was() {
     let _alone = ALONE.lock();
     let pool = Pool::builder().max(2).build().unwrap();
     let (own, shared) = (Tasks::new(), Tasks::on(&pool));
-    let round = |tasks: &Tasks, n: u64| {
-        for n in 0..n {
-            // Half of them with timers, and a tenth is cancelled.
-            let options =
-                if n % 2 == 0 { TaskOptions::new() } else { TaskOptions::new().timeout(Duration::from_secs(60)) };
-            let task = tasks.submit_with(options.name("one of many"), move |_| Ok::<_, String>([n; 16])).unwrap();
-            if n % 10 == 0 {
-                task.cancel();
-            }
+    // How many are there at the same time is no matter of chance, or what is kept for so many would be one, too.
+    let waves = |waves: u64| {
+        for _ in 0..waves {
+            (0..WAVE).for_each(|n| submit(&own, n));
+            until_all_are_over(&own);
         }
-        until("all are over", || {
-            let stats = tasks.stats();
-            // A timer is cleared away a moment after its task is over, by the thread that has ended that.
-            stats.scheduled + stats.running == 0 && stats.abandoned == 0 && (stats.records, stats.timers) == (0, 0)
-        });
     };
-    // In the greatest heaps that come, so that what is kept is kept from now on.
-    round(&own, 50_000);
-    round(&shared, 50_000);
-    let before = system("VmRSS:");
-    (0..9).for_each(|_| round(&own, 50_000));
-    (0..9).for_each(|_| round(&shared, 50_000));
-    let after = system("VmRSS:");
-    for tasks in [&own, &shared] {
+    let heaps = |heaps: u64| {
+        for _ in 0..heaps {
+            let pause = pool.pause().unwrap();
+            (0..50_000).for_each(|n| submit(&shared, n));
+            drop(pause);
+            until_all_are_over(&shared);
+        }
+    };
+    // All that is kept from now on: as many threads, and as many records, as there will ever be.
+    let together = Arc::new(Barrier::new(WAVE as usize));
+    for _ in 0..WAVE {
+        let together = together.clone();
+        drop(own.submit(move |_| Ok::<_, String>(together.wait().is_leader())).unwrap());
+    }
+    until_all_are_over(&own);
+    waves(1_000);
+    heaps(1);
+    let before = resident_kib();
+    waves(9_000);
+    heaps(9);
+    assert_grown_by_at_most(16 * 1024, before);
+    for (tasks, submitted) in [(&own, 10_000 * WAVE + WAVE), (&shared, 500_000)] {
         let stats = tasks.stats();
-        assert_eq!((stats.submitted, stats.records, stats.timers), (500_000, 0, 0));
+        assert_eq!((stats.submitted, stats.records, stats.timers), (submitted, 0, 0));
         assert!(tasks.list().is_empty());
     }
-    assert!(after < before + 16 * 1024, "{before} KiB before, {after} KiB after");
 }
 
 #[test]
