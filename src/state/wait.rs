@@ -195,6 +195,9 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
         let node = place.node;
         let mut bells = above.to_vec();
         loop {
+            let [failed, shut, done] = &above;
+            // Looked at first: what comes before the end (it is ready, there is an error, it was asked to close) is seen then.
+            let is_done = done.is_set();
             let (ready, asked) = {
                 let inner = node.lock();
                 match inner.ready {
@@ -202,7 +205,6 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
                     ready => (ready, inner.times.asked.is_some()),
                 }
             };
-            let [failed, shut, done] = &above;
             if failed.is_set()
                 && let Some(error) = walk::error(root)
             {
@@ -212,7 +214,7 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
                 return Go::Stop(NotReady::ShutDown);
             }
             // Done without having been asked is: by itself, and what is not ready then was dropped.
-            if ready == Ready::Never || done.is_set() {
+            if ready == Ready::Never || is_done {
                 return Go::Stop(NotReady::Dropped(NotReadyYet { names: place.names() }));
             }
             bells.extend([node.bell(Bell::Ready), node.bell(Bell::Asked)]);
