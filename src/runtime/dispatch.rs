@@ -15,8 +15,8 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, Pid, ProcessAsk, Relate,
-    SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, PendingReply, Pid,
+    ProcessAsk, Relate, SpawnError,
 };
 use crate::relations::Relations;
 use crate::sched::cell::Missing;
@@ -210,6 +210,8 @@ impl Engine for Core {
         let pid = head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
+            // Wakers of whoever has asked may take their time.
+            Yield::Reply(PendingReply::Outside(send)) => send(&mut || hands.let_go()),
             Yield::Reply(reply) => {
                 reply.send(self, |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
             }
