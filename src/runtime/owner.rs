@@ -16,7 +16,7 @@ use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
 use crate::state::JobTail;
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, Weak, fence, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
 use crate::threads;
 
 /// How long each stage of a shutdown waits, after the limit, for what is being run to return.
@@ -45,7 +45,7 @@ pub(super) struct Owner {
     pub(super) staff: Arc<Staff>,
     patrol: Option<Arc<Patrol>>,
     /// Threads that are spawning from outside: `init` may be running on them.
-    entering: Mutex<Vec<ThreadId>>,
+    entering: Arc<Mutex<Vec<ThreadId>>>,
     shutdown: Shutdown,
     /// None: somebody has taken over, and says how far the end has come.
     tree: Mutex<Option<Arc<Tree>>>,
@@ -70,21 +70,25 @@ impl Drop for Entering<'_> {
 
 impl Owner {
     pub(super) fn new(core: Arc<Core>, staff: Arc<Staff>, patrol: Option<Arc<Patrol>>) -> Arc<Owner> {
-        Arc::new_cyclic(|me: &Weak<Owner>| {
-            let (knows, working) = (me.clone(), staff.inside.clone());
-            let insight = Insight {
-                inside: Box::new(move || knows.upgrade().is_some_and(|owner| owner.is_inside())),
-                workers: Box::new(move || working.inside()),
-            };
-            Owner {
-                tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
-                core,
-                staff,
-                patrol,
-                entering: Mutex::default(),
-                shutdown: Shutdown::new(),
-                asked: Mutex::default(),
-            }
+        let entering = Arc::new(Mutex::default());
+        // Not of the owner, which may have been dropped, or taken over, and be ending the runtime.
+        let (lives, works, enters) = (Arc::downgrade(&core), Arc::downgrade(&staff), entering.clone());
+        let working = staff.inside.clone();
+        let insight = Insight {
+            inside: Box::new(move || {
+                let here = lives.upgrade().zip(works.upgrade());
+                here.is_some_and(|(core, staff)| is_inside(&core, &staff, &enters))
+            }),
+            workers: Box::new(move || working.inside()),
+        };
+        Arc::new(Owner {
+            tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
+            core,
+            staff,
+            patrol,
+            entering,
+            shutdown: Shutdown::new(),
+            asked: Mutex::default(),
         })
     }
 
@@ -96,7 +100,7 @@ impl Owner {
             core: from.core.clone(),
             staff: from.staff.clone(),
             patrol: from.patrol.clone(),
-            entering: Mutex::default(),
+            entering: Arc::default(),
             shutdown: Shutdown { begun: AtomicBool::new(true), report: Latch::new() },
             asked: Mutex::default(),
         }
@@ -168,9 +172,7 @@ impl Owner {
 
     /// Whether the calling thread works for this runtime: then it cannot wait for its end.
     pub(super) fn is_inside(&self) -> bool {
-        let me = thread::current().id();
-        let core = &self.core;
-        self.is_worker() || core.pool.is_inside() || core.timers.is_current() || lock(&self.entering).contains(&me)
+        is_inside(&self.core, &self.staff, &self.entering)
     }
 
     fn end(&self, limit: Duration) -> ShutdownReport {
@@ -317,6 +319,12 @@ impl Owner {
         reaped.wait_until(&Clock::system(), until);
         joined.wait_until(&Clock::system(), until);
     }
+}
+
+/// Whether the calling thread works for this runtime.
+fn is_inside(core: &Core, staff: &Staff, entering: &Mutex<Vec<ThreadId>>) -> bool {
+    let me = thread::current().id();
+    staff.is_current() || core.pool.is_inside() || core.timers.is_current() || lock(entering).contains(&me)
 }
 
 /// Until when a stage of the end waits. By the system's clock: with a manual one nobody might move it any more.
