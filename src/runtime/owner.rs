@@ -203,15 +203,16 @@ impl Owner {
             // Steps that were still waiting for the pool have been given back to the workers, to be ended.
             road.roll.empty.wait_until(&Clock::system(), grace());
         }
-        self.end_workers(&mut threads);
+        self.end_workers(&mut threads, in_time.then_some(deadline));
         if !in_time {
             report.stuck = core.processes();
-            report.ending = self.half_ended(report.stuck.len());
         }
+        let late = self.half_ended(report.stuck.len());
+        report.ending = late.max(self.ended_by_workers(&report));
         report.spawning = road.door.inside();
         report.terminated = forced.iter().filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != **pid)).count();
         // Of those who are half-way through their end now, the forced ones were not when the limit was over.
-        let by_themselves = report.ending.min(half_ended);
+        let by_themselves = late.min(half_ended);
         report.ended = lived.saturating_sub(report.terminated + report.stuck.len() + by_themselves);
         report.took = road.clock.now().saturating_duration_since(began);
         if let Some(tree) = self.tree() {
@@ -223,6 +224,14 @@ impl Owner {
     /// How many have left the table, where there are so many, and are still being ended.
     fn half_ended(&self, in_table: usize) -> usize {
         self.core.road.roll.left().saturating_sub(in_table)
+    }
+
+    /// How many have left the table, and are still being ended by workers, which also those may be that had left it before
+    /// the others were asked to stop.
+    fn ended_by_workers(&self, report: &ShutdownReport) -> usize {
+        let seats = self.core.road.seats.iter();
+        let steps = seats.filter_map(|seat| Pid::from_word(seat.current.load(Ordering::Acquire)));
+        steps.filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != *pid)).count()
     }
 
     /// Sends every process a cancel event. How many there were.
@@ -298,12 +307,16 @@ impl Owner {
         threads
     }
 
-    /// Has the workers leave, and joins all threads that do.
-    fn end_workers(&self, others: &mut Vec<JoinHandle<()>>) {
+    /// Has the workers leave, and joins all threads that do. When no process is left, a worker may still be half-way through
+    /// the end of one, for which it has until the deadline.
+    fn end_workers(&self, others: &mut Vec<JoinHandle<()>>, none_left_until: Option<Deadline>) {
         let road = &self.core.road;
         road.stopped.store(true, Ordering::SeqCst);
         road.sleep.wake_all();
         self.staff.inside.close();
+        if let Some(deadline) = none_left_until {
+            self.staff.inside.empty().wait_until(&road.clock, deadline);
+        }
         // A worker that is stuck in a step leaves when the step returns, and nobody waits for it.
         self.staff.inside.empty().wait_until(&Clock::system(), grace());
         let (left, stuck): (Vec<_>, Vec<_>) = self.staff.take().into_iter().partition(|worker| worker.left.is_set());
