@@ -100,10 +100,14 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Decides. The first call wins and wakes everybody who waits; every later one gets its value back.
-    ///
-    /// Callbacks run on this thread before `set` returns; a panic in one is contained.
+    /// Decides. The first call wins and wakes everybody who waits; every later one gets its value back. Callbacks run on this
+    /// thread before `set` returns; a panic in one is contained.
     pub fn set(&self, value: T) -> Result<(), T> {
+        self.set_with(value, || ())
+    }
+
+    /// The same. If there are wakers or callbacks, which are code of whoever waits, `before_calls` comes before them.
+    pub(crate) fn set_with(&self, value: T, before_calls: impl FnOnce()) -> Result<(), T> {
         let mut state = lock(&self.shared.state);
         if state.decided {
             return Err(value);
@@ -116,6 +120,9 @@ impl<T> Latch<T> {
         drop(state);
         if has_sleepers {
             self.shared.set.notify_all();
+        }
+        if for_callbacks.is_some() || !wakers.is_empty() {
+            before_calls();
         }
         for waker in wakers.into_iter() {
             // A waker is code of whoever waits.

@@ -131,6 +131,9 @@ pub(crate) struct Kind {
     pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
+/// Tells those who wait for the end. Given what is to be done before wakers and callbacks of theirs are called, if there are any.
+pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut())>;
+
 /// The user's state machine, of a type that is not known here.
 pub(crate) trait Machine: Any + Send {
     fn kind(&self) -> &'static Kind;
@@ -157,7 +160,7 @@ pub(crate) trait Machine: Any + Send {
     fn close(&mut self);
 
     /// What tells those who wait for the end, if anybody may wait. To be called when the body is gone.
-    fn last_word(&mut self, exit: &Exit) -> Option<Box<dyn FnOnce()>>;
+    fn last_word(&mut self, exit: &Exit) -> Option<LastWord>;
 
     /// What waits, with what steps have passed over, when there will be no step any more.
     fn left(&mut self) -> &mut dyn AnyMailbox;

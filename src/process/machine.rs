@@ -4,7 +4,7 @@ use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
 use super::body::{
-    Body, Head, Kind, LARGEST_SPARE, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
+    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
@@ -209,7 +209,7 @@ impl<P: Process> Machine for Typed<P> {
         }
     }
 
-    fn last_word(&mut self, exit: &Exit) -> Option<Box<dyn FnOnce()>> {
+    fn last_word(&mut self, exit: &Exit) -> Option<LastWord> {
         let rare = self.rare.as_mut()?;
         let latch = rare.exit.take()?;
         let exit = match exit {
@@ -219,9 +219,9 @@ impl<P: Process> Machine for Typed<P> {
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
-        Some(Box::new(move || {
+        Some(Box::new(move |before_calls| {
             // If nobody else has the latch, the output ends here, and with it code of the user's.
-            drop_contained(latch.set(exit));
+            drop_contained(latch.set_with(exit, before_calls));
             drop_contained(latch);
         }))
     }

@@ -56,5 +56,5 @@ pub(crate) use self::naming::Naming;
 pub(crate) use self::relation::{Bond, Relate};
 #[cfg(all(test, loom))]
 pub(crate) use self::reply::Clerk;
-pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, ProcessAsk};
+pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, PendingReply, ProcessAsk};
 pub(crate) use self::spawn::described_body;

@@ -328,16 +328,20 @@ impl<T: Send + 'static> OutsideAsk<T> {
     pub(crate) fn give_up(&self, why: CommandError) {
         let _ = self.decide(Err(why));
     }
-}
 
-impl<T: Send + 'static> Ask<T> for OutsideAsk<T> {
-    fn decide(&self, answer: Result<T, CommandError>) -> Decided {
+    fn decide_before(&self, answer: Result<T, CommandError>, before_calls: impl FnOnce()) -> Decided {
         if self.question.decide() {
-            let _ = self.answer.set(Mutex::new(Some(answer)));
+            let _ = self.answer.set_with(Mutex::new(Some(answer)), before_calls);
             return Decided::Answered;
         }
         self.question.too_late(answer);
         Decided::Late
+    }
+}
+
+impl<T: Send + 'static> Ask<T> for OutsideAsk<T> {
+    fn decide(&self, answer: Result<T, CommandError>) -> Decided {
+        self.decide_before(answer, || ())
     }
 
     fn abandoned(&self) -> CommandError {
@@ -349,9 +353,10 @@ impl<T: Send + 'static> Ask<T> for OutsideAsk<T> {
     }
 
     fn pending(self: Arc<Self>, answer: T) -> PendingReply {
-        let reply = Reply { ask: Some(self as Arc<dyn Ask<T>>) };
-        PendingReply::Outside(Box::new(move || {
-            reply.send(answer);
+        let mut reply = Reply { ask: Some(self.clone() as Arc<dyn Ask<T>>) };
+        PendingReply::Outside(Box::new(move |before_calls| {
+            let _ = self.decide_before(Ok(answer), before_calls);
+            drop_contained((reply.ask.take(), self));
         }))
     }
 
@@ -365,8 +370,11 @@ pub(crate) enum PendingReply {
     /// To a process. The answer is in the box in which it will travel.
     Process { ask: Unanswered, answer: Box<dyn Any + Send> },
     /// To somebody outside.
-    Outside(Box<dyn FnOnce() + Send>),
+    Outside(Outward),
 }
+
+/// Answers somebody outside. Given what is to be done before wakers of whoever has asked are called, if there are any.
+pub(crate) type Outward = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
 
 /// A question of a process. Dropped, it is decided.
 pub(crate) struct Unanswered(Option<Arc<ProcessAsk>>);
@@ -388,7 +396,7 @@ impl PendingReply {
     pub(crate) fn send(self, here: &dyn AskLink, deliver: impl FnOnce(Pid, u64, Answer)) {
         let (mut ask, answer) = match self {
             PendingReply::Process { ask, answer } => (ask, answer),
-            PendingReply::Outside(send) => return send(),
+            PendingReply::Outside(send) => return send(&mut || ()),
         };
         let Some(ask) = ask.0.take() else { return };
         let is_here = ask.question.link.runtime() == here.runtime();

@@ -162,3 +162,65 @@ impl<T: Send + 'static> fmt::Debug for Asking<T> {
         f.debug_struct("Asking").field("answered", &self.ask.answer.is_set()).finish()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
+    use crate::threads;
+
+    enum Told {
+        Ask(Address<Told>),
+        Question(Reply<()>),
+    }
+
+    /// Asks when it is told to, answers nothing, and is done with whether it was told of a cycle.
+    #[derive(Default)]
+    struct Member {
+        tag: Option<Tag<()>>,
+        kept: Vec<Reply<()>>,
+    }
+
+    impl Process for Member {
+        type Message = Told;
+        type Output = bool;
+
+        fn step(&mut self, events: &mut Events<'_, Told>, out: &mut StepOutput) -> StepResult<bool> {
+            for event in events {
+                match event {
+                    Event::Message(Told::Ask(to)) => self.tag = Some(out.ask(to, Told::Question, Duration::MAX)),
+                    Event::Message(Told::Question(reply)) => self.kept.push(reply),
+                    Event::Completed(done) => {
+                        let answer = self.tag.and_then(|tag| done.take(tag));
+                        return Ok(Step::Done(matches!(answer, Some(Err(CommandError::Cycle(_))))));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(if self.tag.is_some() { Step::Wait } else { Step::Idle })
+        }
+    }
+
+    #[test]
+    fn a_long_cycle_is_found_also_if_in_the_end_there_is_no_thread_to_look_for_it() {
+        const MEMBERS: usize = crate::sched::asks::FAR as usize + 100;
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let members: Vec<_> = (0..MEMBERS).map(|_| runtime.spawn(Member::default()).unwrap()).collect();
+        let pool = &runtime.core().pool;
+        let pause = pool.pause().unwrap();
+        for (asks, member) in members.iter().enumerate() {
+            runtime.send(member.address(), Told::Ask(members[(asks + 1) % MEMBERS].address())).unwrap();
+        }
+        while pool.stats().waiting == 0 {
+            thread::yield_now();
+        }
+        threads::refuse(true);
+        drop(pause);
+        threads::refuse(false);
+        let told = members.iter().filter(|member| {
+            let exit = member.join_within(Duration::from_secs(60)).expect("somebody is told");
+            exit.output().is_some_and(|told| **told)
+        });
+        assert_eq!(told.count(), 1);
+    }
+}

@@ -15,15 +15,15 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, Pid, ProcessAsk, Relate,
-    SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, PendingReply, Pid,
+    ProcessAsk, Relate, SpawnError,
 };
 use crate::relations::Relations;
 use crate::sched::cell::Missing;
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::{AskPost, Router};
 use crate::sched::turn::{After, Engine, body_lost, turn};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::timer::{TimerKey, Timers};
 
 /// Numbers for monitors that an output takes at once.
@@ -40,8 +40,8 @@ pub(crate) struct Core {
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
-    /// Blocking steps, by packed PID, with when they began.
-    pub(crate) pool_steps: Mutex<HashMap<u64, Instant>>,
+    /// Blocking steps, by packed PID, with when they began, and on which thread.
+    pub(crate) pool_steps: Mutex<HashMap<u64, (Instant, ThreadId)>>,
     /// Bodies that wait for a thread of the pool, by packed PID: here they can be taken back.
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     /// Cancelled when the limit of a shutdown is over: for the blocking work of processes that are done.
@@ -210,6 +210,8 @@ impl Engine for Core {
         let pid = head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
+            // Wakers of whoever has asked may take their time.
+            Yield::Reply(PendingReply::Outside(send)) => send(&mut || hands.let_go()),
             Yield::Reply(reply) => {
                 reply.send(self, |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
             }
@@ -294,11 +296,9 @@ impl Engine for Core {
 
     fn follow_far(&self) {
         let Some(core) = self.shared() else { return };
-        // Where there is no thread it is done here.
-        let follow = move || core.road.follow_far(&mut core.hands());
-        if let Err(refused) = self.pool.execute(follow) {
-            refused.into_inner()();
-        }
+        // A job that is refused, or gets no thread in the end, is dropped, and done by whoever drops it.
+        let follow = FollowFar(core);
+        let _ = self.pool.execute(move || drop(follow));
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -431,6 +431,15 @@ impl Drop for BlockingJob {
     }
 }
 
+/// Follows the ways of asks that are long when it is dropped: once, whatever becomes of the job that it is in.
+struct FollowFar(Arc<Core>);
+
+impl Drop for FollowFar {
+    fn drop(&mut self) {
+        self.0.road.follow_far(&mut self.0.hands());
+    }
+}
+
 /// A step that may block. Dropped before it has run, it ends its process.
 struct PoolTurn {
     core: Arc<Core>,
@@ -444,18 +453,17 @@ impl PoolTurn {
         self.begun = true;
         let Some(ready) = self.core.take_from_pool(self.pid) else { return };
         let core = self.core.clone();
-        let (key, began) = (ready.head.pid.to_word(), core.road.clock.now());
-        lock(&core.pool_steps).insert(key, began);
+        let (pid, key, me) = (self.pid, self.pid.to_word(), thread::current().id());
+        lock(&core.pool_steps).insert(key, (core.road.clock.now(), me));
         let mut out = StepOutput::new(core.clone());
-        let pid = ready.head.pid;
         let after = contain(|| turn(&*core, &mut core.hands(), &mut out, ready)).unwrap_or_else(|panic| {
             body_lost(&*core, &mut core.hands(), &mut out, pid, panic);
             After::Nothing
         });
         {
-            // The next turn of the same process may have begun elsewhere.
+            // The next turn of the same process may have begun elsewhere, and at the same moment of a clock that stands still.
             let mut steps = lock(&core.pool_steps);
-            if steps.get(&key) == Some(&began) {
+            if steps.get(&key).is_some_and(|(_, thread)| *thread == me) {
                 steps.remove(&key);
             }
         }

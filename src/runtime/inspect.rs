@@ -213,7 +213,9 @@ impl Core {
         });
         let mut running: HashMap<u64, Duration> = on_workers.filter(|(current, _)| *current != 0).collect();
         let now = road.clock.now();
-        running.extend(lock(&self.pool_steps).iter().map(|(pid, began)| (*pid, now.saturating_duration_since(*began))));
+        let on_pool = lock(&self.pool_steps);
+        running.extend(on_pool.iter().map(|(pid, (began, _))| (*pid, now.saturating_duration_since(*began))));
+        drop(on_pool);
         running
     }
 

@@ -16,7 +16,7 @@ use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
 use crate::state::JobTail;
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, Weak, fence, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
 use crate::threads;
 
 /// How long each stage of a shutdown waits, after the limit, for what is being run to return.
@@ -45,7 +45,7 @@ pub(super) struct Owner {
     pub(super) staff: Arc<Staff>,
     patrol: Option<Arc<Patrol>>,
     /// Threads that are spawning from outside: `init` may be running on them.
-    entering: Mutex<Vec<ThreadId>>,
+    entering: Arc<Mutex<Vec<ThreadId>>>,
     shutdown: Shutdown,
     /// None: somebody has taken over, and says how far the end has come.
     tree: Mutex<Option<Arc<Tree>>>,
@@ -70,21 +70,25 @@ impl Drop for Entering<'_> {
 
 impl Owner {
     pub(super) fn new(core: Arc<Core>, staff: Arc<Staff>, patrol: Option<Arc<Patrol>>) -> Arc<Owner> {
-        Arc::new_cyclic(|me: &Weak<Owner>| {
-            let (knows, working) = (me.clone(), staff.inside.clone());
-            let insight = Insight {
-                inside: Box::new(move || knows.upgrade().is_some_and(|owner| owner.is_inside())),
-                workers: Box::new(move || working.inside()),
-            };
-            Owner {
-                tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
-                core,
-                staff,
-                patrol,
-                entering: Mutex::default(),
-                shutdown: Shutdown::new(),
-                asked: Mutex::default(),
-            }
+        let entering = Arc::new(Mutex::default());
+        // Not of the owner, which may have been dropped, or taken over, and be ending the runtime.
+        let (lives, works, enters) = (Arc::downgrade(&core), Arc::downgrade(&staff), entering.clone());
+        let working = staff.inside.clone();
+        let insight = Insight {
+            inside: Box::new(move || {
+                let here = lives.upgrade().zip(works.upgrade());
+                here.is_some_and(|(core, staff)| is_inside(&core, &staff, &enters))
+            }),
+            workers: Box::new(move || working.inside()),
+        };
+        Arc::new(Owner {
+            tree: Mutex::new(Some(Arc::new(Tree::declare(&core, insight)))),
+            core,
+            staff,
+            patrol,
+            entering,
+            shutdown: Shutdown::new(),
+            asked: Mutex::default(),
         })
     }
 
@@ -96,7 +100,7 @@ impl Owner {
             core: from.core.clone(),
             staff: from.staff.clone(),
             patrol: from.patrol.clone(),
-            entering: Mutex::default(),
+            entering: Arc::default(),
             shutdown: Shutdown { begun: AtomicBool::new(true), report: Latch::new() },
             asked: Mutex::default(),
         }
@@ -168,9 +172,7 @@ impl Owner {
 
     /// Whether the calling thread works for this runtime: then it cannot wait for its end.
     pub(super) fn is_inside(&self) -> bool {
-        let me = thread::current().id();
-        let core = &self.core;
-        self.is_worker() || core.pool.is_inside() || core.timers.is_current() || lock(&self.entering).contains(&me)
+        is_inside(&self.core, &self.staff, &self.entering)
     }
 
     fn end(&self, limit: Duration) -> ShutdownReport {
@@ -201,15 +203,16 @@ impl Owner {
             // Steps that were still waiting for the pool have been given back to the workers, to be ended.
             road.roll.empty.wait_until(&Clock::system(), grace());
         }
-        self.end_workers(&mut threads);
+        self.end_workers(&mut threads, in_time.then_some(deadline));
         if !in_time {
             report.stuck = core.processes();
-            report.ending = self.half_ended(report.stuck.len());
         }
+        let late = self.half_ended(report.stuck.len());
+        report.ending = late.max(self.ended_by_workers(&report));
         report.spawning = road.door.inside();
         report.terminated = forced.iter().filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != **pid)).count();
         // Of those who are half-way through their end now, the forced ones were not when the limit was over.
-        let by_themselves = report.ending.min(half_ended);
+        let by_themselves = late.min(half_ended);
         report.ended = lived.saturating_sub(report.terminated + report.stuck.len() + by_themselves);
         report.took = road.clock.now().saturating_duration_since(began);
         if let Some(tree) = self.tree() {
@@ -221,6 +224,14 @@ impl Owner {
     /// How many have left the table, where there are so many, and are still being ended.
     fn half_ended(&self, in_table: usize) -> usize {
         self.core.road.roll.left().saturating_sub(in_table)
+    }
+
+    /// How many have left the table, and are still being ended by workers, which also those may be that had left it before
+    /// the others were asked to stop.
+    fn ended_by_workers(&self, report: &ShutdownReport) -> usize {
+        let seats = self.core.road.seats.iter();
+        let steps = seats.filter_map(|seat| Pid::from_word(seat.current.load(Ordering::Acquire)));
+        steps.filter(|pid| report.stuck.iter().all(|stuck| stuck.pid != *pid)).count()
     }
 
     /// Sends every process a cancel event. How many there were.
@@ -296,12 +307,16 @@ impl Owner {
         threads
     }
 
-    /// Has the workers leave, and joins all threads that do.
-    fn end_workers(&self, others: &mut Vec<JoinHandle<()>>) {
+    /// Has the workers leave, and joins all threads that do. When no process is left, a worker may still be half-way through
+    /// the end of one, for which it has until the deadline.
+    fn end_workers(&self, others: &mut Vec<JoinHandle<()>>, none_left_until: Option<Deadline>) {
         let road = &self.core.road;
         road.stopped.store(true, Ordering::SeqCst);
         road.sleep.wake_all();
         self.staff.inside.close();
+        if let Some(deadline) = none_left_until {
+            self.staff.inside.empty().wait_until(&road.clock, deadline);
+        }
         // A worker that is stuck in a step leaves when the step returns, and nobody waits for it.
         self.staff.inside.empty().wait_until(&Clock::system(), grace());
         let (left, stuck): (Vec<_>, Vec<_>) = self.staff.take().into_iter().partition(|worker| worker.left.is_set());
@@ -317,6 +332,12 @@ impl Owner {
         reaped.wait_until(&Clock::system(), until);
         joined.wait_until(&Clock::system(), until);
     }
+}
+
+/// Whether the calling thread works for this runtime.
+fn is_inside(core: &Core, staff: &Staff, entering: &Mutex<Vec<ThreadId>>) -> bool {
+    let me = thread::current().id();
+    staff.is_current() || core.pool.is_inside() || core.timers.is_current() || lock(entering).contains(&me)
 }
 
 /// Until when a stage of the end waits. By the system's clock: with a manual one nobody might move it any more.

@@ -115,7 +115,8 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     drop_contained(exit);
     if let Some(last_word) = last_word {
-        last_word();
+        // Wakers and callbacks of those who wait for the end may take their time.
+        last_word(&mut || hands.let_go());
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();

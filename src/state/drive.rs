@@ -125,8 +125,8 @@ fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
 
 /// Lets somebody go who was not waited for, if all of it has ended.
 fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
-    let child = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
-    parent.let_go(edge, walk::error(&child))
+    let _has_ended = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
+    parent.let_go(edge, walk::error)
 }
 
 /// Sets the node's own error, if it has none. Whether it had none.

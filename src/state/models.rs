@@ -1,8 +1,10 @@
 //! The race of the tree, under the model checker: the last child is done while its parent is told to end.
 
 use super::State;
+use super::drive;
 use super::parts::Life;
 use super::tail::JobTail;
+use super::wait::NotReady;
 use crate::cancel::Registration;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
@@ -116,5 +118,55 @@ fn an_error_is_set_while_a_parent_is_made() {
         let parent = State::merge([child]);
         other.join().unwrap();
         assert!(parent.err().is_some());
+    });
+}
+
+/// Breaks when whether it is closed is looked at after whether it is ready: it said so in between, and then was closed.
+#[test]
+fn what_says_that_it_is_ready_and_ends_was_ready_for_whoever_waits() {
+    loom::model(|| {
+        let (state, tail) = State::readiness([]);
+        let other = loom::thread::spawn(move || {
+            tail.ok();
+            drop(tail);
+        });
+        let ready = state.wait_ready(None);
+        assert!(ready.is_ok(), "{ready:?}");
+        other.join().unwrap();
+    });
+}
+
+/// Breaks when whether it is closed is looked at after whether it was asked to be.
+#[test]
+fn who_waits_for_what_is_shut_down_is_told_so_and_not_that_it_has_gone() {
+    loom::model(|| {
+        let (state, _tail) = State::readiness([]);
+        let asked = state.clone();
+        let other = loom::thread::spawn(move || asked.request_shutdown());
+        let ready = state.wait_ready(None);
+        assert!(matches!(ready, Err(NotReady::ShutDown)), "{ready:?}");
+        other.join().unwrap();
+    });
+}
+
+/// Breaks when the error of what leaves a group late is looked for while the group may still be told of another one.
+#[test]
+fn what_was_given_up_fails_while_it_ends_after_all() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (state, group) = State::group([]);
+        let (job, tail) = State::job([]);
+        group.add(job.clone()).unwrap();
+        drop(group);
+        state.request_shutdown();
+        drive::after(|moves| job.node().give_up(moves));
+        assert!(state.is_closed());
+        let fails = tail.job();
+        let other = loom::thread::spawn(move || fails.fail("late"));
+        tail.done();
+        other.join().unwrap();
+        let failed = state.node().lock().failed;
+        assert_eq!(state.err().is_some(), failed, "who was told of an error finds it");
     });
 }

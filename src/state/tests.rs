@@ -106,32 +106,45 @@ fn each_arrow_leads_from_each_phase_where_the_table_says() {
 
 #[test]
 fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
-    let look = |raised, waited| Look { nodes: 3, counters: 2, raised, waited };
-    let after = |looks: &[Look]| {
-        let mut before = Looks::default();
-        looks.iter().map(|look| before.are_enough(*look)).collect::<Vec<_>>()
+    let ((one, one_counter), (two, two_counter)) = (State::counted([]), State::counted([]));
+    let all = State::merge([one.clone(), two.clone()]);
+    let look = |state: &State| wait::look(state.node(), &Clock::system(), Deadline::NEVER).unwrap();
+    let (idle, waited) = (look(&all), Look { waited: true, ..look(&all) });
+    drop(one_counter.add());
+    let raised = look(&all);
+    drop(two_counter.add());
+    let raised_again = look(&all);
+    let after = |state: &State, looks: &[&Look]| {
+        let mut before = Looks::of(state.node());
+        looks.iter().map(|look| before.are_enough((*look).clone())).collect::<Vec<_>>()
     };
-    assert_eq!(after(&[look(5, false), look(5, false)]), [false, true]);
+    assert_eq!(after(&all, &[&idle, &idle]), [false, true]);
     // The work went from the one that was looked at last to the one that was looked at first.
-    assert_eq!(after(&[look(5, false), look(6, false), look(6, false)]), [false, false, true]);
-    assert_eq!(after(&[look(5, true), look(5, false), look(5, false)]), [false, false, true]);
-    assert_eq!(after(&[look(5, false), Look { nodes: 4, ..look(5, false) }]), [false, false]);
-    assert_eq!(after(&[Look { counters: 1, ..look(5, true) }]), [true], "there is nobody to hand it to");
+    assert_eq!(after(&all, &[&idle, &raised, &raised]), [false, false, true]);
+    assert_eq!(after(&all, &[&raised, &raised_again]), [false, false]);
+    assert_eq!(after(&all, &[&waited, &idle, &idle]), [false, false, true]);
+    assert_eq!(after(&one, &[&Look { waited: true, ..look(&one) }]), [true], "there is nobody to hand it to");
+    // In a group there may be, and it may have been raised as often, and have taken the place of the other.
+    let (group, _group) = State::group([one]);
+    assert_eq!(after(&group, &[&look(&group), &look(&two), &look(&group), &look(&group)]), [false, false, false, true]);
 }
 
 #[test]
 fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
     let ((one, counter), (two, _two)) = (State::counted([]), State::counted([]));
     let all = State::merge([one, two]);
-    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
-    assert_eq!(look(), Look { nodes: 3, counters: 2, raised: 0, waited: false });
+    let look = || {
+        let look = wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
+        look.counters.iter().map(|seen| seen.raised).collect::<Vec<_>>()
+    };
+    assert_eq!(look(), [0, 0]);
     drop(counter.add());
-    assert_eq!(look().raised, 1);
+    assert_eq!(look(), [1, 0]);
     let guard = counter.add();
     let over = Clock::system().deadline(Duration::ZERO);
     assert!(wait::look(all.node(), &Clock::system(), over).is_none());
     let lowers = thread::spawn(move || drop(guard));
-    assert_eq!(look().raised, 2);
+    assert_eq!(look(), [2, 0]);
     lowers.join().unwrap();
 }
 

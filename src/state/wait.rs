@@ -100,12 +100,11 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
     drive::flush();
     let clock = &root.face.clock;
     let deadline = deadline(clock, limit);
-    let mut looks = Looks::default();
+    let mut looks = Looks::of(root);
     loop {
-        match look(root, clock, deadline) {
-            None => return false,
-            Some(look) if looks.are_enough(look) => return true,
-            Some(_) => {}
+        let Some(look) = look(root, clock, deadline) else { return false };
+        if looks.are_enough(look) {
+            return true;
         }
     }
 }
@@ -118,9 +117,9 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
             let inner = place.node.lock();
             (inner.count, inner.raised, inner.below())
         };
-        look.nodes += 1;
-        look.counters += usize::from(place.node.kind() == Kind::Counted);
-        look.raised += raises;
+        if place.node.kind() == Kind::Counted {
+            look.counters.push(Seen { node: place.node.clone(), raised: raises });
+        }
         if count > 0 {
             look.waited = true;
             if !place.node.bell(Bell::Zero).wait_until(clock, deadline) {
@@ -133,28 +132,44 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
 }
 
 /// One look at all counters, after which each of them has been seen at zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(super) struct Look {
-    pub(super) nodes: usize,
-    pub(super) counters: usize,
-    /// How often any of them was ever raised.
-    pub(super) raised: u64,
+    pub(super) counters: Vec<Seen>,
     /// One of them had to be waited for, so others may have been raised meanwhile.
     pub(super) waited: bool,
 }
 
-/// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find that none was
-/// raised since: then they were all zero between the two. Where there is only one counter, its own zero is enough.
-#[derive(Default)]
+/// A counter, and how often it was ever raised. It is held, so that no other one is taken for it.
+#[derive(Clone)]
+pub(super) struct Seen {
+    node: Arc<Node>,
+    pub(super) raised: u64,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Seen) -> bool {
+        Arc::ptr_eq(&self.node, &other.node) && self.raised == other.raised
+    }
+}
+
+/// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find the same counters,
+/// and that none was raised since: then they were all zero between the two. Where there can be only one counter, its own zero
+/// is enough; not where a group is, for whoever lowers it may have had another one taken in before.
 pub(super) struct Looks {
+    grows: bool,
     before: Option<Look>,
 }
 
 impl Looks {
+    pub(super) fn of(root: &Arc<Node>) -> Looks {
+        Looks { grows: root.face.nature.grows, before: None }
+    }
+
     pub(super) fn are_enough(&mut self, look: Look) -> bool {
-        let enough = look.counters <= 1 || (!look.waited && self.before == Some(look));
-        self.before = Some(look);
-        enough
+        let is_alone = look.counters.len() <= 1 && !self.grows;
+        let is_same = !look.waited && self.before.as_ref().is_some_and(|before| before.counters == look.counters);
+        self.before = (!look.waited).then_some(look);
+        is_alone || is_same
     }
 }
 
@@ -180,6 +195,9 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
         let node = place.node;
         let mut bells = above.to_vec();
         loop {
+            let [failed, shut, done] = &above;
+            // Looked at first: what comes before the end (it is ready, there is an error, it was asked to close) is seen then.
+            let is_done = done.is_set();
             let (ready, asked) = {
                 let inner = node.lock();
                 match inner.ready {
@@ -187,7 +205,6 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
                     ready => (ready, inner.times.asked.is_some()),
                 }
             };
-            let [failed, shut, done] = &above;
             if failed.is_set()
                 && let Some(error) = walk::error(root)
             {
@@ -197,7 +214,7 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
                 return Go::Stop(NotReady::ShutDown);
             }
             // Done without having been asked is: by itself, and what is not ready then was dropped.
-            if ready == Ready::Never || done.is_set() {
+            if ready == Ready::Never || is_done {
                 return Go::Stop(NotReady::Dropped(NotReadyYet { names: place.names() }));
             }
             bells.extend([node.bell(Bell::Ready), node.bell(Bell::Asked)]);

@@ -164,9 +164,10 @@ fn close_is_called_once_for_each_init_when_the_runtime_is_shut_down_or_dropped_a
             runtime.shutdown(Duration::ZERO).unwrap();
         }
         drop(runtime);
-        let inits = counts.inits.load(Ordering::Relaxed);
-        assert_eq!(counts.closes.load(Ordering::Relaxed), inits);
-        assert!(counts.drops.load(Ordering::Relaxed) >= inits);
+        // With no time at all, a busy machine may leave some of it to be done behind the back of the shutdown.
+        let [inits, closes, drops] = [&counts.inits, &counts.closes, &counts.drops];
+        until("all are closed", || closes.load(Ordering::Relaxed) == inits.load(Ordering::Relaxed));
+        until("all are dropped", || drops.load(Ordering::Relaxed) >= inits.load(Ordering::Relaxed));
     }
 }
 

@@ -133,12 +133,8 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
         workers.iter().map(|worker| (worker.parked, worker.steps, worker.woke_others)).collect::<Vec<_>>()
     };
     // Whoever has been woken for the spawn goes back to sleep; from then on nothing moves.
-    let mut before = counts();
-    until("all is still", || {
-        (0..10_000).for_each(|_| std::thread::yield_now());
-        let earlier = std::mem::replace(&mut before, counts());
-        earlier == before
-    });
+    until("all is at rest again", || runtime.is_at_rest());
+    let before = counts();
     for _ in 0..1_000 {
         assert!(runtime.is_alive(process.pid()));
         assert_eq!(counts(), before);

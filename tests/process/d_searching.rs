@@ -1,13 +1,16 @@
 //! D. Scheduling: in what order a worker looks for work, and that nothing it has in hand is kept from the others.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Address, DeadLetter, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Runtime, Step, StepOutput,
-    StepResult, WaitedForNothing,
+    Address, DeadLetter, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Reply, Runtime, Step,
+    StepOutput, StepResult, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -281,4 +284,48 @@ fn a_hook_that_takes_long_over_a_spawn_holds_up_nobody_whom_the_step_has_woken()
 #[test]
 fn a_hook_that_takes_long_over_an_exit_holds_up_nobody_whom_the_step_has_woken() {
     wakes_nobody_who_waits_for(At::Exited);
+}
+
+impl Wake for Long {
+    fn wake(self: Arc<Self>) {
+        self.take();
+    }
+}
+
+#[test]
+fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
+    for at_the_end in [false, true] {
+        let (runtime, count, long, gate) = (runtime(2), Arc::default(), Long::new(), Latch::new());
+        let told = told(&runtime, &count);
+        let (to, opens) = (told.address(), gate.clone());
+        let process = runtime.spawn(script(move |events: &mut Events<'_, Option<Reply<()>>>, out: &mut StepOutput| {
+            for event in events {
+                let Event::Message(reply) = event else { return Ok(Step::Done(())) };
+                opens.wait();
+                out.send(to, ());
+                match reply {
+                    Some(reply) => out.reply(reply, ()),
+                    None => return Ok(Step::Done(())),
+                }
+            }
+            Ok(Step::Idle)
+        }));
+        let process = process.unwrap();
+        let mut waits: Pin<Box<dyn Future<Output = bool>>> = if at_the_end {
+            runtime.send(process.address(), None).unwrap();
+            let end = process.clone();
+            Box::pin(async move { end.await.is_done() })
+        } else {
+            let asking = runtime.ask_async(process.address(), Some, Duration::MAX);
+            Box::pin(async move { asking.await.is_ok() })
+        };
+        let waker = Waker::from(Arc::new(long.clone()));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        gate.set(()).unwrap();
+        wait(&long.begun);
+        until("who was woken is stepped", || count.load(Ordering::SeqCst) == 1);
+        long.go.set(()).unwrap();
+        runtime.cancel(process.pid(), "over").unwrap();
+        output(&process);
+    }
 }

@@ -1,7 +1,5 @@
 //! Bad input: each an error that names what was given and what is allowed, with what was refused handed back.
 
-use std::time::Duration;
-
 use procession::pool::Pool;
 use procession::{Command, Completion, Overflow, Pid, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions};
 
@@ -91,7 +89,7 @@ fn a_child_with_a_taken_name_has_that_as_its_exit() {
 fn after_a_shutdown_every_call_is_answered_and_refusals_hand_back() {
     let runtime = runtime(1);
     let process = runtime.spawn(sink::<String>()).unwrap();
-    runtime.shutdown(Duration::ZERO).unwrap();
+    runtime.shutdown(LIMIT).unwrap();
     let refused = runtime.send(process.address(), String::from("late")).unwrap_err();
     assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: process.pid() });
     assert_eq!(refused.into_inner(), "late");

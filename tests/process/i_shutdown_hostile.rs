@@ -82,6 +82,14 @@ fn shut_down(runtime: &Runtime, limit: Duration) -> Arc<ShutdownReport> {
     wait(&report)
 }
 
+/// Lets time pass until it has come to this.
+fn moves_until(manual: &ManualClock, mut reached: impl FnMut() -> bool) {
+    while !reached() {
+        manual.advance(Duration::from_secs(1));
+        std::thread::yield_now();
+    }
+}
+
 /// A question that somebody keeps, with this waker waiting for its answer.
 fn ask_keeper(runtime: &Runtime, limit: Duration, waker: &Waker) -> (procession::Asking<u8>, Log<Reply<u8>>) {
     let kept = Log::new();
@@ -304,25 +312,41 @@ fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
         }
     }
     for in_hook in [false, true] {
-        let (runtime, end) = if in_hook {
-            let end = Block::new();
-            let runtime = builder().workers(1).hook(Slow(end.clone())).start().unwrap();
+        let (manual, end) = (ManualClock::new(), Block::new());
+        let options = builder().workers(1).clock(manual.clock());
+        let runtime = if in_hook { options.hook(Slow(end.clone())) } else { options }.start().unwrap();
+        if in_hook {
             runtime.spawn(polite(())).unwrap();
-            (runtime, end)
         } else {
-            let (runtime, end) = (runtime(1), Block::new());
             runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
-            (runtime, end)
-        };
+        }
         let report = std::thread::scope(|scope| {
-            let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_millis(200)));
+            let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
             wait(&end.begun);
+            moves_until(&manual, || shutdown.is_finished());
             shutdown.join().unwrap()
         });
         assert_eq!((report.ended + report.terminated, report.ending, report.is_clean()), (0, 1, false), "{report}");
         assert!(report.to_string().contains("1 half-way through their end"), "{report}");
         end.go.set(()).unwrap();
     }
+}
+
+#[test]
+fn a_process_that_was_half_way_through_its_end_before_has_the_limit_as_well_and_is_counted() {
+    let manual = ManualClock::new();
+    let (runtime, end) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Block::new());
+    let process = runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
+    runtime.cancel(process.pid(), "over").unwrap();
+    wait(&end.begun);
+    let report = std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
+        moves_until(&manual, || shutdown.is_finished());
+        shutdown.join().unwrap()
+    });
+    assert_eq!((report.ended, report.ending, report.is_clean()), (0, 1, false), "{report}");
+    end.go.set(()).unwrap();
+    assert!(join(&process).is_done());
 }
 
 #[test]
@@ -455,6 +479,6 @@ fn work_that_was_yielded_with_done_is_asked_to_stop_when_the_limit_is_over() {
     output(&runtime.spawn(process).unwrap());
     // One that has not begun when it is asked to stop is not run at all.
     wait(&begun);
-    assert_eq!(shut_down(&runtime, Duration::ZERO).jobs_running, 0);
+    shut_down(&runtime, Duration::ZERO);
     assert_eq!(wait(&told), Reason::Shutdown);
 }

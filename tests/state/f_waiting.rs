@@ -136,3 +136,23 @@ fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
     drop(guard);
     assert!(waiting.join().unwrap());
 }
+
+#[test]
+fn work_that_is_handed_on_to_what_a_group_takes_in_meanwhile_is_never_missed() {
+    // Always one is counted, and always another one: whoever has handed its work on leaves.
+    let (state, group) = State::group([]);
+    let taken_in = || {
+        let (one, counter) = State::counted([]);
+        let guard = counter.add();
+        group.add(one).unwrap();
+        guard
+    };
+    let mut guard = taken_in();
+    let waiting = waiter(&state);
+    for _ in 0..20_000 {
+        guard = taken_in();
+        assert!(!waiting.is_finished());
+    }
+    drop(guard);
+    assert!(waiting.join().unwrap());
+}

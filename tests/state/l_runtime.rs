@@ -184,6 +184,42 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
 }
 
 #[test]
+fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped_is_told_as_well() {
+    struct Waits(State, [Latch<()>; 2], Latch<bool>);
+    impl Process for Waits {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            let [begun, go] = &self.1;
+            let _ = begun.set(());
+            go.wait();
+            let _ = self.2.set(self.0.shutdown(None).is_err_and(|error| error.is_from_inside()));
+            Ok(Step::Done(()))
+        }
+    }
+    /// Is closed by the end of the runtime.
+    struct Closed(Latch<()>);
+    impl Process for Closed {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+        fn close(&mut self) {
+            let _ = self.0.set(());
+        }
+    }
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    let (state, begun, dropping, told) = (runtime.state(), Latch::new(), Latch::new(), Latch::new());
+    runtime.spawn(Waits(state.clone(), [begun.clone(), dropping.clone()], told.clone())).unwrap();
+    begun.wait();
+    runtime.spawn(Closed(dropping)).unwrap();
+    drop(runtime);
+    assert!(told.wait(), "it would wait for itself");
+    assert!(state.wait_closed(LIMIT));
+}
+
+#[test]
 fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     let clock = ManualClock::new();
     let runtime =

@@ -68,17 +68,20 @@ impl Node {
     }
 
     /// It has ended after all, and leaves; its error is kept. It is dropped where no lock is held.
-    pub(in super::super) fn let_go(&self, edge: u64, kept: Option<StateError>) -> Option<Edge> {
-        let gone = {
-            let mut inner = self.lock();
-            if inner.kept.is_none() {
-                inner.kept = kept;
-            }
-            inner.edges.remove(edge)
-        };
-        if let Some(Edge { child, link, .. }) = &gone {
-            child.unlink(*link);
+    pub(in super::super) fn let_go(
+        &self,
+        edge: u64,
+        error: impl FnOnce(&Arc<Node>) -> Option<StateError>,
+    ) -> Option<Edge> {
+        let (child, link) = self.lock().edges.get_mut(edge).map(|edge| (edge.child.clone(), edge.link))?;
+        // First of all: who sets an error from here on does not tell this node, and one that was told of is found now. As long
+        // as the edge is there, so is the way to it.
+        child.unlink(link);
+        let kept = error(&child);
+        let mut inner = self.lock();
+        if inner.kept.is_none() {
+            inner.kept = kept;
         }
-        gone
+        inner.edges.remove(edge)
     }
 }
