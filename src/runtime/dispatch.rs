@@ -377,7 +377,7 @@ impl Link for Core {
     }
 
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
-        if self.road.door.is_closed() {
+        if self.is_shutting_down() {
             return Err(NoVacancy::ShuttingDown);
         }
         let wanted = (self.road.stock / 2).max(1);
@@ -385,6 +385,10 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        self.road.door.is_closed()
     }
 
     fn whereis(&self, name: &str) -> Option<Pid> {

@@ -94,7 +94,10 @@ impl Supervisor {
         let id = child.spec.id.clone();
         if matches!(self.life, Life::Starting) && self.first.contains(&key) {
             self.set(key, Phase::Down);
-            return self.end(Some(SupervisorError::NotStarted { id, error }), out);
+            if !self.ends_with_the_runtime(out) {
+                self.end(Some(SupervisorError::NotStarted { id, error }), out);
+            }
+            return;
         }
         if child.waiting.iter().any(|waiter| matches!(waiter, Waiter::Up(_))) {
             // It was started by hand: whoever did it learns why, and decides.

@@ -107,8 +107,11 @@ impl Supervisor {
         }
     }
 
-    /// Counts a restart. The delay before it, or nothing if there were too many: then the supervisor ends.
+    /// Counts a restart. The delay before it, or nothing if there is to be none: then the supervisor ends.
     pub(super) fn count(&mut self, key: u64, exit: Exit, out: &mut StepOutput) -> Option<Duration> {
+        if self.ends_with_the_runtime(out) {
+            return None;
+        }
         let now = out.now();
         let child = self.children.get_mut(&key)?;
         if self.config.window.exceeded(now, (child.spec.id.clone(), exit)) {

@@ -29,7 +29,7 @@ impl Supervisor {
             Order::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),
                 Life::New | Life::Starting => self.starters.push(reply),
-                Life::Ending(_) => {}
+                Life::Ending(_) | Life::Failed(_) => {}
             },
             Order::Add(spec, reply) => match self.of_any_kind(&spec) {
                 Ok(()) => self.add(spec, reply),

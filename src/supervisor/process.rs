@@ -58,6 +58,8 @@ pub(super) enum Life {
     Starting,
     Up,
     Ending(Option<SupervisorError>),
+    /// It fails with its next step, for a step that fails has no effects, and the last one may have had some.
+    Failed(Box<SupervisorError>),
 }
 
 /// Children that are stopped, and then started, one after the other.
@@ -165,7 +167,7 @@ impl Supervisor {
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self.life, Life::Ending(_))
+        matches!(self.life, Life::Ending(_) | Life::Failed(_))
     }
 
     /// Changes where a child is.
@@ -212,6 +214,16 @@ impl Supervisor {
         out.cancel_timer(timer);
     }
 
+    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
+    /// more, and nobody is to blame for those who have ended, or have not begun.
+    pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
+        let ends = out.is_shutting_down();
+        if ends {
+            self.end(None, out);
+        }
+        ends
+    }
+
     /// The supervisor is to end: with its first reason.
     pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
         if self.is_ending() {
@@ -245,9 +257,10 @@ impl Process for Supervisor {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, SupervisorMessage>, out: &mut StepOutput) -> StepResult<()> {
-        if matches!(self.life, Life::New) {
-            out.trap_exits(true);
-            self.life = Life::Starting;
+        match std::mem::replace(&mut self.life, Life::Starting) {
+            Life::New => out.trap_exits(true),
+            Life::Failed(error) => return Err(error),
+            life => self.life = life,
         }
         let mut let_go = Vec::new();
         for event in events {
@@ -285,7 +298,10 @@ impl Process for Supervisor {
         match &mut self.life {
             Life::Ending(why) if self.children.is_empty() => match why.take() {
                 None => Ok(Step::Done(())),
-                Some(error) => Err(Box::new(error)),
+                Some(error) => {
+                    self.life = Life::Failed(Box::new(error));
+                    Ok(Step::Continue)
+                }
             },
             // What was done may have made more possible: a child that could not be spawned makes room for what comes then.
             _ if !self.changed.is_empty() => Ok(Step::Continue),

@@ -18,6 +18,7 @@ mod c_names;
 mod d_containing;
 mod d_crossing;
 mod d_in_place;
+mod d_last_words;
 mod d_stopping;
 mod d_supervisors;
 mod d_trees;
