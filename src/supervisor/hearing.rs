@@ -121,9 +121,8 @@ impl Supervisor {
         }
         child.restarts += 1;
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
-        // Taken, for if it does not come up the next time, it has not been up since: waiting for a delay is not being up.
-        let was_up = child.up_since.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        child.failures = if was_up >= backoff.stable { 1 } else { child.failures.saturating_add(1) };
+        child.is_up_no_more(now, Some(backoff.stable));
+        child.failures = child.failures.saturating_add(1);
         Some(backoff.delay(child.failures, key))
     }
 

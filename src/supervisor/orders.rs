@@ -93,7 +93,7 @@ impl Supervisor {
 
     pub(super) fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
         let batch = self.number();
-        let key = self.insert(Child::new(spec, batch));
+        let key = self.insert(Child { is_new: true, ..Child::new(spec, batch) });
         self.wait(key, Waiter::Up(reply));
     }
 

@@ -178,8 +178,10 @@ impl Supervisor {
     /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
         self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
+        let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
         self.change(key, |child| {
             (child.batch, child.goal) = (batch, goal);
+            child.is_up_no_more(now, stable);
             if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
                 child.phase = Phase::ToStop { pid };
             }
@@ -199,6 +201,7 @@ impl Supervisor {
             }
             Goal::Stay => {
                 child.tell_down(out);
+                child.is_new = false;
                 self.set(key, Phase::Down);
             }
             Goal::Forget => self.remove(key, out),

@@ -63,7 +63,9 @@ fn a_supervisor_that_is_asked_to_stop_later_than_its_children_is_done_all_the_sa
             runtime.terminate(process.pid()).unwrap();
             join(&process);
         }
-        (0..MANY).for_each(|n| drop(boss.add(ChildSpec::new(n.to_string(), sink::<()>)).unwrap()));
+        for n in 0..MANY {
+            boss.add(ChildSpec::new(n.to_string(), sink::<()>)).unwrap();
+        }
         assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
         assert!(join(&boss.handle).is_done(), "{}", join(&boss.handle));
     }

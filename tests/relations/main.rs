@@ -17,6 +17,7 @@ mod c_groups;
 mod c_names;
 mod d_containing;
 mod d_crossing;
+mod d_delays;
 mod d_in_place;
 mod d_last_words;
 mod d_stopping;
