@@ -1,7 +1,7 @@
 //! Effects: what is done with the yields that are more than messages.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -249,7 +249,7 @@ impl Engine for Core {
         self.relate_process(relate, body.head.pid, hands)
     }
 
-    fn forget_told(&self, unwanted: Vec<Unwanted>, body: &mut Ready) {
+    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
         self.forget_told_of(body, unwanted);
     }
 
