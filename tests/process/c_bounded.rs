@@ -10,10 +10,17 @@ use procession::{
 
 use crate::helpers::*;
 
-/// A receiver with a bound, held up in its first step until the gate opens. It writes down what it is told.
-fn held(log: &Log<u32>, gate: &Latch<()>) -> impl Process<Message = u32, Output = ()> {
-    let (log, gate) = (log.clone(), gate.clone());
-    script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+/// A receiver with a bound, in its first step, in which it is held up until the gate opens. It writes down what it is told.
+fn held(
+    runtime: &Runtime,
+    bound: SpawnOptions,
+    log: &Log<u32>,
+    gate: &Latch<()>,
+) -> Handle<impl Process<Message = u32, Output = ()>> {
+    let (log, gate, begun) = (log.clone(), gate.clone(), Latch::new());
+    let begin = begun.clone();
+    let held = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        let _ = begin.set(());
         for event in events {
             match event {
                 Event::Message(n) => log.push(n),
@@ -22,7 +29,11 @@ fn held(log: &Log<u32>, gate: &Latch<()>) -> impl Process<Message = u32, Output 
         }
         gate.wait();
         Ok(Step::Idle)
-    })
+    });
+    let held = runtime.spawn_with(held, bound).unwrap();
+    // Only now it has been given its messages, and whatever comes is for the next step.
+    wait(&begun);
+    held
 }
 
 #[test]
@@ -35,8 +46,7 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
         let watcher = Watcher::new();
         let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
         let (log, gate) = (Log::new(), Latch::new());
-        let receiver = runtime.spawn_with(held(&log, &gate), SpawnOptions::new().mailbox(3, overflow)).unwrap();
-        until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
+        let receiver = held(&runtime, SpawnOptions::new().mailbox(3, overflow), &log, &gate);
         (1..=3).for_each(|n| runtime.send(receiver.address(), n).unwrap());
         for n in 4..=5 {
             let sent = runtime.send(receiver.address(), n);
@@ -68,9 +78,8 @@ fn what_a_process_sends_to_a_full_mailbox_is_a_dead_letter_and_signals_are_never
     let runtime = builder().workers(2).hook(watcher.clone()).start().unwrap();
     let (gate, log) = (Latch::new(), Log::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
+    let receiver = held(&runtime, bound, &log, &gate);
     let to = receiver.address();
-    until("it is held up", || runtime.process(to.pid()).unwrap().in_step.is_some());
     let sender = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         (0..3).for_each(|n| out.send(to, n));
         Ok(Step::Done(out.pid()))
@@ -90,8 +99,7 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let (log, gate) = (Log::new(), Latch::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
-    until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
+    let receiver = held(&runtime, bound, &log, &gate);
     runtime.send_within(receiver.address(), 1, Duration::ZERO).unwrap();
     assert_eq!(runtime.send_within(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
     let sent = AtomicBool::new(false);
@@ -118,8 +126,7 @@ fn who_waits_for_room_learns_that_the_process_has_ended() {
     let runtime = runtime(1);
     let (log, gate) = (Log::new(), Latch::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = runtime.spawn_with(held(&log, &gate), bound).unwrap();
-    until("it is held up", || runtime.process(receiver.pid()).unwrap().in_step.is_some());
+    let receiver = held(&runtime, bound, &log, &gate);
     runtime.send(receiver.address(), 1).unwrap();
     std::thread::scope(|scope| {
         let waiters: Vec<_> = (0..3)

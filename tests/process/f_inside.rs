@@ -84,7 +84,7 @@ fn the_counts_say_what_has_happened() {
     ended.iter().for_each(|process| drop(join(process)));
     let kept = runtime.spawn(sink::<u32>()).unwrap();
     (0..4).for_each(|n| runtime.send(kept.address(), n).unwrap());
-    until("all is stepped", || runtime.stats().messages.stepped == 4);
+    until("all is stepped", || runtime.stats().messages.stepped == 4 && runtime.is_at_rest());
     let stats = runtime.stats();
     assert_eq!((stats.processes, stats.spawned, stats.ended.total()), (1, 7, 6));
     assert_eq!((stats.ended.done, stats.ended.failed, stats.ended.panicked, stats.ended.terminated), (3, 2, 1, 0));

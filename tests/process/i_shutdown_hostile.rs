@@ -304,19 +304,25 @@ fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
         }
     }
     for in_hook in [false, true] {
-        let (runtime, end) = if in_hook {
-            let end = Block::new();
-            let runtime = builder().workers(1).hook(Slow(end.clone())).start().unwrap();
+        let (manual, end) = (ManualClock::new(), Block::new());
+        let builder = builder().workers(1).clock(manual.clock());
+        let runtime = if in_hook {
+            let runtime = builder.hook(Slow(end.clone())).start().unwrap();
             runtime.spawn(polite(())).unwrap();
-            (runtime, end)
+            runtime
         } else {
-            let (runtime, end) = (runtime(1), Block::new());
+            let runtime = builder.start().unwrap();
             runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
-            (runtime, end)
+            runtime
         };
         let report = std::thread::scope(|scope| {
-            let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_millis(200)));
+            let shutdown = scope.spawn(|| shut_down(&runtime, HOUR));
             wait(&end.begun);
+            // It has begun to end within the limit, and is in the middle of that when it is over.
+            while !shutdown.is_finished() {
+                manual.advance(HOUR);
+                std::thread::yield_now();
+            }
             shutdown.join().unwrap()
         });
         assert_eq!((report.ended + report.terminated, report.ending, report.is_clean()), (0, 1, false), "{report}");
@@ -358,10 +364,14 @@ fn a_question_without_a_limit_stays_open_and_is_answered_when_the_runtime_ends()
     let runtime = runtime(1);
     let (mut asking, _kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());
     runtime.shutdown(LIMIT).unwrap();
-    match Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => assert_shut_down(answer),
-        Poll::Pending => panic!("nobody answers any more"),
-    }
+    // The shutdown waits only so long for who gives the questions up.
+    let mut answer = Poll::Pending;
+    until("it is answered", || {
+        answer = Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop()));
+        answer.is_ready()
+    });
+    let Poll::Ready(answer) = answer else { panic!("it is answered") };
+    assert_shut_down(answer);
     // One that is given up leaves nothing behind, and nor does one that is answered.
     let runtime = self::runtime(1);
     let (asking, kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());

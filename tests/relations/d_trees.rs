@@ -155,6 +155,11 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
 /// The branch is stuck in the factory of its leaf while the question of the one above is dropped from its mailbox.
 #[test]
 fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
+    // It may be asked so soon that its first step has the question in hand already. Then there is nothing to be dropped.
+    until("a question is dropped", a_question_is_dropped);
+}
+
+fn a_question_is_dropped() -> bool {
     let manual = ManualClock::new();
     let runtime = builder().workers(2).clock(manual.clock()).start().unwrap();
     let (makes, made) = (Latch::new(), Latch::new());
@@ -179,8 +184,12 @@ fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
     until("the one above has asked", || runtime.process(pid).is_some_and(|branch| branch.mailbox == 1));
     let (nobody, unheard) = procession::testing::question();
     runtime.send(pid.typed(), SupervisorMessage::children(nobody)).unwrap();
-    assert_eq!(runtime.stats().messages.dead_by_reason[&DeadReason::DroppedOldest], 1);
+    let dropped = runtime.stats().messages.dead_by_reason[&DeadReason::DroppedOldest];
     let _ = made.set(());
+    if dropped == 0 {
+        boss.stop();
+        return false;
+    }
     until("it is up, and its answer is missing", || runtime.is_at_rest() && runtime.stats().timers == 1);
     drop(unheard);
     assert_eq!(boss.child("branch").unwrap().state, ChildState::Starting);
@@ -188,6 +197,7 @@ fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
     boss.ask(SupervisorMessage::started);
     assert_eq!(boss.child("branch").unwrap().state, ChildState::Up);
     boss.stop();
+    true
 }
 
 #[test]
