@@ -36,6 +36,8 @@ pub struct Supervisor {
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) by_id: HashMap<Arc<str>, u64>,
     pub(super) by_pid: HashMap<Pid, u64>,
+    /// Those who have a process that is not to be stopped.
+    pub(super) running: BTreeSet<u64>,
     /// Those with whom something is to be done, by batch.
     pub(super) batches: HashMap<u64, Batch>,
     /// Batches in which something has changed since it was last looked what is possible.
@@ -69,6 +71,21 @@ pub(super) struct Batch {
     pub(super) starting: BTreeSet<u64>,
 }
 
+impl Batch {
+    pub(super) fn all(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.stopping.range(from..).chain(self.starting.range(from..)).copied()
+    }
+
+    /// Whether all come from this one on.
+    pub(super) fn begins_at(&self, from: u64) -> bool {
+        self.stopping.first().into_iter().chain(self.starting.first()).all(|first| *first >= from)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.stopping.len() + self.starting.len()
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum Timer {
     /// The delay of a batch.
@@ -91,6 +108,7 @@ impl Supervisor {
             children: BTreeMap::new(),
             by_id: HashMap::new(),
             by_pid: HashMap::new(),
+            running: BTreeSet::new(),
             batches: HashMap::new(),
             changed: BTreeSet::new(),
             first: BTreeSet::new(),
@@ -148,6 +166,11 @@ impl Supervisor {
         let before = (child.batch, child.moves());
         change(child);
         let now = (child.batch, child.moves());
+        if child.pid().is_some() && !child.is_to_stop() {
+            self.running.insert(key);
+        } else {
+            self.running.remove(&key);
+        }
         if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
             self.first.remove(&key);
         }
@@ -162,6 +185,7 @@ impl Supervisor {
             child.tell_down(out);
             self.by_id.remove(&child.spec.id);
             self.first.remove(&key);
+            self.running.remove(&key);
             self.unfile(key, child.batch);
         }
     }
