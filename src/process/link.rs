@@ -19,6 +19,9 @@ pub(crate) trait Link: AskLink {
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
 
+    /// Whether no process may begin any more.
+    fn is_shutting_down(&self) -> bool;
+
     /// The process that has this name.
     fn whereis(&self, name: &str) -> Option<Pid>;
 

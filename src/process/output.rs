@@ -29,6 +29,12 @@ impl StepOutput {
         self.link.clock().now()
     }
 
+    /// Whether the runtime shuts down: it takes no new process any more, and asks all that there are to stop. So whoever
+    /// hears of another's end can know that nobody is to blame for it.
+    pub fn is_shutting_down(&self) -> bool {
+        self.link.is_shutting_down()
+    }
+
     /// Sends a message. From this process to one receiver, what is sent first is stepped first.
     #[inline]
     pub fn send<M: Send + 'static>(&mut self, to: Address<M>, message: M) {

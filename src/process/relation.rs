@@ -78,13 +78,6 @@ pub(crate) enum Relate {
     Unsubscribe(Subscription),
 }
 
-impl Relate {
-    /// Whether it ends a relation.
-    pub(crate) fn takes_back(&self) -> bool {
-        matches!(self, Relate::Demonitor(_) | Relate::Unlink(_) | Relate::Unsubscribe(_))
-    }
-}
-
 /// How a process is related from its birth to the one that spawned it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bond {

@@ -1,7 +1,7 @@
 //! Effects: what is done with the yields that are more than messages.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -251,7 +251,7 @@ impl Engine for Core {
         self.relate_process(relate, body.head.pid, hands)
     }
 
-    fn forget_told(&self, unwanted: Vec<Unwanted>, body: &mut Ready) {
+    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
         self.forget_told_of(body, unwanted);
     }
 
@@ -377,7 +377,7 @@ impl Link for Core {
     }
 
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
-        if self.road.door.is_closed() {
+        if self.is_shutting_down() {
             return Err(NoVacancy::ShuttingDown);
         }
         let wanted = (self.road.stock / 2).max(1);
@@ -385,6 +385,10 @@ impl Link for Core {
         // The lowest slots first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        self.road.door.is_closed()
     }
 
     fn whereis(&self, name: &str) -> Option<Pid> {

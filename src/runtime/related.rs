@@ -1,5 +1,7 @@
 //! Relations, carried out: what a process wants begun or ended, and whoever is told of an end.
 
+use std::collections::HashSet;
+
 use super::dispatch::Core;
 use crate::outcome::drop_contained;
 use crate::process::Pid;
@@ -34,7 +36,9 @@ impl Core {
             }
             Relate::Unlink(other) => {
                 let untold = self.relations.unlink(pid, other);
-                return (!untold).then_some(Unwanted::Exit(other));
+                // Of one that lives nothing was told, and what will be is of a link that it makes after this.
+                let lives = || road.table.cell(other).is_some_and(|cell| cell.is_live(other));
+                return (!untold && !lives()).then_some(Unwanted::Exit(other));
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), hands);
@@ -53,11 +57,10 @@ impl Core {
     }
 
     /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
-    pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: Vec<Unwanted>) {
-        let unwanted = unwanted.into_iter().collect();
-        body.machine.mailbox().forget(&unwanted).into_iter().for_each(drop_contained);
+    pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
+        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
-            cell.forget(body.head.pid, &unwanted).into_iter().for_each(drop_contained);
+            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
         }
     }
 

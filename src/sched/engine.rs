@@ -1,5 +1,7 @@
 //! What the road asks of the runtime: everything that is done for a process beyond messages.
 
+use std::collections::HashSet;
+
 use super::road::{Hands, Road};
 use crate::outcome::Exit;
 use crate::process::body::{Head, Ready, Yield};
@@ -14,11 +16,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Performs one yield of the process with this head.
     fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H);
 
-    /// Begins or ends a relation of the process in hand. What that may have been told already, and does not want to be.
+    /// Begins or ends a relation of the process in hand. What it may have been told already, and does not want
+    /// to be; nothing more is told of that, unless it begins the same anew.
     fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) -> Option<Unwanted>;
 
     /// Takes out of the mailbox of the process in hand what that does not want to be told any more.
-    fn forget_told(&self, unwanted: Vec<Unwanted>, body: &mut Ready);
+    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready);
 
     /// A process that is not in the table yet is related to its parent.
     fn bond(&self, child: Pid, bond: Bond);

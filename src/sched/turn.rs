@@ -3,6 +3,8 @@
 //! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
+use std::collections::HashSet;
+
 use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
 use super::ending::{bury, close, drop_failed, end, tell_of_room};
@@ -11,7 +13,8 @@ use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
-use crate::process::{CommandError, DeadLetter, DeadReason, WaitedForNothing};
+use crate::process::mailbox::Unwanted;
+use crate::process::{CommandError, DeadLetter, DeadReason, Relate, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -233,7 +236,9 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
-    let mut unwanted = Vec::new();
+    // What was told of what the step takes back is looked for in the mailbox once, at the end, for that may be long. Nothing
+    // more is told of it meanwhile.
+    let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
         match order {
             Order::Send { lane, count, to } => {
@@ -255,18 +260,23 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                     begin(engine, hands, child, given);
                 }
                 Some(Yield::Relate(relate)) => {
-                    unwanted.extend(engine.relate(relate, body, hands));
-                    // What is taken back in one go is looked for in the mailbox once, for thousands may have been told.
-                    let next = (orders.peek(), others.as_slice().first());
-                    let goes_on = matches!(next, (Some(Order::Next), Some(Yield::Relate(next))) if next.takes_back());
-                    if !unwanted.is_empty() && !goes_on {
-                        engine.forget_told(std::mem::take(&mut unwanted), body);
+                    // A link that is made anew is told of anew: what was told of the old one goes before.
+                    if let Relate::Link(to) = &relate
+                        && let Some(told) = unwanted.take_if(|told| told.contains(&Unwanted::Exit(*to)))
+                    {
+                        engine.forget_told(&told, body);
+                    }
+                    if let Some(told) = engine.relate(relate, body, hands) {
+                        unwanted.get_or_insert_default().insert(told);
                     }
                 }
                 Some(other) => engine.perform(other, &mut body.head, outbox, hands),
                 None => {}
             },
         }
+    }
+    if let Some(told) = unwanted {
+        engine.forget_told(&told, body);
     }
     out.performed();
 }

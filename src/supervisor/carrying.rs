@@ -94,11 +94,14 @@ impl Supervisor {
         let id = child.spec.id.clone();
         if matches!(self.life, Life::Starting) && self.first.contains(&key) {
             self.set(key, Phase::Down);
-            return self.end(Some(SupervisorError::NotStarted { id, error }), out);
+            if !self.ends_with_the_runtime(out) {
+                self.end(Some(SupervisorError::NotStarted { id, error }), out);
+            }
+            return;
         }
         if child.waiting.iter().any(|waiter| matches!(waiter, Waiter::Up(_))) {
             // It was started by hand: whoever did it learns why, and decides.
-            let is_new = child.up_since.is_none() && child.restarts == 0;
+            let is_new = child.is_new;
             child.tell_up(&Err(error), out);
             return if is_new { self.remove(key, out) } else { self.set(key, Phase::Down) };
         }
@@ -112,7 +115,7 @@ impl Supervisor {
     /// A child is up.
     pub(super) fn up(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        child.up_since = Some(out.now());
+        (child.up_since, child.is_new) = (Some(out.now()), false);
         child.tell_up(&Ok(pid), out);
         self.set(key, Phase::Up { pid });
     }

@@ -1,5 +1,6 @@
 //! One child as its supervisor knows it.
 
+use std::time::Duration;
 use std::time::Instant;
 
 use super::message::{ChildError, ChildInfo, ChildState};
@@ -19,8 +20,10 @@ pub(super) struct Child {
     pub(super) goal: Goal,
     /// Failures without a stable time in between.
     pub(super) failures: u32,
-    /// Since when it has been up; not known of one that has failed and has not come up again.
+    /// Since when it is up, if it is.
     pub(super) up_since: Option<Instant>,
+    /// It was added at run time, and nothing has become of it yet: if it does not begin, it is forgotten.
+    pub(super) is_new: bool,
     pub(super) restarts: u64,
     pub(super) waiting: Vec<Waiter>,
 }
@@ -95,6 +98,7 @@ impl Child {
             goal: Goal::Start,
             failures: 0,
             up_since: None,
+            is_new: false,
             restarts: 0,
             waiting: Vec::new(),
         }
@@ -130,6 +134,15 @@ impl Child {
             Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
             Phase::Queued | Phase::Starting { .. } => Moves::Up,
             Phase::Down | Phase::Up { .. } | Phase::InPlace { .. } => Moves::Not,
+        }
+    }
+
+    /// It has failed, or is to be stopped. Only until here it was up: waiting, for what it may be, is no stable time.
+    pub(super) fn is_up_no_more(&mut self, now: Instant, stable: Option<Duration>) {
+        if let (Some(since), Some(stable)) = (self.up_since.take(), stable)
+            && now.saturating_duration_since(since) >= stable
+        {
+            self.failures = 0;
         }
     }
 

@@ -107,8 +107,11 @@ impl Supervisor {
         }
     }
 
-    /// Counts a restart. The delay before it, or nothing if there were too many: then the supervisor ends.
+    /// Counts a restart. The delay before it, or nothing if there is to be none: then the supervisor ends.
     pub(super) fn count(&mut self, key: u64, exit: Exit, out: &mut StepOutput) -> Option<Duration> {
+        if self.ends_with_the_runtime(out) {
+            return None;
+        }
         let now = out.now();
         let child = self.children.get_mut(&key)?;
         if self.config.window.exceeded(now, (child.spec.id.clone(), exit)) {
@@ -118,9 +121,8 @@ impl Supervisor {
         }
         child.restarts += 1;
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
-        // Taken, for if it does not come up the next time, it has not been up since: waiting for a delay is not being up.
-        let was_up = child.up_since.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        child.failures = if was_up >= backoff.stable { 1 } else { child.failures.saturating_add(1) };
+        child.is_up_no_more(now, Some(backoff.stable));
+        child.failures = child.failures.saturating_add(1);
         Some(backoff.delay(child.failures, key))
     }
 
@@ -132,35 +134,41 @@ impl Supervisor {
             return self.remove(key, out);
         }
         let Some(delay) = self.count(key, exit, out) else { return };
-        let batch = self.number();
+        let batch = match self.config.strategy {
+            Strategy::OneForOne => self.number(),
+            Strategy::OneForAll => self.gather(0, out),
+            Strategy::RestForOne => self.gather(key, out),
+        };
+        self.forget_timer(self.gates.get(&batch).copied(), out);
         if !delay.is_zero() {
             let timer = out.after(delay);
             self.timers.insert(timer.id(), Timer::Gate(batch));
             self.gates.insert(batch, timer);
         }
-        let others: Vec<u64> = match self.config.strategy {
-            Strategy::OneForOne => Vec::new(),
-            Strategy::OneForAll => self.children.keys().copied().collect(),
-            Strategy::RestForOne => self.children.range(key..).map(|(other, _)| *other).collect(),
-        };
-        for other in others {
-            let Some(child) = self.children.get(&other) else { continue };
-            match child.phase {
-                Phase::Down => {}
-                // What somebody has wanted to be stopped, or forgotten, still is.
-                Phase::Queued | Phase::ToStop { .. } | Phase::Stopping { .. } => {
-                    self.change(other, |child| child.batch = batch);
-                }
-                _ => {
-                    let temporary = child.spec.restart == Restart::Temporary;
-                    let goal = if temporary { Goal::Forget } else { Goal::Start };
-                    self.want_stopped(other, batch, goal, out);
-                }
-            }
-        }
         self.change(key, |child| {
             (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
         });
+    }
+
+    /// Brings all from this one on into one batch, to be stopped and started again; which.
+    ///
+    /// The largest batch of which all are among them takes in the others. So many who fail one after the other, each before
+    /// those who wait already, do not cost each time as much as wait.
+    fn gather(&mut self, from: u64, out: &mut StepOutput) -> u64 {
+        let whole = self.batches.iter().filter(|(_, batch)| batch.begins_at(from));
+        let largest = whole.max_by_key(|(_, batch)| batch.len()).map(|(number, _)| *number);
+        let batch = largest.unwrap_or_else(|| self.number());
+        let elsewhere = self.batches.iter().filter(|(number, _)| **number != batch);
+        // What somebody has wanted to be stopped, or forgotten, still is.
+        for other in elsewhere.flat_map(|(_, others)| others.all(from)).collect::<Vec<_>>() {
+            self.change(other, |child| child.batch = batch);
+        }
+        for other in self.running.range(from..).copied().collect::<Vec<_>>() {
+            let temporary = self.children.get(&other).is_some_and(|child| child.spec.restart == Restart::Temporary);
+            let goal = if temporary { Goal::Forget } else { Goal::Start };
+            self.want_stopped(other, batch, goal, out);
+        }
+        batch
     }
 
     /// A child has failed, and waits to be told that it may go on in place.

@@ -29,7 +29,7 @@ impl Supervisor {
             Order::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),
                 Life::New | Life::Starting => self.starters.push(reply),
-                Life::Ending(_) => {}
+                Life::Ending(_) | Life::Failed(_) => {}
             },
             Order::Add(spec, reply) => match self.of_any_kind(&spec) {
                 Ok(()) => self.add(spec, reply),
@@ -93,7 +93,7 @@ impl Supervisor {
 
     pub(super) fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
         let batch = self.number();
-        let key = self.insert(Child::new(spec, batch));
+        let key = self.insert(Child { is_new: true, ..Child::new(spec, batch) });
         self.wait(key, Waiter::Up(reply));
     }
 

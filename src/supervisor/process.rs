@@ -36,6 +36,8 @@ pub struct Supervisor {
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) by_id: HashMap<Arc<str>, u64>,
     pub(super) by_pid: HashMap<Pid, u64>,
+    /// Those who have a process that is not to be stopped.
+    pub(super) running: BTreeSet<u64>,
     /// Those with whom something is to be done, by batch.
     pub(super) batches: HashMap<u64, Batch>,
     /// Batches in which something has changed since it was last looked what is possible.
@@ -58,6 +60,8 @@ pub(super) enum Life {
     Starting,
     Up,
     Ending(Option<SupervisorError>),
+    /// It fails with its next step, for a step that fails has no effects, and the last one may have had some.
+    Failed(Box<SupervisorError>),
 }
 
 /// Children that are stopped, and then started, one after the other.
@@ -65,6 +69,21 @@ pub(super) enum Life {
 pub(super) struct Batch {
     pub(super) stopping: BTreeSet<u64>,
     pub(super) starting: BTreeSet<u64>,
+}
+
+impl Batch {
+    pub(super) fn all(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.stopping.range(from..).chain(self.starting.range(from..)).copied()
+    }
+
+    /// Whether all come from this one on.
+    pub(super) fn begins_at(&self, from: u64) -> bool {
+        self.stopping.first().into_iter().chain(self.starting.first()).all(|first| *first >= from)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.stopping.len() + self.starting.len()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -89,6 +108,7 @@ impl Supervisor {
             children: BTreeMap::new(),
             by_id: HashMap::new(),
             by_pid: HashMap::new(),
+            running: BTreeSet::new(),
             batches: HashMap::new(),
             changed: BTreeSet::new(),
             first: BTreeSet::new(),
@@ -146,6 +166,11 @@ impl Supervisor {
         let before = (child.batch, child.moves());
         change(child);
         let now = (child.batch, child.moves());
+        if child.pid().is_some() && !child.is_to_stop() {
+            self.running.insert(key);
+        } else {
+            self.running.remove(&key);
+        }
         if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
             self.first.remove(&key);
         }
@@ -160,12 +185,13 @@ impl Supervisor {
             child.tell_down(out);
             self.by_id.remove(&child.spec.id);
             self.first.remove(&key);
+            self.running.remove(&key);
             self.unfile(key, child.batch);
         }
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self.life, Life::Ending(_))
+        matches!(self.life, Life::Ending(_) | Life::Failed(_))
     }
 
     /// Changes where a child is.
@@ -176,8 +202,10 @@ impl Supervisor {
     /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
         self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
+        let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
         self.change(key, |child| {
             (child.batch, child.goal) = (batch, goal);
+            child.is_up_no_more(now, stable);
             if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
                 child.phase = Phase::ToStop { pid };
             }
@@ -197,6 +225,7 @@ impl Supervisor {
             }
             Goal::Stay => {
                 child.tell_down(out);
+                child.is_new = false;
                 self.set(key, Phase::Down);
             }
             Goal::Forget => self.remove(key, out),
@@ -210,6 +239,16 @@ impl Supervisor {
             self.gates.remove(&batch);
         }
         out.cancel_timer(timer);
+    }
+
+    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
+    /// more, and nobody is to blame for those who have ended, or have not begun.
+    pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
+        let ends = out.is_shutting_down();
+        if ends {
+            self.end(None, out);
+        }
+        ends
     }
 
     /// The supervisor is to end: with its first reason.
@@ -245,9 +284,10 @@ impl Process for Supervisor {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, SupervisorMessage>, out: &mut StepOutput) -> StepResult<()> {
-        if matches!(self.life, Life::New) {
-            out.trap_exits(true);
-            self.life = Life::Starting;
+        match std::mem::replace(&mut self.life, Life::Starting) {
+            Life::New => out.trap_exits(true),
+            Life::Failed(error) => return Err(error),
+            life => self.life = life,
         }
         let mut let_go = Vec::new();
         for event in events {
@@ -285,7 +325,10 @@ impl Process for Supervisor {
         match &mut self.life {
             Life::Ending(why) if self.children.is_empty() => match why.take() {
                 None => Ok(Step::Done(())),
-                Some(error) => Err(Box::new(error)),
+                Some(error) => {
+                    self.life = Life::Failed(Box::new(error));
+                    Ok(Step::Continue)
+                }
             },
             // What was done may have made more possible: a child that could not be spawned makes room for what comes then.
             _ if !self.changed.is_empty() => Ok(Step::Continue),

@@ -8,7 +8,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::outcome::Failure;
 use crate::process::body::{Link, NoVacancy};
 use crate::process::{Answer, AnswerTo, AskLink, CommandError, NameError, Naming, OutsideAsk, Pid, Reply};
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::timer::{TimerKey, Timers};
 
 /// Keeps answers until the driver takes them, and hands out PIDs.
@@ -17,6 +17,7 @@ pub(super) struct Bench {
     pub(super) timers: Timers,
     answers: Mutex<VecDeque<(u64, Answer)>>,
     next_slot: AtomicUsize,
+    pub(super) shuts_down: AtomicBool,
     named: Mutex<NamesAndGroups>,
 }
 
@@ -31,7 +32,14 @@ impl Bench {
     pub(super) fn new(manual: &ManualClock) -> Bench {
         let clock = manual.clock();
         let timers = Timers::new(clock.clone(), "testing-timers");
-        Bench { clock, timers, answers: Mutex::default(), next_slot: AtomicUsize::new(1), named: Mutex::default() }
+        Bench {
+            clock,
+            timers,
+            answers: Mutex::default(),
+            next_slot: AtomicUsize::new(1),
+            shuts_down: AtomicBool::new(false),
+            named: Mutex::default(),
+        }
     }
 
     /// Does what a process wants done with names or groups. All processes are alive here.
@@ -102,9 +110,16 @@ impl Link for Bench {
     }
 
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+        if self.is_shutting_down() {
+            return Err(NoVacancy::ShuttingDown);
+        }
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
         stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
         Ok(())
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        self.shuts_down.load(Ordering::Relaxed)
     }
 
     fn whereis(&self, name: &str) -> Option<Pid> {

@@ -4,6 +4,7 @@ use super::driver::Driver;
 use crate::outcome::Exit;
 use crate::process::mailbox::{Control, Signal};
 use crate::process::{Down, ExitSignal, GroupChange, GroupEvent, Monitor, Naming, Pid, Process, Subscription};
+use crate::sync::Ordering;
 
 impl<P: Process> Driver<P> {
     /// The monitors that the process has, those of its children included, oldest first.
@@ -46,6 +47,13 @@ impl<P: Process> Driver<P> {
             let event = GroupEvent { subscription, change: change.clone() };
             self.signal(Signal::Control(Control::Group(event)));
         }
+        self
+    }
+
+    /// From here on it is as in a runtime that shuts down: nobody can be spawned. The process is not asked to stop with this:
+    /// see [`cancel`](Self::cancel).
+    pub fn shuts_down(&mut self) -> &mut Driver<P> {
+        self.bench.shuts_down.store(true, Ordering::Relaxed);
         self
     }
 

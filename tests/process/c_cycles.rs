@@ -383,7 +383,10 @@ fn asks_by_name_and_asks_to_mailboxes_with_a_bound_form_cycles_like_others() {
     let members = Members::with(runtime(2), 2, bounded);
     let (one, two) = (members.pid(0), members.pid(1));
     members.runtime.register("first", one).unwrap();
+    let before = members.runtime.process(two).unwrap().steps;
     members.ask(0, &[(1, K)]);
+    // There is room for one message.
+    until("the question is taken", || members.runtime.process(two).unwrap().steps > before);
     until("it waits", || members.waits(0));
     members.tell(1, Do::AskNamed("first"));
     assert_eq!(members.heard(2), [(two, Heard::Cycle(vec![two, one])), (one, Heard::Value)]);

@@ -279,6 +279,16 @@ fn relations_can_be_driven_without_a_runtime() {
 /// So many that looking through the mailbox for each of them would not come to an end.
 #[test]
 fn very_many_monitors_that_were_told_are_taken_back_at_once() {
+    taken_back(false);
+}
+
+/// Also if there is something else between them.
+#[test]
+fn very_many_monitors_that_were_told_are_taken_back_one_by_one() {
+    taken_back(true);
+}
+
+fn taken_back(one_by_one: bool) {
     const MANY: usize = 100_000;
     let (runtime, begun, told, heard) = (runtime(2), Latch::new(), Latch::new(), Log::new());
     let ends = runtime.spawn(sink::<()>()).unwrap();
@@ -293,7 +303,12 @@ fn very_many_monitors_that_were_told_are_taken_back_at_once() {
             go.wait();
             // The last of them first, and every tenth not.
             let back = monitors.iter().enumerate().rev().filter(|(number, _)| number % 10 != 0);
-            back.for_each(|(_, monitor)| out.demonitor(*monitor));
+            for (_, monitor) in back {
+                out.demonitor(*monitor);
+                if one_by_one {
+                    out.trap_exits(true);
+                }
+            }
             return Ok(Step::Continue);
         }
         for event in events {

@@ -1,7 +1,8 @@
 //! B. Links.
 
 use procession::{
-    Entry, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, SpawnOptions, Step, StepOutput, StepResult,
+    Command, Completion, Entry, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -119,6 +120,65 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
     until("it rests", || runtime.is_at_rest());
     runtime.send(unlinks.address(), ()).unwrap();
     assert_eq!(*output(&unlinks), 0);
+}
+
+/// Keeps the worker of whoever yields it until the latch is set.
+struct Hold(Latch<()>);
+
+impl Command for Hold {
+    type Output = ();
+}
+
+/// It is linked behind the unlinking, by the other one, and ends before the step's yields are all performed.
+#[test]
+fn a_link_that_is_made_after_unlinking_is_told_of_though_it_is_in_the_same_step() {
+    let builder = builder().workers(2).step_events(1).handler(|hold: Hold, completion: Completion<()>| {
+        wait(&hold.0);
+        completion.complete(Ok::<_, procession::BoxError>(()));
+        Ok(())
+    });
+    let runtime = builder.start().unwrap();
+    let (other, over) = (node(&runtime), Latch::new());
+    let (to, is_over) = (other.address(), over.clone());
+    let unlinks = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| match events.next() {
+        Some(Event::Message(())) => {
+            out.unlink(to.pid());
+            out.send(to, Do::Link(out.pid()));
+            out.send(to, Do::End(Way::Fail));
+            out.command(Hold(is_over.clone()));
+            Ok(Step::Idle)
+        }
+        Some(Event::Exit(exit)) => Ok(Step::Done(exit.pid)),
+        _ => Ok(Step::Idle),
+    });
+    let unlinks = runtime.spawn_with(unlinks, SpawnOptions::new().trap_exits()).unwrap();
+    // It has a greater PID, and so is told of the other's end later.
+    let later = node_with(&runtime, SpawnOptions::new().trap_exits());
+    assert!(later.pid() > unlinks.pid());
+    later.does(&runtime, [Do::Link(other.pid())]);
+    runtime.send(unlinks.address(), ()).unwrap();
+    later.hears(1);
+    over.set(()).unwrap();
+    assert_eq!(*output(&unlinks), other.pid());
+
+    // And one that is made anew by the process itself, to one that has ended.
+    let ended = other.pid();
+    let mut steps = 0;
+    let links = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        steps += 1;
+        if steps == 1 {
+            out.trap_exits(true);
+            out.link(ended);
+            out.unlink(ended);
+            out.link(ended);
+            out.send_to(out.pid(), ());
+            return Ok(Step::Idle);
+        }
+        let told = events.filter(|event| matches!(event, Event::Exit(_))).count();
+        Ok(if steps == 2 { Step::Done(told) } else { Step::Idle })
+    });
+    let links = runtime.spawn(links).unwrap();
+    assert_eq!(*output(&links), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::supervisor::{
-    Backoff, ChildError, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
+    Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
 };
 use procession::{
     Address, Entry, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
@@ -257,4 +257,38 @@ fn very_many_dynamic_children_are_added_fail_together_and_stop() {
     });
     drop(adds);
     all_fail_and_stop(&runtime, &boss);
+}
+
+/// Each of them fails when all behind it have failed already, and wait to be started again.
+#[test]
+fn very_many_children_that_fail_from_the_last_to_the_first_are_restarted_with_the_rest() {
+    let runtime = runtime(2);
+    let builder = Supervisor::builder().strategy(Strategy::RestForOne).intensity(MANY, 1_000 * SECOND);
+    let builder = (0..MANY).fold(builder, |builder, n| builder.child(ChildSpec::new(n.to_string(), fragile)));
+    let boss = supervise(&runtime, builder.build().unwrap());
+    let pids: Vec<_> = boss.children().iter().map(|info| info.pid.unwrap()).collect();
+    // The supervisor is in a step until all have failed.
+    let (held, go) = (Latch::new(), Latch::new());
+    let (hold, gate) = (held.clone(), go.clone());
+    let last = ChildSpec::new("last", move || {
+        let _ = hold.set(());
+        gate.wait();
+        fragile()
+    });
+    let add = runtime.ask_async(boss.handle.address(), SupervisorMessage::add(last), LIMIT);
+    wait(&held);
+    for pid in pids.iter().rev() {
+        let watch = runtime.watch(*pid);
+        runtime.send_to(*pid, ()).unwrap();
+        watch.wait_within(LIMIT).unwrap();
+    }
+    go.set(()).unwrap();
+    until("all are up again", || {
+        let children = boss.children();
+        let again = |info: &ChildInfo| info.state == ChildState::Up && (info.restarts == 1 || *info.id == *"last");
+        children.len() == MANY + 1 && children.iter().all(again)
+    });
+    drop(add);
+    boss.stop();
+    assert_eq!(runtime.stats().processes, 0);
 }

@@ -191,6 +191,7 @@ fn nothing_is_lost_while_workers_are_stuck_and_let_go_and_spares_come_and_leave(
     until("all is at rest", || runtime.is_at_rest());
     assert_accounted(runtime);
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+    until("all is told", || watched.told.len() as u64 == 2 * runtime.stats().stuck_steps);
     let told = watched.told.to_vec();
     let begun = told.iter().filter(|(over, _)| !over).count();
     assert_eq!(told.len(), begun * 2, "each that was stuck is told of twice");

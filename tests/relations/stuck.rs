@@ -59,6 +59,8 @@ impl Watched {
     /// Keeps so many workers in steps, and lets the time pass.
     pub fn sticks(&self, count: usize) -> Vec<Held> {
         let held: Vec<Held> = (0..count).map(|_| Held::new(&self.runtime)).collect();
+        // It may be another worker that has looked around and sets the timer, and is not quite there yet.
+        until("somebody is going to look", || self.clock.next_due().is_some());
         self.pass();
         assert_eq!(self.runtime.stuck_steps().len(), count);
         held

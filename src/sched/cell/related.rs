@@ -26,6 +26,11 @@ impl Cell {
         lives
     }
 
+    /// Whether it lives; one that is about to be ended does.
+    pub(crate) fn is_live(&self, pid: Pid) -> bool {
+        enter(&self.inner).is_live(pid)
+    }
+
     /// Whether the exits of linked processes are events to this one.
     pub(crate) fn trap_exits(&self, pid: Pid, trap: bool) {
         let mut inner = enter(&self.inner);
