@@ -55,3 +55,32 @@ impl<J> Ledger<J> {
         self.watching.retain(|other| !other.is(seat));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Pool, Queue};
+    use crate::latch::Latch;
+    use crate::sync::{Arc, Mutex, lock, thread};
+
+    #[test]
+    fn whoever_has_waited_longer_has_the_room_first() {
+        let pool = Pool::builder().max(1).queue(Queue::Block(0)).build().unwrap();
+        let (go, order) = (Latch::new(), Arc::new(Mutex::new(Vec::new())));
+        let gate = go.clone();
+        pool.execute(move || gate.wait()).unwrap();
+        let submitters: Vec<_> = (0..4)
+            .map(|n| {
+                let (submits, order) = (pool.clone(), order.clone());
+                let submitter = thread::spawn(move || submits.execute(move || lock(&order).push(n)).unwrap());
+                while pool.owner.shared.lock().standing.len() <= n {
+                    thread::yield_now();
+                }
+                submitter
+            })
+            .collect();
+        go.set(()).unwrap();
+        submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+        pool.drain(None).unwrap();
+        assert_eq!(*lock(&order), [0, 1, 2, 3]);
+    }
+}

@@ -156,14 +156,19 @@ where
 
     /// After a round, whatever became of it.
     fn go_on(self: &Arc<Self>) {
-        if let Some((tasks, options)) = self.next() {
-            match self.submit(&tasks, options) {
+        let last = match self.next() {
+            Some((tasks, options)) => match self.submit(&tasks, options) {
                 Ok(()) => return,
-                Err((job, _)) => drop_contained(job),
-            }
+                Err((job, _)) => Some(job),
+            },
+            None => self.last(),
+        };
+        // Only who has it says so. A round that was refused comes through here, too, when it is dropped, and its closure is
+        // still there then, with the one that submitted it.
+        if let Some(job) = last {
+            drop_contained(job);
+            let _ = self.over.set(());
         }
-        drop_contained(self.last());
-        let _ = self.over.set(());
     }
 
     /// With what options the next round is to be submitted, if there is to be one.
