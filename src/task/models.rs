@@ -110,7 +110,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.len(), table.inside(None).count(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.len(), table.inside().count(), table.counts.over()), (0, 0, 1));
     });
 }
 

@@ -171,9 +171,9 @@ impl Shared {
     }
 
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
-    /// Those that have not.
+    /// Those that have not. Closures that all wait here do not wait for each other.
     pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline) -> Vec<Arc<dyn AnyRecord>> {
-        let me = Some(thread::current().id());
+        let me = thread::current().id();
         let shared = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = shared.upgrade() {
@@ -182,10 +182,19 @@ impl Shared {
             }
         });
         let mut table = lock(&self.table);
-        while table.inside(me).next().is_some() && !deadline.has_passed(&self.clock) {
+        let joins = table.begin_join(me);
+        if joins {
+            // Another one may have waited for this one only.
+            self.returned.notify_all();
+        }
+        while table.to_join(me).next().is_some() && !deadline.has_passed(&self.clock) {
             table = self.clock.wait(&self.returned, table, deadline);
         }
-        table.inside(me).cloned().collect()
+        let left = table.to_join(me).cloned().collect();
+        if joins {
+            table.end_join(me);
+        }
+        left
     }
 
     /// Drops a closure that was never called: on this thread, unless that is the timers'.
