@@ -1,5 +1,5 @@
 //! Who is told when something has changed: submitters who stand for room, and those who watch for a pause to hold, for
-//! nothing to be left, or for the end. They look again by themselves.
+//! nothing to be left, or for the end, or count on others to come to what waits (`help.rs`). They look again by themselves.
 
 use super::ledger::Ledger;
 use super::seat::Seat;
@@ -14,8 +14,11 @@ impl<J> Ledger<J> {
         if !self.standing.is_empty() && (self.has_place() || self.status != PoolStatus::Running) {
             seats.extend(self.standing.front().cloned());
         }
-        if !self.watching.is_empty() && (self.running == 0 || self.workers == 0) {
-            seats.extend_from_slice(&self.watching);
+        if !self.watching.is_empty() {
+            let all = self.running == 0 || self.workers == 0;
+            if all || self.watching.iter().any(Seat::has_bell) && self.leaves_some() {
+                seats.extend(self.watching.iter().filter(|seat| all || seat.has_bell()).cloned());
+            }
         }
         seats
     }

@@ -208,7 +208,12 @@ impl Shared {
         let _watch = seat.watch(&self.clock);
         if self.hooks.start.is_some() && first.is_none() {
             // It was started for the line, and the hook may take long: whoever hands in a job meanwhile calls others.
-            self.lock().is_held_up();
+            let news = {
+                let mut ledger = self.lock();
+                ledger.is_held_up();
+                ledger.news()
+            };
+            call_all(news);
             Hooks::call(&self.hooks.start);
             let news = {
                 let mut ledger = self.lock();
@@ -247,7 +252,8 @@ impl Shared {
                     before = Before::Rest;
                     ledger = self.lock();
                 }
-                Next::Leave(hands) => {
+                Next::Leave(mut hands) => {
+                    hands.wake.extend(ledger.news());
                     drop(ledger);
                     self.give(hands);
                     return self.leave(id);
@@ -286,7 +292,8 @@ impl Shared {
             call_all(news);
             return self.lock();
         };
-        let hands = ledger.goes_away();
+        let mut hands = ledger.goes_away();
+        hands.wake.extend(ledger.news());
         drop(ledger);
         call_all(news);
         self.give(hands);
