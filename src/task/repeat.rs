@@ -227,8 +227,15 @@ where
     E: Display + Send + 'static,
 {
     fn run(mut self, cancel: &Cancel) -> Result<(), E> {
+        {
+            let mut state = lock(&self.repetition.state);
+            // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
+            if state.is_cancelled {
+                return Ok(());
+            }
+            state.begun += 1;
+        }
         self.job = lock(&self.repetition.job).take();
-        lock(&self.repetition.state).begun += 1;
         self.job.as_mut().map_or(Ok(()), |job| job(cancel))
     }
 }
@@ -243,5 +250,30 @@ where
             *lock(&self.repetition.job) = Some(job);
         }
         self.repetition.go_on();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_begins_when_all_was_cancelled_is_not_called() {
+        let tasks = Tasks::new();
+        let job = |_: &Cancel| -> Result<(), String> { panic!("it was cancelled before") };
+        let repetition = Arc::new(Repetition {
+            owner: Arc::downgrade(&tasks.owner),
+            every: SHORTEST,
+            options: TaskOptions::new(),
+            job: Mutex::new(Some(job)),
+            state: Mutex::default(),
+            over: Latch::new(),
+        });
+        // It was accepted, and its number is not noted yet.
+        let turn = Turn { repetition: repetition.clone(), job: None };
+        assert!(repetition.cancel() && !repetition.over.is_set());
+        turn.run(&Cancel::new()).unwrap();
+        assert!(repetition.over.is_set());
+        assert_eq!(repetition.state(), (None, 0));
     }
 }
