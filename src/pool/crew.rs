@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Of a pool that goes on nobody joins a thread, for that could take long. So only the last few are kept, and those that
-    /// are not done: the others have surely ended.
+    /// are not done: of the others nothing may be left but a destructor of a thread-local.
     fn keep_to_join(&mut self, handle: thread::JoinHandle<()>) {
         #[cfg(not(loom))]
         if self.left.len() >= KEPT

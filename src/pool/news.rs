@@ -62,8 +62,10 @@ impl<J> Ledger<J> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::{Pool, Queue};
+    use crate::clock::Clock;
     use crate::latch::Latch;
     use crate::sync::{Arc, Mutex, lock, thread};
+    use std::time::Duration;
 
     #[test]
     fn whoever_has_waited_longer_has_the_room_first() {
@@ -85,5 +87,40 @@ mod tests {
         submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
         pool.drain(None).unwrap();
         assert_eq!(*lock(&order), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn who_waits_until_nothing_is_left_does_not_wait_for_destructors_of_what_was_given_up() {
+        struct Blocks(Latch<()>, Latch<()>);
+        impl Drop for Blocks {
+            fn drop(&mut self) {
+                self.0.set(()).unwrap();
+                self.1.wait();
+            }
+        }
+        let pool = Pool::builder().max(2).build().unwrap();
+        let (dropping, gate) = (Latch::new(), Latch::new());
+        let (pause, blocks) = (pool.pause().unwrap(), Blocks(dropping.clone(), gate.clone()));
+        pool.execute(move || drop(blocks)).unwrap();
+        let waits = pool.clone();
+        let waiter = thread::spawn(move || waits.wait_idle(None));
+        while pool.owner.shared.lock().watching.is_empty() {
+            thread::yield_now();
+        }
+        let resumer = thread::spawn(move || {
+            crate::threads::refuse(true);
+            drop(pause);
+        });
+        dropping.wait();
+        // A bound for broken code only.
+        let (clock, hang) = (Clock::system(), Clock::system().deadline(Duration::from_secs(60)));
+        while !waiter.is_finished() && !hang.has_passed(&clock) {
+            thread::yield_now();
+        }
+        let has_heard = waiter.is_finished();
+        gate.set(()).unwrap();
+        assert!(has_heard && waiter.join().unwrap());
+        resumer.join().unwrap();
+        assert_eq!((pool.stats().abandoned, pool.stats().unfinished()), (1, 0));
     }
 }

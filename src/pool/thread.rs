@@ -138,7 +138,6 @@ impl Shared {
         job: Option<(u64, Box<W>)>,
         error: &io::Error,
     ) -> Option<(Box<W>, Option<PoolStatus>)> {
-        tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         let with_job = job.is_some();
         let (refused, stranded, wake, news) = {
             let mut ledger = self.lock();
@@ -155,10 +154,12 @@ impl Shared {
             // Others may rest because it was counted on.
             (refused, stranded, ledger.sleepers(), ledger.news())
         };
-        stranded.into_iter().for_each(Work::strand);
         call_all(wake);
         call_all(news);
         self.tell_tree();
+        // Code of the user's, after all who have something to hear.
+        tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
+        stranded.into_iter().for_each(Work::strand);
         refused
     }
 
