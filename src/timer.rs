@@ -211,7 +211,7 @@ impl Timers {
     }
 
     /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended when
-    /// this returns (unless it is the calling one).
+    /// this returns (unless it is the calling one, or somebody else has stopped them before, who waits for it).
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }

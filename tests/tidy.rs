@@ -48,6 +48,7 @@ const ORDER: &[&str] = &[
     "pool/crew",
     "pool/thread",
     "pool/owner",
+    "pool/help",
     "pool/builder",
     "pool/desk",
     "pool/handle",

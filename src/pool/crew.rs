@@ -5,7 +5,7 @@ use std::io;
 
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::sync::{Mutex, ThreadId, lock, thread};
+use crate::sync::{Arc, Mutex, ThreadId, lock, thread};
 use crate::threads;
 
 /// So many threads that have left a pool that goes on are remembered, should it end soon.
@@ -26,8 +26,14 @@ struct State {
     ids: HashSet<ThreadId>,
     // Those that have done all of ours, and may still run destructors of thread-locals: to be joined when the pool ends.
     left: Vec<thread::JoinHandle<()>>,
-    // Set when some of those who have left have been joined.
-    joining: Vec<Latch<()>>,
+    joining: Vec<Joining>,
+}
+
+/// Some of those who have left, while they are joined.
+#[derive(Clone)]
+struct Joining {
+    who: Arc<[ThreadId]>,
+    joined: Latch<()>,
 }
 
 impl Crew {
@@ -73,31 +79,41 @@ impl Crew {
         std::mem::take(&mut lock(&self.state).left)
     }
 
-    /// Waits until those who have left have ended, or until the deadline. Whoever else waits for them, all of them wait.
+    /// Waits until those who have left have ended, or until the deadline. Whoever else waits for them, all of them wait; but not
+    /// one of them, in a destructor of a thread-local: others wait for it.
     pub(super) fn join(&self, clock: &Clock, deadline: Deadline) {
         let (left, joining) = {
             let mut state = lock(&self.state);
+            if state.has_left(thread::current().id()) {
+                return;
+            }
             let left = std::mem::take(&mut state.left);
             // In the same moment, or somebody else who waits would see neither the threads nor who joins them.
-            let joined = (!left.is_empty()).then(Latch::new);
+            let who = left.iter().map(|handle| handle.thread().id()).collect();
+            let joined = (!left.is_empty()).then(|| Joining { who, joined: Latch::new() });
             state.joining.extend(joined.clone());
-            (joined.map(|joined| (left, joined)), state.joining.clone())
+            (joined.map(|Joining { joined, .. }| (left, joined)), state.joining.clone())
         };
         if let Some((left, joined)) = left {
             threads::join_all(left).on_set(move |()| {
                 let _ = joined.set(());
             });
         }
-        for joined in joining {
+        for Joining { joined, .. } in joining {
             joined.wait_until(clock, deadline);
         }
-        lock(&self.state).joining.retain(|joined| !joined.is_set());
+        lock(&self.state).joining.retain(|joining| !joining.joined.is_set());
     }
 }
 
 impl State {
+    fn has_left(&self, who: ThreadId) -> bool {
+        let is_joined = self.joining.iter().any(|joining| joining.who.contains(&who));
+        is_joined || self.left.iter().any(|handle| handle.thread().id() == who)
+    }
+
     /// Of a pool that goes on nobody joins a thread, for that could take long. So only the last few are kept, and those that
-    /// are not done: the others have surely ended.
+    /// are not done: of the others nothing may be left but a destructor of a thread-local.
     fn keep_to_join(&mut self, handle: thread::JoinHandle<()>) {
         #[cfg(not(loom))]
         if self.left.len() >= KEPT

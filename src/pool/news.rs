@@ -1,5 +1,5 @@
 //! Who is told when something has changed: submitters who stand for room, and those who watch for a pause to hold, for
-//! nothing to be left, or for the end. They look again by themselves.
+//! nothing to be left, or for the end, or count on others to come to what waits (`help.rs`). They look again by themselves.
 
 use super::ledger::Ledger;
 use super::seat::Seat;
@@ -14,8 +14,11 @@ impl<J> Ledger<J> {
         if !self.standing.is_empty() && (self.has_place() || self.status != PoolStatus::Running) {
             seats.extend(self.standing.front().cloned());
         }
-        if !self.watching.is_empty() && (self.running == 0 || self.workers == 0) {
-            seats.extend_from_slice(&self.watching);
+        if !self.watching.is_empty() {
+            let all = self.running == 0 || self.workers == 0;
+            if all || self.watching.iter().any(Seat::has_bell) && self.leaves_some() {
+                seats.extend(self.watching.iter().filter(|seat| all || seat.has_bell()).cloned());
+            }
         }
         seats
     }
@@ -53,5 +56,71 @@ impl<J> Ledger<J> {
 
     pub(super) fn watch_no_more(&mut self, seat: &Seat) {
         self.watching.retain(|other| !other.is(seat));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Pool, Queue};
+    use crate::clock::Clock;
+    use crate::latch::Latch;
+    use crate::sync::{Arc, Mutex, lock, thread};
+    use std::time::Duration;
+
+    #[test]
+    fn whoever_has_waited_longer_has_the_room_first() {
+        let pool = Pool::builder().max(1).queue(Queue::Block(0)).build().unwrap();
+        let (go, order) = (Latch::new(), Arc::new(Mutex::new(Vec::new())));
+        let gate = go.clone();
+        pool.execute(move || gate.wait()).unwrap();
+        let submitters: Vec<_> = (0..4)
+            .map(|n| {
+                let (submits, order) = (pool.clone(), order.clone());
+                let submitter = thread::spawn(move || submits.execute(move || lock(&order).push(n)).unwrap());
+                while pool.owner.shared.lock().standing.len() <= n {
+                    thread::yield_now();
+                }
+                submitter
+            })
+            .collect();
+        go.set(()).unwrap();
+        submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+        pool.drain(None).unwrap();
+        assert_eq!(*lock(&order), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn who_waits_until_nothing_is_left_does_not_wait_for_destructors_of_what_was_given_up() {
+        struct Blocks(Latch<()>, Latch<()>);
+        impl Drop for Blocks {
+            fn drop(&mut self) {
+                self.0.set(()).unwrap();
+                self.1.wait();
+            }
+        }
+        let pool = Pool::builder().max(2).build().unwrap();
+        let (dropping, gate) = (Latch::new(), Latch::new());
+        let (pause, blocks) = (pool.pause().unwrap(), Blocks(dropping.clone(), gate.clone()));
+        pool.execute(move || drop(blocks)).unwrap();
+        let waits = pool.clone();
+        let waiter = thread::spawn(move || waits.wait_idle(None));
+        while pool.owner.shared.lock().watching.is_empty() {
+            thread::yield_now();
+        }
+        let resumer = thread::spawn(move || {
+            crate::threads::refuse(true);
+            drop(pause);
+        });
+        dropping.wait();
+        // A bound for broken code only.
+        let (clock, hang) = (Clock::system(), Clock::system().deadline(Duration::from_secs(60)));
+        while !waiter.is_finished() && !hang.has_passed(&clock) {
+            thread::yield_now();
+        }
+        let has_heard = waiter.is_finished();
+        gate.set(()).unwrap();
+        assert!(has_heard && waiter.join().unwrap());
+        resumer.join().unwrap();
+        assert_eq!((pool.stats().abandoned, pool.stats().unfinished()), (1, 0));
     }
 }

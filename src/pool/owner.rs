@@ -272,11 +272,6 @@ impl Pool {
         self.place(work, Patience::Exempt).map(|number| self.ticket(number))
     }
 
-    /// Whether jobs wait that no other worker comes to at once.
-    pub(crate) fn leaves_some(&self) -> bool {
-        self.owner.shared.lock().leaves_some()
-    }
-
     /// By which clock its limits are.
     pub(crate) fn clock(&self) -> &Clock {
         &self.owner.shared.clock

@@ -160,8 +160,9 @@ impl Shared {
             let mut ledger = self.lock();
             (ledger.resume(id), ledger.news_of_pause())
         };
-        self.give(hands);
+        // First, for if no worker can be started what waits is dropped, which is code of the user's.
         call_all(news);
+        self.give(hands);
         let registration = lock(&self.tokens).remove(&id);
         drop(registration);
     }

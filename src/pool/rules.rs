@@ -397,6 +397,47 @@ fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
 }
 
 #[test]
+fn who_counts_on_others_hears_when_they_do_not_come() {
+    let rings = |ledger: &Ledger<u32>, seat: &Seat| ledger.news().iter().any(|called| called.is(seat));
+    let bell = || Seat::with_bell(std::task::Waker::noop().clone());
+    // One works and counts on the one that rests, which is called.
+    let two = || {
+        let (mut bench, seat) = (Bench::at_rest(2, limits(0, 2)), bell());
+        let _ = bench.submit(1);
+        assert_eq!(bench.runs(1), 1);
+        let _ = bench.submit(2);
+        assert!(!bench.ledger.leaves_some());
+        bench.ledger.watch(&seat);
+        assert!(!rings(&bench.ledger, &seat));
+        (bench, seat)
+    };
+    let (mut bench, seat) = two();
+    let _ = bench.ledger.resize(0, 1);
+    let Next::Leave(_) = bench.next(0) else { panic!("it is one too many") };
+    assert!(rings(&bench.ledger, &seat), "it is taken away");
+    let _ = bench.ledger.left();
+    assert!(rings(&bench.ledger, &seat) && bench.ledger.leaves_some(), "and not replaced");
+
+    let (mut bench, seat) = two();
+    let _ = bench.ledger.goes_away();
+    assert!(rings(&bench.ledger, &seat), "it runs code of the user's");
+    bench.ledger.is_back();
+    assert!(!rings(&bench.ledger, &seat));
+    assert_eq!(bench.runs(0), 2);
+    assert!(!rings(&bench.ledger, &seat), "nothing waits");
+    bench.ledger.watch_no_more(&seat);
+
+    // And on one that could not be started.
+    let (mut bench, seat) = (Bench::new(limits(0, 2)), bell());
+    let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
+    bench.ledger.job_ended(false, false);
+    bench.ledger.watch(&seat);
+    assert!(!rings(&bench.ledger, &seat), "one is awake");
+    assert!(!bench.ledger.start_failed(false));
+    assert!(rings(&bench.ledger, &seat));
+}
+
+#[test]
 fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_and_not_when_it_ends() {
     let mut bench = Bench::new(Limits { bound: Some(1), blocks: true, ..limits(0, 1) });
     let _ = (bench.submit(1), bench.submit(2));

@@ -3,6 +3,8 @@
 //! Workers rest here, and so do threads that wait for room, for a pause to take hold, or for the end. So nobody waits on the
 //! pool's one lock, and who calls needs only the seat.
 
+use std::task::Waker;
+
 use crate::clock::{Clock, Deadline, Watch};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
@@ -20,6 +22,8 @@ struct Shared {
     rests: AtomicBool,
     // Whether it was called from there and has not come yet. The ledger's as well.
     comes: AtomicBool,
+    // Of somebody who waits elsewhere, and only for others to come to what waits.
+    bell: Option<Waker>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,13 +35,25 @@ enum Call {
 
 impl Seat {
     pub(super) fn new() -> Seat {
+        Seat::with(None)
+    }
+
+    /// A seat where nobody waits: a call rings the bell, which runs no code of the user's.
+    pub(super) fn with_bell(bell: Waker) -> Seat {
+        Seat::with(Some(bell))
+    }
+
+    fn with(bell: Option<Waker>) -> Seat {
         let (call, called) = (Mutex::new(Call::None), Condvar::new());
         let (rests, comes) = (AtomicBool::new(false), AtomicBool::new(false));
-        Seat { shared: Arc::new(Shared { call, called, rests, comes }) }
+        Seat { shared: Arc::new(Shared { call, called, rests, comes, bell }) }
     }
 
     /// Calls whoever waits here, or will wait here next.
     pub(super) fn call(&self) {
+        if let Some(bell) = &self.shared.bell {
+            return bell.wake_by_ref();
+        }
         let before = std::mem::replace(&mut *lock(&self.shared.call), Call::Made);
         if before == Call::Awaited {
             self.shared.called.notify_one();
@@ -63,6 +79,10 @@ impl Seat {
 
     pub(super) fn is(&self, other: &Seat) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    pub(super) fn has_bell(&self) -> bool {
+        self.shared.bell.is_some()
     }
 
     pub(super) fn rests(&self) -> bool {

@@ -138,7 +138,6 @@ impl Shared {
         job: Option<(u64, Box<W>)>,
         error: &io::Error,
     ) -> Option<(Box<W>, Option<PoolStatus>)> {
-        tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         let with_job = job.is_some();
         let (refused, stranded, wake, news) = {
             let mut ledger = self.lock();
@@ -155,10 +154,12 @@ impl Shared {
             // Others may rest because it was counted on.
             (refused, stranded, ledger.sleepers(), ledger.news())
         };
-        stranded.into_iter().for_each(Work::strand);
         call_all(wake);
         call_all(news);
         self.tell_tree();
+        // Code of the user's, after all who have something to hear.
+        tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
+        stranded.into_iter().for_each(Work::strand);
         refused
     }
 
@@ -208,7 +209,12 @@ impl Shared {
         let _watch = seat.watch(&self.clock);
         if self.hooks.start.is_some() && first.is_none() {
             // It was started for the line, and the hook may take long: whoever hands in a job meanwhile calls others.
-            self.lock().is_held_up();
+            let news = {
+                let mut ledger = self.lock();
+                ledger.is_held_up();
+                ledger.news()
+            };
+            call_all(news);
             Hooks::call(&self.hooks.start);
             let news = {
                 let mut ledger = self.lock();
@@ -247,7 +253,8 @@ impl Shared {
                     before = Before::Rest;
                     ledger = self.lock();
                 }
-                Next::Leave(hands) => {
+                Next::Leave(mut hands) => {
+                    hands.wake.extend(ledger.news());
                     drop(ledger);
                     self.give(hands);
                     return self.leave(id);
@@ -286,7 +293,8 @@ impl Shared {
             call_all(news);
             return self.lock();
         };
-        let hands = ledger.goes_away();
+        let mut hands = ledger.goes_away();
+        hands.wake.extend(ledger.news());
         drop(ledger);
         call_all(news);
         self.give(hands);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::shared::{Record, Shared, Whose};
+use super::shared::{Helped, Record, Shared};
 use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
 use crate::latch::{Latch, Waiting};
@@ -110,7 +110,7 @@ impl<T, E> Task<T, E> {
         if self.record.runs_on(thread::current().id()) {
             return false;
         }
-        while self.run_if_inside(Whose::Its) {
+        while let Helped::NotYet = self.run_if_inside(None) {
             let rung = Latch::new();
             self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
             rung.wait();
@@ -118,10 +118,10 @@ impl<T, E> Task<T, E> {
         true
     }
 
-    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now. Whether it may
-    /// yet come to wait there.
-    pub(super) fn run_if_inside(&self, whose: Whose) -> bool {
-        self.record.run_if_inside(&self.shared.pool, whose)
+    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now; with a bell, only
+    /// if no other thread comes to it.
+    pub(super) fn run_if_inside(&self, bell: Option<Waker>) -> Helped {
+        self.record.run_if_inside(&self.shared.pool, bell)
     }
 
     /// Has the bell rung when the task waits for a thread, or when it never will.

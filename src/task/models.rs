@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::handle::Task;
 use super::options::Keep;
 use super::record::{Life, LooseEnd};
+use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
 use crate::cancel::Cancel;
@@ -34,8 +35,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Arc<Bench> {
+        Bench::with(1)
+    }
+
+    fn with(threads: usize) -> Arc<Bench> {
         let clock = ManualClock::new().clock();
-        let pool = Pool::builder().max(1).clock(clock.clone()).build().unwrap();
+        let pool = Pool::builder().max(threads).clock(clock.clone()).build().unwrap();
         let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle, None));
         Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
     }
@@ -110,7 +115,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.len(), table.inside(None).count(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.len(), table.inside().count(), table.counts.over()), (0, 0, 1));
     });
 }
 
@@ -291,5 +296,30 @@ fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
         assert!(task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled));
         bench.shared.pool.drain(None).unwrap();
         assert_eq!((bench.calls(), bench.shared.pool.stats().panicked), (0, 0));
+    });
+}
+
+/// Breaks when a thread that waits for a set counts on another one to come for a task of it, and does not hear that this one
+/// does not.
+#[test]
+fn a_set_is_waited_for_while_the_thread_that_was_to_come_for_its_task_goes() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(1);
+    builder.check(|| {
+        let bench = Bench::with(2);
+        let (task, handle) = bench.accept().unwrap();
+        let pool = &bench.shared.pool;
+        // Two threads, of which one has soon nothing to do.
+        pool.execute(|| ()).unwrap();
+        pool.execute(move || {
+            let mut set = TaskSet::from_iter([handle]);
+            assert!(set.wait_next().unwrap().1.is_done());
+        })
+        .unwrap();
+        task.give_late_to_pool(&bench.shared);
+        pool.resize(0, 1).unwrap();
+        pool.drain(None).unwrap();
+        assert_eq!((bench.calls(), bench.drops()), (1, 1));
+        assert_eq!(pool.stats().panicked, 0);
     });
 }

@@ -156,14 +156,19 @@ where
 
     /// After a round, whatever became of it.
     fn go_on(self: &Arc<Self>) {
-        if let Some((tasks, options)) = self.next() {
-            match self.submit(&tasks, options) {
+        let last = match self.next() {
+            Some((tasks, options)) => match self.submit(&tasks, options) {
                 Ok(()) => return,
-                Err((job, _)) => drop_contained(job),
-            }
+                Err((job, _)) => Some(job),
+            },
+            None => self.last(),
+        };
+        // Only who has it says so. A round that was refused comes through here, too, when it is dropped, and its closure is
+        // still there then, with the one that submitted it.
+        if let Some(job) = last {
+            drop_contained(job);
+            let _ = self.over.set(());
         }
-        drop_contained(self.last());
-        let _ = self.over.set(());
     }
 
     /// With what options the next round is to be submitted, if there is to be one.
@@ -222,8 +227,15 @@ where
     E: Display + Send + 'static,
 {
     fn run(mut self, cancel: &Cancel) -> Result<(), E> {
+        {
+            let mut state = lock(&self.repetition.state);
+            // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
+            if state.is_cancelled {
+                return Ok(());
+            }
+            state.begun += 1;
+        }
         self.job = lock(&self.repetition.job).take();
-        lock(&self.repetition.state).begun += 1;
         self.job.as_mut().map_or(Ok(()), |job| job(cancel))
     }
 }
@@ -238,5 +250,30 @@ where
             *lock(&self.repetition.job) = Some(job);
         }
         self.repetition.go_on();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_that_begins_when_all_was_cancelled_is_not_called() {
+        let tasks = Tasks::new();
+        let job = |_: &Cancel| -> Result<(), String> { panic!("it was cancelled before") };
+        let repetition = Arc::new(Repetition {
+            owner: Arc::downgrade(&tasks.owner),
+            every: SHORTEST,
+            options: TaskOptions::new(),
+            job: Mutex::new(Some(job)),
+            state: Mutex::default(),
+            over: Latch::new(),
+        });
+        // It was accepted, and its number is not noted yet.
+        let turn = Turn { repetition: repetition.clone(), job: None };
+        assert!(repetition.cancel() && !repetition.over.is_set());
+        turn.run(&Cancel::new()).unwrap();
+        assert!(repetition.over.is_set());
+        assert_eq!(repetition.state(), (None, 0));
     }
 }

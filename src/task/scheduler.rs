@@ -211,7 +211,8 @@ impl Tasks {
 
     /// Stops, and waits until all closures have returned. With a pool of its own, its threads have then ended.
     ///
-    /// Called by a task of this scheduler it does not wait for that one (it would wait for itself).
+    /// Called by a task of this scheduler it does not wait for that one (it would wait for itself), nor for others that wait
+    /// here at the same time (they would wait for each other).
     ///
     /// # Errors
     /// `limit` was over before that, by the scheduler's clock; whose closures have not returned. With [`Duration::MAX`] it
@@ -253,7 +254,7 @@ impl Tasks {
             cancelled: counts.cancelled,
             timed_out: counts.timed_out,
             stopped: counts.stopped,
-            abandoned: table.inside(None).count(),
+            abandoned: table.inside().count(),
             records: table.len(),
             timers: shared.timers.pending(),
         }

@@ -6,10 +6,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::handle::Task;
-use super::shared::{Shared, Whose};
+use super::shared::{Helped, Shared};
 use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::pool::CountsOnOthers;
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// Handles of several tasks, whose results come in the order in which the tasks end.
@@ -53,12 +54,13 @@ struct Ready {
 #[derive(Default)]
 struct ReadyState {
     numbers: VecDeque<u64>,
-    // Those that have come into their pool's line while a thread of that pool was here.
+    // Those that have come into their pool's line while a thread of that pool was here, or wait there and are left by those
+    // who were to come.
     in_line: Vec<u64>,
     waker: Option<Waker>,
 }
 
-/// Rings when one task of a set is over, or when it is in its pool's line.
+/// Rings when one task of a set is over, or when it is in its pool's line and nobody comes to it.
 struct Bell {
     number: u64,
     of_end: bool,
@@ -73,7 +75,10 @@ impl Wake for Bell {
                 state.numbers.push_back(self.number);
                 state.waker.take()
             } else {
-                state.in_line.push(self.number);
+                // It may ring several times before somebody hears it.
+                if state.in_line.last() != Some(&self.number) {
+                    state.in_line.push(self.number);
+                }
                 None
             }
         };
@@ -191,8 +196,10 @@ impl<T, E> TaskSet<T, E> {
     }
 
     /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that another
-    /// thread has it, or comes to it. Nothing if none waits; of those that may yet come to wait, the set will hear.
-    fn help(&mut self) -> Option<()> {
+    /// thread has it. Nothing if none waits, or others come to them; of those that may yet come to wait, and when the others do
+    /// not come, the set will hear.
+    fn help(&mut self, others: &mut Vec<CountsOnOthers>) -> Option<()> {
+        others.clear();
         let in_line = std::mem::take(&mut lock(&self.ready.state).in_line);
         for number in in_line {
             if let Some(task) = self.waiting.remove(&number) {
@@ -206,11 +213,18 @@ impl<T, E> TaskSet<T, E> {
             }
             while let Some(number) = self.unbegun[scheduler].1.pop_first() {
                 let Some(task) = self.waiting.get(&number) else { continue };
+                let bell = self.bell(number, false);
                 // Those that others come to would only keep this thread from hearing of the first end.
-                if !task.run_if_inside(Whose::Nobodys) {
-                    return Some(());
+                match task.run_if_inside(Some(bell.clone())) {
+                    Helped::Done => return Some(()),
+                    Helped::NotYet => task.ring_when_in_line(bell),
+                    Helped::OthersCome(counts) => {
+                        // They come to all that wait there, and so to those behind it, too.
+                        others.push(counts);
+                        self.unbegun[scheduler].1.insert(number);
+                        break;
+                    }
                 }
-                task.ring_when_in_line(self.bell(number, false));
             }
         }
         None
@@ -224,12 +238,12 @@ impl<T, E> TaskSet<T, E> {
         let helps = deadline == Deadline::NEVER;
         let clock = self.clock.clone().unwrap_or_default();
         let ready = self.ready.clone();
-        let mut watch = None;
+        let (mut watch, mut others) = (None, Vec::new());
         loop {
             if let Some(finished) = self.try_next() {
                 return Some(finished);
             }
-            if helps && self.help().is_some() {
+            if helps && self.help(&mut others).is_some() {
                 continue;
             }
             watch.get_or_insert_with(|| {

@@ -26,7 +26,7 @@ use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, drop_contained};
-use crate::pool::Pool;
+use crate::pool::{CountsOnOthers, Pool};
 use crate::state::Part;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::threads::Reaper;
@@ -56,21 +56,23 @@ pub(super) trait AnyRecord: Send + Sync {
     /// Whether its closure runs on this thread, as far as the record knows: not any more when the task is over.
     fn runs_on(&self, thread: ThreadId) -> bool;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
-    /// might wait for the very thread that waits for it. Whether it may yet come to wait there.
-    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool;
+    /// might wait for the very thread that waits for it. With a bell, it is only run if no other thread comes to it at once,
+    /// and otherwise the bell is rung when that is so no more.
+    fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped;
     /// Has the bell rung when the task waits for a thread, or when it never will.
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
 }
 
-/// What a thread of the pool is to run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// What it waits for, whoever else might.
-    Its,
-    /// What no other thread comes to at once.
-    Nobodys,
+/// What a thread has done for a task that it waits for.
+pub(super) enum Helped {
+    /// What it could: it has run it, or somebody else has it.
+    Done,
+    /// Nothing: it does not wait in the line of the thread's pool, and may come to do so.
+    NotYet,
+    /// Nothing: another thread comes to it. The bell is there as long as this is.
+    OthersCome(CountsOnOthers),
 }
 
 /// A task of which the types of its result are known.
@@ -171,9 +173,9 @@ impl Shared {
     }
 
     /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
-    /// Those that have not.
+    /// Those that have not. Closures that all wait here do not wait for each other.
     pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline) -> Vec<Arc<dyn AnyRecord>> {
-        let me = Some(thread::current().id());
+        let me = thread::current().id();
         let shared = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = shared.upgrade() {
@@ -182,10 +184,19 @@ impl Shared {
             }
         });
         let mut table = lock(&self.table);
-        while table.inside(me).next().is_some() && !deadline.has_passed(&self.clock) {
+        let joins = table.begin_join(me);
+        if joins {
+            // Another one may have waited for this one only.
+            self.returned.notify_all();
+        }
+        while table.to_join(me).next().is_some() && !deadline.has_passed(&self.clock) {
             table = self.clock.wait(&self.returned, table, deadline);
         }
-        table.inside(me).cloned().collect()
+        let left = table.to_join(me).cloned().collect();
+        if joins {
+            table.end_join(me);
+        }
+        left
     }
 
     /// Drops a closure that was never called: on this thread, unless that is the timers'.
@@ -262,19 +273,21 @@ impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
         lock(&self.life).runs_on(thread)
     }
 
-    fn run_if_inside(&self, pool: &Pool, whose: Whose) -> bool {
+    fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped {
         let (ticket, status) = {
             let life = lock(&self.life);
             (life.ticket(), life.status())
         };
         match ticket {
             Some(ticket) => {
-                if whose == Whose::Its || pool.leaves_some() {
-                    ticket.run_if_inside();
+                if let Some(others) = bell.and_then(|bell| pool.others_come(bell)) {
+                    return Helped::OthersCome(others);
                 }
-                false
+                ticket.run_if_inside();
+                Helped::Done
             }
-            None => status == Status::Scheduled && pool.is_inside(),
+            None if status == Status::Scheduled && pool.is_inside() => Helped::NotYet,
+            None => Helped::Done,
         }
     }
 

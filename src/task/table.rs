@@ -6,7 +6,7 @@
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
 //! their submission.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::options::Keep;
@@ -24,6 +24,8 @@ pub(super) struct Table<R> {
     arrivals: u64,
     /// Closures that have not returned though their tasks are over.
     inside: BTreeMap<TaskId, (R, ThreadId)>,
+    /// Threads of such closures that wait for the others to return.
+    joining: HashSet<ThreadId>,
     pub(super) counts: Counts,
 }
 
@@ -92,6 +94,7 @@ impl<R: Clone> Table<R> {
             newest: HashMap::new(),
             arrivals: 0,
             inside: BTreeMap::new(),
+            joining: HashSet::new(),
             counts: Counts::default(),
         }
     }
@@ -249,9 +252,28 @@ impl<R: Clone> Table<R> {
         self.inside.values().any(|(_, other)| *other == thread)
     }
 
-    /// Closures that have not returned though their tasks are over, but for those on this thread.
-    pub(super) fn inside(&self, but_for: Option<ThreadId>) -> impl Iterator<Item = &R> {
-        self.inside.values().filter(move |(_, thread)| Some(*thread) != but_for).map(|(record, _)| record)
+    /// Closures that have not returned though their tasks are over.
+    pub(super) fn inside(&self) -> impl Iterator<Item = &R> {
+        self.inside.values().map(|(record, _)| record)
+    }
+
+    /// Those of them for which this thread can wait: not its own; and if it has one, also none that waits in its turn, for they
+    /// would wait for each other.
+    pub(super) fn to_join(&self, who: ThreadId) -> impl Iterator<Item = &R> {
+        let joins = self.joining.contains(&who);
+        let waits = move |thread: &ThreadId| joins && self.joining.contains(thread);
+        let others = self.inside.values().filter(move |(_, thread)| *thread != who && !waits(thread));
+        others.map(|(record, _)| record)
+    }
+
+    /// A thread begins to wait for those closures. Whether one of them is its own: then others that wait need not wait for it.
+    pub(super) fn begin_join(&mut self, who: ThreadId) -> bool {
+        self.has_inside(who) && self.joining.insert(who)
+    }
+
+    /// It waits no longer.
+    pub(super) fn end_join(&mut self, who: ThreadId) {
+        self.joining.remove(&who);
     }
 }
 
@@ -375,8 +397,18 @@ mod tests {
             bench.insert(id, Keep::WithHandle);
             let _ = bench.table.is_over(TaskId(id), status, bench.manual.now(), thread);
         }
-        assert_eq!(bench.table.inside(None).collect::<Vec<_>>(), [&1, &2]);
-        assert_eq!(bench.table.inside(Some(here)).collect::<Vec<_>>(), [&2]);
+        assert_eq!(bench.table.inside().collect::<Vec<_>>(), [&1, &2]);
+        let to_join = |table: &Table<u64>, who| table.to_join(who).copied().collect::<Vec<_>>();
+        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
+        let elsewhere = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        assert!(bench.table.begin_join(here) && !bench.table.begin_join(elsewhere));
+        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
+        assert!(bench.table.begin_join(there) && !bench.table.begin_join(there), "once, however deep");
+        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![], vec![]));
+        assert_eq!(to_join(&bench.table, elsewhere), [1, 2], "for which nobody waits");
+        bench.table.end_join(there);
+        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
+        bench.table.end_join(here);
         assert_eq!((bench.table.has_returned(TaskId(2)), bench.table.has_returned(TaskId(2))), (Some(2), None));
         assert_eq!(bench.table.counts.over_after_begin, 3);
         assert_eq!(bench.table.counts.over(), 4);

@@ -65,7 +65,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
 
 /// Whose closures have not returned.
 fn who_is_left(shared: &Shared) -> Option<String> {
-    let left: Vec<_> = lock(&shared.table).inside(None).cloned().collect();
+    let left: Vec<_> = lock(&shared.table).inside().cloned().collect();
     let mut text = match left.len() {
         0 => return None,
         1 => String::from("1 closure has not returned"),

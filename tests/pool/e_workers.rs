@@ -174,6 +174,41 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     assert!(started.load(Ordering::SeqCst) >= 4);
 }
 
+#[test]
+fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
+    thread_local!(static LAST: RefCell<Option<Ends>> = const { RefCell::new(None) });
+    struct Ends(procession::pool::Pool, Arc<AtomicUsize>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.drain(None).unwrap();
+            self.0.stop(None).unwrap();
+            add(&self.1);
+        }
+    }
+    for waits in [true, false] {
+        let (pool, ended, together) = (pool(3), Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Barrier::new(3)));
+        let results = pool.run_all((0..3).map(|_| {
+            let (ends, together) = (Ends(pool.clone(), ended.clone()), together.clone());
+            move || {
+                together.wait();
+                LAST.with(|last| *last.borrow_mut() = Some(ends));
+            }
+        }));
+        assert!(results.into_iter().all(|result| result.is_ok()));
+        if waits {
+            // On a thread of its own, for it might wait for ever.
+            let (drains, over) = (pool.clone(), procession::Latch::new());
+            let set = over.clone();
+            std::thread::spawn(move || set.set(drains.drain(None).is_ok()).unwrap());
+            until("the drain has returned", || over.is_set());
+            assert_eq!((over.wait(), ended.load(Ordering::SeqCst)), (true, 3), "it has waited for them");
+        } else {
+            pool.close();
+        }
+        until("they do not wait for themselves, nor for each other", || ended.load(Ordering::SeqCst) == 3);
+    }
+}
+
 /// Says when it is dropped, after a while.
 struct Slow(Arc<AtomicUsize>);
 

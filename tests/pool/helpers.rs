@@ -28,9 +28,11 @@ pub fn pool(max: usize) -> Pool {
     builder(max).build().unwrap()
 }
 
+/// Its workers end only where a test says so: by the default, and the system's clock, they would on a machine that stands
+/// still for a while.
 pub fn builder(max: usize) -> PoolBuilder {
     quiet_panics();
-    Pool::builder().max(max)
+    Pool::builder().max(max).idle_period(None)
 }
 
 /// A pool by a clock that is moved by hand.

@@ -78,34 +78,6 @@ fn a_submitter_waits_for_room_where_the_queue_blocks() {
 }
 
 #[test]
-fn whoever_has_waited_longer_has_the_room_first() {
-    let pool = bounded(1, Queue::Block(0));
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let held = hold(&pool);
-    together(|scope| {
-        for n in 0..4 {
-            let (pool, queue) = (pool.clone(), order.clone());
-            let (tell, told) = std::sync::mpsc::channel();
-            scope.spawn(move || {
-                tell.send(std::fs::read_link("/proc/thread-self").ok()).unwrap();
-                pool.execute(move || queue.lock().unwrap().push(n)).unwrap();
-            });
-            let path = told.recv().unwrap();
-            // It stands when it sleeps.
-            if let Some(path) = path {
-                let stat = std::path::Path::new("/proc").join(path).join("stat");
-                until("it sleeps", || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") S ")));
-            }
-        }
-        held.let_go();
-    });
-    pool.drain(Some(LIMIT)).unwrap();
-    if cfg!(target_os = "linux") {
-        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
-    }
-}
-
-#[test]
 fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
     for queue in [Queue::Block(1), Queue::Reject(1)] {
         let manual = procession::clock::ManualClock::new();

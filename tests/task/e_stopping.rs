@@ -221,6 +221,29 @@ fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
 }
 
 #[test]
+fn tasks_that_stop_and_join_their_scheduler_at_once_do_not_wait_for_each_other() {
+    let tasks = tasks();
+    let (start, joined) = (Arc::new(Barrier::new(3)), Arc::new(AtomicUsize::new(0)));
+    let held = stubborn(&tasks, TaskOptions::new());
+    for _ in 0..3 {
+        let (inner, start, joined) = (tasks.clone(), start.clone(), joined.clone());
+        let task = tasks.submit(move |_| {
+            start.wait();
+            let is_joined = inner.stop_and_join(std::time::Duration::MAX).is_ok();
+            joined.fetch_add(usize::from(is_joined), Ordering::SeqCst);
+            Ok::<_, String>(())
+        });
+        drop(task.unwrap());
+    }
+    until("all are stopped", || tasks.stats().abandoned == 4);
+    assert_eq!(joined.load(Ordering::SeqCst), 0, "they wait for the others");
+    held.let_go();
+    until("none waits any more", || joined.load(Ordering::SeqCst) == 3);
+    tasks.stop_and_join(LIMIT).unwrap();
+    assert_eq!(tasks.stats().abandoned, 0);
+}
+
+#[test]
 fn stopping_a_scheduler_that_never_had_a_task_returns() {
     let tasks = tasks();
     tasks.stop();

@@ -76,7 +76,8 @@ fn a_handle_is_a_future_of_the_result() {
     assert!(given_up.as_mut().poll(&mut cx).is_pending());
     drop(given_up);
     drop(waker);
-    assert_eq!(Arc::strong_count(&woken), 1);
+    // The waker of the first is let go a moment after it was called.
+    until("no waker is left", || Arc::strong_count(&woken) == 1);
     held.go.set(()).unwrap();
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolError, Queue};
-use procession::task::{Keep, Status, SubmitError, Task, TaskOptions, TaskSet, Tasks};
+use procession::task::{Keep, Repeat, Status, SubmitError, Task, TaskOptions, TaskSet, Tasks};
 use procession::{Cancel, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -130,7 +130,8 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     let limited = tasks.repeat(SECOND, until_then, counted(&alive)).unwrap();
     let no_time = tasks.repeat(SECOND, TaskOptions::new().timeout(Duration::ZERO), counted(&alive)).unwrap();
     let stopped = tasks.repeat(SECOND, TaskOptions::new(), counted(&alive)).unwrap();
-    let waits = tasks.repeat(HOUR, TaskOptions::new().after(HOUR), counted(&alive)).unwrap();
+    // However far the clock is moved below until the others have had their rounds.
+    let waits = tasks.repeat(HOUR, TaskOptions::new().after(1_000_000 * HOUR), counted(&alive)).unwrap();
     assert!(no_time.over().is_set() && no_time.rounds() == 0);
     until("all have begun", || [&under, &limited, &stopped].iter().all(|repeat| repeat.rounds() == 1));
     until("there were rounds", || {
@@ -154,6 +155,41 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     drop(tasks);
     until("it is over", || orphan.over().is_set());
     assert!(!orphan.cancel());
+}
+
+#[test]
+fn a_repetition_is_over_when_its_closure_is_dropped_and_not_before() {
+    /// Looks, when it is dropped, whether it is said to be over.
+    struct Looks(Latch<Latch<()>>, Latch<bool>);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            let _ = self.1.set(wait(&self.0).is_set());
+        }
+    }
+    type End = fn(&Tasks, &Pool, &Repeat);
+    let ends: [End; 3] =
+        [|tasks, _, _| tasks.stop(), |_, pool, _| pool.close(), |_, _, repeat| assert!(repeat.cancel())];
+    for (end, runs) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
+        let (manual, pool, tasks) = bounded(1);
+        let (over, was_over, begun, go) = (Latch::new(), Latch::new(), Latch::new(), Latch::new());
+        let (looks, begin, gate) = (Looks(over.clone(), was_over.clone()), begun.clone(), go.clone());
+        let repeat = tasks.repeat(SECOND, TaskOptions::new().after(SECOND), move |_| {
+            let _ = (&looks, begin.set(()));
+            gate.wait();
+            Ok::<_, String>(())
+        });
+        let repeat = repeat.unwrap();
+        over.set(repeat.over().clone()).ok().unwrap();
+        if runs {
+            manual.advance(SECOND);
+            wait(&begun);
+        }
+        end(&tasks, &pool, &repeat);
+        let _ = go.set(());
+        manual.advance(SECOND);
+        wait(repeat.over());
+        assert_eq!(was_over.get(), Some(false), "dropped before, whoever waits for that");
+    }
 }
 
 #[test]
