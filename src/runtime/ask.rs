@@ -218,7 +218,7 @@ mod tests {
         drop(pause);
         threads::refuse(false);
         let told = members.iter().filter(|member| {
-            let exit = member.join_within(Duration::from_secs(60)).expect("somebody is told");
+            let exit = member.join_within(Duration::from_secs(600)).expect("somebody is told");
             exit.output().is_some_and(|told| **told)
         });
         assert_eq!(told.count(), 1);

@@ -20,7 +20,9 @@ mod watched;
 pub(crate) use watched::Mutex;
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Duration = Duration::from_secs(120);
+/// Under a sanitizer, on a busy machine, sound code may take minutes.
+pub const LIMIT: Duration =
+    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
 
 /// A runtime with this many workers, whose processes may panic without filling the screen.
 pub fn runtime(workers: usize) -> Runtime {

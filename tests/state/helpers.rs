@@ -17,7 +17,12 @@ mod watched;
 pub(crate) use watched::Mutex;
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
+pub const LIMIT: Option<Duration> =
+    Some(Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) {
+        600
+    } else {
+        120
+    }));
 
 pub const ZERO: Option<Duration> = Some(Duration::ZERO);
 

@@ -11,7 +11,7 @@ use crate::helpers::*;
 use crate::tools::*;
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
-const LONG: Option<Duration> = Some(Duration::from_secs(120));
+const LONG: Option<Duration> = Some(LIMIT);
 
 #[test]
 fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_returned() {

@@ -19,7 +19,8 @@ pub use std::sync::Arc;
 pub use std::thread::ThreadId;
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration =
+    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
 
 /// Panics with this in their message are expected, and fill no screen.
 pub const ON_PURPOSE: &str = "on purpose";
