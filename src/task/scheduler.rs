@@ -42,6 +42,9 @@ pub struct TasksBuilder {
 impl Tasks {
     /// A scheduler with a pool of its own, which has as many threads as there are tasks that run at the same time: tasks
     /// do not wait for each other. It takes tasks at once, and starts no thread before there is one.
+    ///
+    /// Thousands that are submitted in one go may bring thousands of threads, also if they are short. Where that may happen,
+    /// give it a pool with a maximum: [`on`](Self::on).
     pub fn new() -> Tasks {
         Tasks::builder().build()
     }
