@@ -41,7 +41,7 @@ impl Process for Stuck {
 }
 
 fn runtime() -> Runtime {
-    Runtime::builder().workers(1).start().unwrap()
+    Runtime::builder().workers(1).shutdown_limit(LIMIT.unwrap()).start().unwrap()
 }
 
 #[test]
