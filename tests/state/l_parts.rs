@@ -63,7 +63,8 @@ fn program(go: Latch<()>) -> Program {
     let clerk = runtime.spawn(Clerk(log.clone())).unwrap();
     let says = log.clone();
     // A thread that had nothing to do for a while would leave in the midst of it.
-    let pool = Pool::builder().max(8).idle_period(None).on_end(move || says.says("thread of the pool")).build().unwrap();
+    let pool =
+        Pool::builder().max(8).idle_period(None).on_end(move || says.says("thread of the pool")).build().unwrap();
 
     // What has not begun is never called when it is stopped.
     let (task_begins, tasklet_begins) = (Latch::new(), Latch::new());
