@@ -22,7 +22,10 @@ use procession::{
 };
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the clerk waits for the counter.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), BoxError> {
     tour(&mut Guide { to: io::stdout().lock(), number: 0 })
@@ -82,7 +85,7 @@ impl Process for Clerk {
             match event {
                 Event::Message(ClerkMessage::Report(reply)) => {
                     // The reply is kept: it is for a later step, when the counter has answered.
-                    self.asked.push((out.ask(self.counter, CounterMessage::Read, Duration::from_secs(1)), reply));
+                    self.asked.push((out.ask(self.counter, CounterMessage::Read, PATIENCE), reply));
                 }
                 Event::Message(ClerkMessage::Deliver(to, note)) => out.send_to(to, note),
                 Event::Completed(done) => {
@@ -332,7 +335,7 @@ mod tests {
         let (reply, report) = question();
         clerk.message(ClerkMessage::Report(reply)).run();
         let _unanswered = clerk.sent::<CounterMessage>();
-        clerk.advance(Duration::from_millis(999)).run();
+        clerk.advance(PATIENCE - Duration::from_millis(1)).run();
         assert!(report.answer().is_none());
         clerk.advance(Duration::from_millis(1)).run();
         assert_eq!(report.answer().unwrap().unwrap(), "the counter does not answer: timed out");

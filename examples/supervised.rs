@@ -14,7 +14,7 @@ use procession::{
     Address, BoxError, Event, Events, Handle, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
 };
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Works until it is told that something has gone wrong.
 struct Worker;

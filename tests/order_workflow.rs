@@ -70,7 +70,7 @@ fn ctrl_c_ends_in_order_with_a_table_that_adds_up() {
     use std::process::Stdio;
 
     let mut running = Command::new(&*PROGRAM)
-        .args(["--orders", "20000"])
+        .args(["--orders", "50000"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -78,7 +78,7 @@ fn ctrl_c_ends_in_order_with_a_table_that_adds_up() {
     let mut progress = BufReader::new(running.stderr.take().expect("piped"));
     let mut begun = String::new();
     progress.read_line(&mut begun).expect("it says that the orders have begun");
-    assert_eq!(begun, "20000 orders\n");
+    assert_eq!(begun, "50000 orders\n");
     // By the shell, for the standard library has no word for it.
     let told = Command::new("sh").args(["-c", &format!("kill -INT {}", running.id())]).status();
     assert!(told.is_ok_and(|status| status.success()));
@@ -89,6 +89,6 @@ fn ctrl_c_ends_in_order_with_a_table_that_adds_up() {
     progress.read_to_string(&mut rest).expect("text");
     assert_eq!(running.wait().expect("it ends").code(), Some(130), "{rest}{table}");
     assert!(count(&table, "cancelled") > 0, "{table}");
-    assert_eq!(OUTCOMES.iter().map(|outcome| count(&table, outcome)).sum::<usize>(), 20_000, "{table}");
+    assert_eq!(OUTCOMES.iter().map(|outcome| count(&table, outcome)).sum::<usize>(), 50_000, "{table}");
     assert!(table.contains("The books agree"), "{table}");
 }

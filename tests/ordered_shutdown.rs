@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn all_items_are_stored_and_the_tree_closes_in_its_order() {
-    let output = run(&["--items", "20000"]);
+    let output = run(&["--items", "20000", "--limit-ms", "600000"]);
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{}: {errors}{out}", output.status);
     assert_eq!(out, "taken 20000\nstored 20000\nlost 0\nevery item is there, once\n");
@@ -29,7 +29,8 @@ fn all_items_are_stored_and_the_tree_closes_in_its_order() {
 
 #[test]
 fn what_does_not_end_is_named() {
-    let output = run(&["--items", "100", "--freeze", "--limit-ms", "300"]);
+    // Time enough for all that do end.
+    let output = run(&["--items", "100", "--freeze", "--limit-ms", "3000"]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("the shutdown is stuck: processors: processor-0: timeout expired"), "{errors}");
@@ -68,7 +69,7 @@ fn ctrl_c_at_any_moment_loses_nothing() {
 
     for _ in 0..3 {
         let mut running = Command::new(&*PROGRAM)
-            .arg("--forever")
+            .args(["--forever", "--limit-ms", "600000"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

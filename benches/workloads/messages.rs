@@ -10,7 +10,7 @@ use super::runtime::{done, finish};
 use super::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
 
 /// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn pingpong(setting: &Setting) -> Outcome<Measured> {
     circle(setting, 2)

@@ -24,7 +24,7 @@ use procession::{BoxError, Runtime};
 
 use self::bank::{Balance, Crash, Luck, Move, Store, account, bank};
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 const EACH: u64 = 1_000;
 
 const USAGE: &str = "\

@@ -111,7 +111,7 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     println!("{summary}");
 
     // Whoever was asked to stop does so at once; this is for a check that would not.
-    let joined = tasks.stop_and_join(Duration::from_secs(5));
+    let joined = tasks.stop_and_join(Duration::from_secs(30));
     std::fs::remove_dir_all(&folder)?;
     joined?;
     Ok(exit_code(&summary, interrupted.load(Ordering::Relaxed)))

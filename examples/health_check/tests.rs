@@ -72,8 +72,8 @@ fn is_well(summary: &Summary) -> bool {
 fn a_critical_check_that_fails_cancels_those_that_are_pending() {
     let bench = Bench::new("critical", false);
     let began = bench.manual.now();
-    // The clock runs faster than the service answers.
-    let summary = bench.run(HOUR, |bench, lines| {
+    // The clock runs faster than the service answers, and may be far ahead of it.
+    let summary = bench.run(Duration::MAX, |bench, lines| {
         let mut first = [lines.recv().unwrap(), lines.recv().unwrap()];
         first.sort();
         assert_eq!(first, ["disk       passed     written and read", "web        passed     answers"]);

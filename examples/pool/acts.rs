@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn the_line_says_what_the_pool_does() {
-        let pool = Pool::new(3).unwrap();
+        // Its worker stays, however long nothing comes.
+        let pool = Pool::builder().max(3).idle_period(None).build().unwrap();
         assert_eq!(seen(&pool), "0 of 3 workers, 0 running, 0 waiting, 0 finished");
         let pause = pool.pause().unwrap();
         let job = pool.spawn(|| ()).unwrap();

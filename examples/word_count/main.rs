@@ -61,7 +61,7 @@ use self::tally::{Summary, Tally, TallyMessage};
 use self::walker::Walker;
 
 /// How long after Ctrl-C those who are at work may take to come to an end.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(6);
 
 /// How often the progress is looked at, if anybody sees it.
 const TICK: Duration = Duration::from_millis(100);

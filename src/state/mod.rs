@@ -28,7 +28,7 @@
 //! // The server ends first. Then nobody uses the store any more, and it ends.
 //! let all = store()?.depends_on([server()?]);
 //!
-//! all.shutdown(Some(Duration::from_secs(5)))?;
+//! all.shutdown(Some(Duration::from_secs(20)))?;
 //! assert!(all.err().is_none());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

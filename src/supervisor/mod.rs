@@ -29,16 +29,16 @@
 //! }
 //!
 //! let runtime = Runtime::builder().workers(1).start()?;
-//! let second = Duration::from_secs(1);
+//! let limit = Duration::from_secs(10);
 //! let supervisor = Supervisor::builder().child(ChildSpec::in_place("fragile", || Fragile)).build()?;
 //! let supervisor = runtime.spawn(supervisor)?;
-//! runtime.ask(supervisor.address(), SupervisorMessage::started, second)?;
+//! runtime.ask(supervisor.address(), SupervisorMessage::started, limit)?;
 //!
-//! let children = runtime.ask(supervisor.address(), SupervisorMessage::children, second)?;
+//! let children = runtime.ask(supervisor.address(), SupervisorMessage::children, limit)?;
 //! let fragile = children[0].pid.ok_or("it is up")?;
 //! runtime.send_to(fragile, "a bad day")?;
 //! runtime.send_to(fragile, "another one")?;
-//! while Tree::of(&runtime, supervisor.address(), second)?.children[0].0.restarts < 2 {}
+//! while Tree::of(&runtime, supervisor.address(), limit)?.children[0].0.restarts < 2 {}
 //! assert!(runtime.is_alive(fragile), "it was restarted under the same PID, with its mailbox");
 //!
 //! runtime.cancel(supervisor.pid(), "closing time")?;

@@ -166,6 +166,11 @@ fn no_item_is_lost_between_a_producer_and_its_consumer() {
     let producer = State::thread("producer", move |job| {
         let mut next = 0;
         while !job.end().is_cancelled() {
+            if next == 100_000 {
+                // Enough, should it take long until it is told.
+                job.end().wait();
+                break;
+            }
             next += 1;
             sender.send(next)?;
             sends.fetch_add(next, Ordering::SeqCst);
