@@ -157,6 +157,18 @@ impl Sleep {
     pub(crate) fn sleeping(&self) -> usize {
         sleeping(self.counts.load(Ordering::SeqCst))
     }
+
+    /// Whether so many sleep, who are all there are, and there is no work.
+    pub(crate) fn all_sleep(&self, all: usize, work: impl FnOnce() -> bool) -> bool {
+        // Not worth the lock.
+        if self.sleeping() != all {
+            return false;
+        }
+        // Who has entered the list may find work at its last look. It does not take it as long as it cannot get up: else it
+        // could be counted here among those who sleep, and have the only piece in hand when the work is asked for.
+        let sleepers = lock(&self.sleepers);
+        sleepers.len() == all && !work()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -230,6 +242,23 @@ mod models {
                 work.fetch_add(1, Ordering::Relaxed);
                 sleep.work_added();
             }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Work has been added, and somebody asks whether all is at rest, while the only worker falls asleep, finds it and takes it.
+    /// It is lying, or in hand, or done by one that does not sleep. Breaks when it is asked without the lock.
+    #[test]
+    fn while_there_is_work_not_all_are_at_rest() {
+        loom::model(|| {
+            let (sleep, work) = (Arc::new(Sleep::new(1)), Arc::new(AtomicUsize::new(0)));
+            let thread = loom::thread::spawn({
+                let (sleep, work) = (sleep.clone(), work.clone());
+                move || worker(sleep, work, 0, 1)
+            });
+            work.fetch_add(1, Ordering::Relaxed);
+            sleep.work_added();
+            assert!(!sleep.all_sleep(1, || work.load(Ordering::SeqCst) > 0));
             thread.join().unwrap();
         });
     }
