@@ -161,7 +161,7 @@ impl Core {
         let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
         let before = self.pool.stats();
         // While all workers sleep nothing is stepped; only a job, a timer or somebody outside could wake one of them.
-        let asleep = |all| road.sleep.sleeping() == all && !road.queues.has_work();
+        let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
         let asleep = match &road.lookout {
             Some(lookout) => lookout.with_all(asleep),
             None => asleep(road.workers),

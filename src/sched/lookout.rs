@@ -230,18 +230,20 @@ impl Lookout {
             return;
         }
         let pid = Pid::from_word(seat.current.load(Ordering::Relaxed));
-        let doing = seat.pulse.sight.read();
-        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was just read is of a later
-        // step, that one is seen here. Then this one is over.
-        fence(Ordering::Acquire);
+        let (Some(pid), Some(doing)) = (pid, seat.pulse.sight.read()) else { return };
+        // Shown before it is asked for the last time whether the step runs: a worker whose step ends from there on, however long
+        // this takes, knows that there is a record, or will be. Ordering: Relaxed: only a hint; a look finds what the worker
+        // misses.
+        seat.pulse.reported.store(true, Ordering::Relaxed);
+        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is of a later
+        // step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown later than that.
+        fence(Ordering::SeqCst);
         if seat.pulse.beat.load(Ordering::Relaxed) != beat {
+            seat.pulse.reported.store(false, Ordering::Relaxed);
             return;
         }
-        let (Some(pid), Some(doing)) = (pid, doing) else { return };
         let (process, message_type) = (scene.describe)(pid);
         let step = StuckStep { process, message_type, doing, running_for: Duration::from_nanos(ran) };
-        // Ordering: Relaxed: only a hint; a look finds what the worker misses.
-        seat.pulse.reported.store(true, Ordering::Relaxed);
         state.stuck += 1;
         state.ever += 1;
         let untold = state.reports.len() >= MOST_REPORTS;
@@ -351,6 +353,34 @@ impl State {
             let running_for = Duration::from_nanos(now.saturating_sub(seen.since));
             self.reports.push_back(Report { step: StuckStep { running_for, ..step }, over: true });
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// If it were shown so later, only the next look would find that the step is over, and there may be none for long.
+    #[test]
+    fn a_worker_whose_step_ends_while_it_is_being_recorded_is_shown_that_it_is() {
+        let (lookout, seats, shown) = (Lookout::new(1, 0, 1), [Arc::new(Seat::new())], Cell::new(false));
+        let seat = &*seats[0];
+        seat.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);
+        seat.pulse.beat.store(1, Ordering::Relaxed);
+        for now in [0, 1] {
+            let describe = |pid| {
+                shown.set(seat.pulse.reported.load(Ordering::Relaxed));
+                (ProcessRef { pid, type_name: "", name: None }, "")
+            };
+            let scene = Scene { now, seats: &seats, exact: false, describe, work: || false, resting: || 0 };
+            assert!(lookout.look(&scene).again);
+            assert_eq!(shown.get(), now == 1);
+        }
+        assert_eq!(lookout.stuck(1).0.len(), 1);
+        seat.pulse.beat.store(2, Ordering::Relaxed);
+        lookout.returned(0, seat, 2);
+        assert!(lookout.stuck(2).0.is_empty() && !seat.pulse.reported.load(Ordering::Relaxed));
     }
 }
 

@@ -157,6 +157,18 @@ impl Sleep {
     pub(crate) fn sleeping(&self) -> usize {
         sleeping(self.counts.load(Ordering::SeqCst))
     }
+
+    /// Whether so many sleep, who are all there are, and there is no work.
+    pub(crate) fn all_sleep(&self, all: usize, work: impl FnOnce() -> bool) -> bool {
+        // Not worth the lock.
+        if self.sleeping() != all {
+            return false;
+        }
+        // Who has entered the list may find work at its last look. It does not take it as long as it cannot get up: else it
+        // could be counted here among those who sleep, and have the only piece in hand when the work is asked for.
+        let sleepers = lock(&self.sleepers);
+        sleepers.len() == all && !work()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -182,6 +194,22 @@ mod tests {
             assert_eq!(sleeper.join().unwrap(), (true, false));
         });
         assert!(!sleep.work_added(), "nobody sleeps");
+    }
+
+    /// Else the only worker could have the only piece of work in hand when it is asked for.
+    #[test]
+    #[cfg(not(procession_sanitize_thread))]
+    fn nobody_gets_up_while_it_is_asked_whether_all_is_at_rest() {
+        let sleep = Sleep::new(1);
+        sleep.start_looking();
+        let slept = sleep.fall_asleep(0, || {
+            // It is in the list, and makes its last look.
+            let none = || sleep.sleepers.try_lock().is_ok();
+            assert!(sleep.all_sleep(1, none), "the list is locked");
+            assert!(!sleep.all_sleep(1, || true) && !sleep.all_sleep(2, || false));
+            true
+        });
+        assert!(!slept && !sleep.all_sleep(1, || false), "it looks");
     }
 
     #[test]

@@ -69,6 +69,8 @@ fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     go.set(()).unwrap();
     until("it is down", || boss.child("never up").unwrap().state == ChildState::Down);
     drop(stops);
+    // No other `init` is to come but those that are to fail.
+    boss.ask(SupervisorMessage::started);
     boss.add(diary.spec("added")).unwrap();
     for id in ["up", "never up", "added"] {
         boss.ask(SupervisorMessage::stop(id)).unwrap();

@@ -209,7 +209,8 @@ fn temporary_children_are_stopped_with_the_others_and_not_started_again() {
 #[test]
 fn a_child_that_has_taken_its_link_away_holds_up_no_end() {
     let (runtime, diary) = (runtime(2), Diary::new());
-    let supervisor = Supervisor::builder().child(diary.spec("a")).child(diary.spec("loner")).child(diary.spec("b"));
+    let loner = diary.spec("loner").shutdown(Shutdown::Unlimited);
+    let supervisor = Supervisor::builder().child(diary.spec("a")).child(loner).child(diary.spec("b"));
     let boss = supervise(&runtime, supervisor.build().unwrap());
     boss.tell("loner", Tell::Unlink(boss.handle.pid()));
     let exit = runtime.watch(boss.pid("loner"));

@@ -40,7 +40,10 @@ pub fn watched_with(workers: usize, spares: usize, more: impl FnOnce(RuntimeBuil
     let (clock, told) = (ManualClock::new(), Log::new());
     let watchdog = Watchdog::after(LONG).spare_workers(spares);
     let builder = builder().workers(workers).clock(clock.clock()).watchdog(watchdog).hook(Told(told.clone()));
-    Watched { runtime: more(builder).start().unwrap(), clock, told }
+    let runtime = more(builder).start().unwrap();
+    // One of the workers that begin sets the timer of the first look, and is through with that.
+    until("all workers have begun", || runtime.is_at_rest());
+    Watched { runtime, clock, told }
 }
 
 impl Watched {
