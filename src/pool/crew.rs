@@ -8,7 +8,7 @@ use crate::latch::Latch;
 use crate::sync::{Arc, Mutex, ThreadId, lock, thread};
 use crate::threads;
 
-/// So many threads that have left a pool that goes on are remembered, should it end soon.
+/// So many threads that have left a pool that goes on are remembered, should it end soon: the last.
 #[cfg(not(loom))]
 const KEPT: usize = 8;
 
@@ -26,6 +26,9 @@ struct State {
     ids: HashSet<ThreadId>,
     // Those that have done all of ours, and may still run destructors of thread-locals: to be joined when the pool ends.
     left: Vec<thread::JoinHandle<()>>,
+    // The pool ends: none of those who have left is forgotten any more.
+    #[cfg(not(loom))]
+    ends: bool,
     joining: Vec<Joining>,
 }
 
@@ -74,6 +77,15 @@ impl Crew {
         }
     }
 
+    /// The pool ends: from now on all who leave are kept, to be joined. Before anybody learns that it does, so that whoever
+    /// leaves for that finds this done.
+    pub(super) fn ends(&self) {
+        #[cfg(not(loom))]
+        {
+            lock(&self.state).ends = true;
+        }
+    }
+
     /// Those who have left and are to be joined.
     pub(super) fn take_left(&self) -> Vec<thread::JoinHandle<()>> {
         std::mem::take(&mut lock(&self.state).left)
@@ -115,12 +127,14 @@ impl State {
     /// Of a pool that goes on nobody joins a thread, for that could take long. So only the last few are kept, and those that
     /// are not done: of the others nothing may be left but a destructor of a thread-local.
     fn keep_to_join(&mut self, handle: thread::JoinHandle<()>) {
-        #[cfg(not(loom))]
-        if self.left.len() >= KEPT
-            && let Some(place) = self.left.iter().position(thread::JoinHandle::is_finished)
-        {
-            self.left.remove(place);
-        }
         self.left.push(handle);
+        #[cfg(not(loom))]
+        if !self.ends {
+            let mut later = self.left.len();
+            self.left.retain(|handle| {
+                later -= 1;
+                later < KEPT || !handle.is_finished()
+            });
+        }
     }
 }

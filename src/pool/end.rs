@@ -92,6 +92,7 @@ impl Pool {
 
 impl Shared {
     pub(super) fn drain(self: &Arc<Shared>) {
+        self.crew.ends();
         let hands = self.lock().drain();
         self.give(hands);
         self.forget_tokens();
@@ -99,6 +100,7 @@ impl Shared {
     }
 
     pub(super) fn stop(&self) -> VecDeque<Box<dyn Work>> {
+        self.crew.ends();
         let (abandoned, seats) = {
             let mut ledger = self.lock();
             (ledger.stop(), ledger.call_everybody())

@@ -113,7 +113,7 @@ mod tests {
         });
         dropping.wait();
         // A bound for broken code only.
-        let (clock, hang) = (Clock::system(), Clock::system().deadline(Duration::from_secs(60)));
+        let (clock, hang) = (Clock::system(), Clock::system().deadline(Duration::from_secs(600)));
         while !waiter.is_finished() && !hang.has_passed(&clock) {
             thread::yield_now();
         }

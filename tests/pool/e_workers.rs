@@ -143,7 +143,8 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     }
     let (pool, manual) = by_hand(4);
     let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    for round in 0..10 {
+    // So many rounds, for of a pool that goes on the last eight are waited for, and in each round one may go.
+    for round in 0..8 {
         let together = Arc::new(std::sync::Barrier::new(4));
         let results = pool.run_all((0..4).map(|_| {
             let (together, started, ended) = (together.clone(), started.clone(), ended.clone());
@@ -237,6 +238,36 @@ fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
         pool.drain(None).unwrap();
         assert_eq!(gone.load(Ordering::SeqCst), 1);
         spawner.join().unwrap();
+    }
+}
+
+#[test]
+fn all_who_leave_with_the_end_are_waited_for_however_many_they_are() {
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    /// The first to go is the last to have gone, by far.
+    struct Last(Arc<AtomicUsize>, Arc<AtomicUsize>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            if self.0.fetch_add(1, Ordering::SeqCst) == 0 {
+                until("the others have gone", || self.1.load(Ordering::SeqCst) == 19);
+                (0..500).for_each(|_| std::thread::yield_now());
+            }
+            add(&self.1);
+        }
+    }
+    for drains in [true, false] {
+        let (pool, together) = (pool(20), Arc::new(std::sync::Barrier::new(20)));
+        let (going, gone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let results = pool.run_all((0..20).map(|_| {
+            let (last, together) = (Last(going.clone(), gone.clone()), together.clone());
+            move || {
+                together.wait();
+                LAST.with(|place| *place.borrow_mut() = Some(last));
+            }
+        }));
+        assert!(results.into_iter().all(|result| result.is_ok()));
+        let ended = if drains { pool.drain(None) } else { pool.stop(None) };
+        assert_eq!((ended.is_ok(), gone.load(Ordering::SeqCst)), (true, 20));
     }
 }
 

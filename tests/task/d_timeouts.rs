@@ -98,7 +98,7 @@ fn a_task_that_ended_in_time_stays_completed() {
 
 #[test]
 fn a_timer_goes_with_its_task_however_that_ends() {
-    let (_, _pool, tasks) = bounded(2);
+    let (_, pool, tasks) = bounded(2);
     let long = || timeout(HOUR).start_within(HOUR);
     let held = [stubborn(&tasks, long()), stubborn(&tasks, long())];
     assert_eq!(tasks.stats().timers, 2, "of the running ones those of their timeouts are left");
@@ -114,7 +114,8 @@ fn a_timer_goes_with_its_task_however_that_ends() {
     assert!(held[1].task.status().is_over());
     held[0].let_go();
     waiting[50..].iter().for_each(|task| assert!(task.cancel()));
-    // Two of them may be about to begin, and see only then that they are over.
+    // Two of them may be about to begin, make a timer for that, and see only then that they are over.
+    until("the pool has nothing left", || pool.stats().unfinished() == 0);
     until("all timers are gone", || tasks.stats().timers == 0);
     let stopped = stubborn(&tasks, long());
     tasks.stop();
