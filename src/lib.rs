@@ -33,10 +33,10 @@
 //! let runtime = Runtime::builder().workers(2).start()?;
 //! let counter = runtime.spawn(Counter { total: 0 })?;
 //! runtime.send(counter.address(), CounterMessage::Add(1))?;
-//! let total = runtime.ask(counter.address(), CounterMessage::Read, Duration::from_secs(1))?;
+//! let total = runtime.ask(counter.address(), CounterMessage::Read, Duration::from_secs(10))?;
 //! assert_eq!(total, 1);
 //!
-//! let report = runtime.shutdown(Duration::from_secs(5))?;
+//! let report = runtime.shutdown(Duration::from_secs(10))?;
 //! assert!(report.is_clean());
 //! assert_eq!(**counter.join().output().unwrap(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -40,6 +40,7 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         polite.iter().for_each(|process| drop(output(process)));
         assert!(rude.iter().all(|process| !process.is_over()), "the limit is not over");
+        until("the others have ended altogether", || runtime.is_at_rest());
         while !shutdown.is_finished() {
             manual.advance(Duration::from_secs(1));
         }
@@ -195,7 +196,8 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         }
         shutdown.join().unwrap()
     });
-    assert_eq!((report.ended, report.jobs_running), (1, 1), "{report}");
+    // On a busy machine its worker may still be about to strike it off the list.
+    assert_eq!((report.ended + report.ending, report.jobs_running), (1, 1), "{report}");
     go.set(()).unwrap();
 }
 
