@@ -397,13 +397,15 @@ mod tests {
 
     #[test]
     fn a_runtime_is_shut_down_through_its_state_also_when_no_thread_can_be_had() {
-        let runtime = Runtime::builder().workers(1).start().unwrap();
+        // Nobody waits for that to pass.
+        const LIMIT: Duration = Duration::from_secs(600);
+        let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
         let process = spawn(&runtime, |events, _| {
             let is_told = events.any(|event| matches!(event, Event::Cancel(_)));
             Ok(if is_told { Step::Done(7) } else { Step::Idle })
         });
         threads::refuse(true);
-        let ended = runtime.state().shutdown(Some(Duration::from_secs(10)));
+        let ended = runtime.state().shutdown(Some(LIMIT));
         threads::refuse(false);
         ended.unwrap();
         assert_eq!(process.join().output().map(|output| **output), Some(7));

@@ -1,5 +1,7 @@
 //! C. Asks that form a cycle.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use procession::{
@@ -53,12 +55,20 @@ struct Member {
     work: Option<Tag<()>>,
     kept: Vec<Reply<u32>>,
     has_waited: bool,
+    told: Told,
+}
+
+/// What all members have done and heard.
+#[derive(Clone, Default)]
+struct Told {
+    /// How often one was told to ask others, and did.
+    asked: Arc<AtomicUsize>,
     heard: Log<(Pid, Heard)>,
 }
 
 impl Member {
-    fn new(heard: &Log<(Pid, Heard)>) -> Member {
-        Member { open: Vec::new(), work: None, kept: Vec::new(), has_waited: false, heard: heard.clone() }
+    fn new(told: &Told) -> Member {
+        Member { open: Vec::new(), work: None, kept: Vec::new(), has_waited: false, told: told.clone() }
     }
 
     fn asks(&mut self, to: Address<Do>, how: How, out: &mut StepOutput) {
@@ -76,6 +86,7 @@ impl Process for Member {
             match event {
                 Event::Message(Do::Ask(all)) => {
                     all.into_iter().for_each(|(to, how)| self.asks(to, how, out));
+                    self.told.asked.fetch_add(1, Ordering::SeqCst);
                     return Ok(Step::Wait);
                 }
                 Event::Message(Do::AskAndWork(to, gate)) => {
@@ -90,7 +101,7 @@ impl Process for Member {
                 Event::Message(Do::Upgrade(to)) => {
                     self.asks(to, How::Keep, out);
                     let open = std::mem::take(&mut self.open);
-                    return Ok(Step::Upgrade(Upgrade::to(Member { open, ..Member::new(&self.heard) })));
+                    return Ok(Step::Upgrade(Upgrade::to(Member { open, ..Member::new(&self.told) })));
                 }
                 Event::Message(Do::Keep(reply)) => self.kept.push(reply),
                 Event::Message(Do::Pass(to, true, reply)) => out.send(to, Do::Keep(reply.handed_on())),
@@ -99,7 +110,7 @@ impl Process for Member {
                 Event::Completed(done) if done.is(self.work) => self.work = None,
                 Event::Completed(done) => {
                     let place = self.open.iter().position(|tag| done.is(*tag)).unwrap();
-                    self.heard.push((out.pid(), heard(done.take(self.open.remove(place)).unwrap())));
+                    self.told.heard.push((out.pid(), heard(done.take(self.open.remove(place)).unwrap())));
                 }
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}
@@ -127,6 +138,7 @@ fn heard(answer: Result<u32, CommandError>) -> Heard {
 struct Members {
     runtime: Runtime,
     all: Vec<Handle<Member>>,
+    asked: Arc<AtomicUsize>,
     heard: Log<(Pid, Heard)>,
 }
 
@@ -136,9 +148,9 @@ impl Members {
     }
 
     fn with(runtime: Runtime, count: usize, options: impl Fn() -> SpawnOptions) -> Members {
-        let heard = Log::new();
-        let all = (0..count).map(|_| runtime.spawn_with(Member::new(&heard), options()).unwrap()).collect();
-        let members = Members { runtime, all, heard };
+        let told = Told::default();
+        let all = (0..count).map(|_| runtime.spawn_with(Member::new(&told), options()).unwrap()).collect();
+        let members = Members { runtime, all, asked: told.asked, heard: told.heard };
         members.rest();
         members
     }
@@ -155,11 +167,31 @@ impl Members {
         self.runtime.send(self.to(which), what).unwrap();
     }
 
-    /// Has one ask others, and comes back when it waits (or has been answered).
+    /// Has one ask others, and comes back when it waits (or has been answered), and it was looked whether that closes a cycle.
     fn ask(&self, who: usize, whom: &[(usize, How)]) {
-        let before = self.runtime.process(self.pid(who)).unwrap().steps;
+        let before = self.asked.load(Ordering::SeqCst);
         self.tell(who, Do::Ask(whom.iter().map(|(whom, how)| (self.to(*whom), *how)).collect()));
-        until("it waits", || self.runtime.process(self.pid(who)).unwrap().steps > before);
+        until("it asks", || self.asked.load(Ordering::SeqCst) > before);
+        self.turns_are_over();
+    }
+
+    /// Comes back when each worker is through with the turn that it gives now: who was put to rest in it has been looked after.
+    /// Otherwise one who came to rest earlier might be the one who finds the cycle that another closes.
+    fn turns_are_over(&self) {
+        let workers = self.runtime.stats().workers.len();
+        let barrier = Arc::new(Barrier::new(workers));
+        // They wait for each other, so each worker has to come to one of them.
+        let all: Vec<_> = std::iter::repeat_with(|| {
+            let barrier = barrier.clone();
+            let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                barrier.wait();
+                Ok(Step::Done(()))
+            });
+            self.runtime.spawn(process).unwrap()
+        })
+        .take(workers)
+        .collect();
+        all.iter().for_each(|one| drop(output(one)));
     }
 
     fn waits(&self, who: usize) -> bool {

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::{Address, CommandError, Cycle, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
@@ -50,6 +51,9 @@ struct Noted {
 struct World {
     noted: Mutex<HashMap<Pid, Noted>>,
     all: Mutex<Vec<Address<Asked>>>,
+    /// Members are being terminated. That ends the waits of others, who may go on before one of their knot, who was told of it,
+    /// looks here.
+    ends: AtomicBool,
     wrong: Log<String>,
     cycles: Log<usize>,
 }
@@ -71,6 +75,13 @@ impl World {
         if pids.first() != Some(&me) || pids.iter().collect::<HashSet<_>>().len() != pids.len() {
             return Some(format!("{me} was told of {cycle}"));
         }
+        // Asked for last: what has changed because of an end has changed after this was set.
+        World::is_loose(&noted, me, cycle).filter(|_| !self.ends.load(Ordering::SeqCst))
+    }
+
+    /// Who of those who are said to be in a knot can go on.
+    fn is_loose(noted: &HashMap<Pid, Noted>, me: Pid, cycle: &Cycle) -> Option<String> {
+        let pids = cycle.pids();
         for (one, next) in pids.iter().zip(pids.iter().cycle().skip(1)) {
             if !noted.get(one).is_some_and(|one| one.open.iter().any(|(_, asked)| asked == next)) {
                 return Some(format!("{me} was told of {cycle}, and {one} does not wait for {next}"));
@@ -197,6 +208,7 @@ fn run(program: &Program) -> Result<(), String> {
         all.extend(members.iter().map(|member| member.address()));
         members
     };
+    world.ends.store(!program.ends.is_empty(), Ordering::SeqCst);
     for end in &program.ends {
         runtime.terminate(members[end % members.len()].pid()).map_err(|why| why.to_string())?;
     }

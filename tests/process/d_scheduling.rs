@@ -141,6 +141,7 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
     }
     runtime.send(process.address(), ()).unwrap();
     until("the message is stepped", || runtime.stats().messages.stepped == 1);
+    until("all is at rest once more", || runtime.is_at_rest());
     let woken = counts().iter().zip(&before).filter(|(after, before)| after.1 > before.1).count();
     assert_eq!(woken, 1, "one message is stepped by one worker");
 }
