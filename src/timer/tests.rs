@@ -1,0 +1,181 @@
+//! Timers by a manual clock and by the real one.
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::latch::Latch;
+
+fn recorder() -> (Arc<Mutex<Vec<u32>>>, impl Fn(u32) -> Action) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = seen.clone();
+    (seen, move |n| {
+        let record = record.clone();
+        Box::new(move || lock(&record).push(n))
+    })
+}
+
+#[test]
+fn due_timers_fire_in_the_order_of_their_times_and_not_before() {
+    let manual = ManualClock::new();
+    let timers = Timers::new(manual.clock(), "test-timers");
+    let (seen, push) = recorder();
+    for (delay, n) in [(30, 3), (10, 1), (20, 2), (10, 11)] {
+        timers.after(Duration::from_millis(delay), push(n)).ok().unwrap();
+    }
+    manual.advance(Duration::from_millis(9));
+    assert!(lock(&seen).is_empty());
+    manual.advance(Duration::from_millis(1));
+    assert_eq!(*lock(&seen), [1, 11]);
+    manual.advance(Duration::from_secs(1));
+    assert_eq!(*lock(&seen), [1, 11, 2, 3]);
+    assert_eq!((timers.pending(), timers.fired()), (0, 4));
+}
+
+#[test]
+fn timers_of_several_sets_fire_in_the_order_of_their_times_and_see_their_own_time() {
+    let manual = ManualClock::new();
+    let (one, two) = (Timers::new(manual.clock(), "one"), Timers::new(manual.clock(), "two"));
+    let (start, seen) = (manual.now(), Arc::new(Mutex::new(Vec::new())));
+    for (timers, seconds) in [(&one, 2), (&two, 1), (&one, 3)] {
+        let (clock, seen) = (manual.clock(), seen.clone());
+        let action = Box::new(move || lock(&seen).push((seconds, (clock.now() - start).as_secs())));
+        timers.after(Duration::from_secs(seconds), action).ok().unwrap();
+    }
+    assert_eq!(manual.next_due(), Some(start + Duration::from_secs(1)));
+    manual.advance(Duration::from_secs(10));
+    assert_eq!(*lock(&seen), [(1, 1), (2, 2), (3, 3)]);
+    assert_eq!((manual.next_due(), manual.now()), (None, start + Duration::from_secs(10)));
+}
+
+#[test]
+fn a_cancelled_timer_gives_its_action_back_and_leaves_no_trace() {
+    let manual = ManualClock::new();
+    let timers = Timers::new(manual.clock(), "test-timers");
+    let (seen, push) = recorder();
+    let keys: Vec<_> =
+        (0..1_000).map(|n| timers.after(Duration::from_secs(1), push(n)).ok().unwrap().unwrap()).collect();
+    for key in &keys {
+        assert!(timers.cancel(*key).is_some());
+        assert!(timers.cancel(*key).is_none());
+    }
+    assert_eq!(timers.pending(), 0);
+    manual.advance(Duration::from_secs(2));
+    assert!(lock(&seen).is_empty());
+    assert!(timers.after(Duration::MAX, push(0)).ok().unwrap().is_none(), "the greatest delay is never");
+}
+
+#[test]
+fn a_panicking_action_disturbs_no_other_timer() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    let done = Latch::new();
+    timers.after(Duration::ZERO, Box::new(|| panic!("in a timer"))).ok().unwrap();
+    let set = done.clone();
+    timers
+        .after(
+            Duration::from_millis(1),
+            Box::new(move || {
+                set.set(()).ok();
+            }),
+        )
+        .ok()
+        .unwrap();
+    done.wait();
+    assert_eq!(timers.fired(), 2);
+}
+
+#[test]
+fn stopping_gives_back_what_is_pending_and_refuses_what_comes_later() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    let (seen, push) = recorder();
+    timers.after(Duration::from_secs(3600), push(1)).ok().unwrap();
+    for action in timers.stop() {
+        action();
+    }
+    assert_eq!(*lock(&seen), [1]);
+    assert!(timers.after(Duration::ZERO, push(2)).is_err());
+    assert!(timers.stop().is_empty());
+}
+
+#[test]
+fn what_is_never_due_is_kept_until_it_is_taken_back_or_all_is_stopped() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    let (seen, push) = recorder();
+    let taken = timers.after_or_never(Duration::MAX, push(1)).ok().unwrap();
+    timers.after_or_never(Duration::MAX, push(2)).ok().unwrap();
+    timers.after_or_never(Duration::from_secs(3600), push(3)).ok().unwrap();
+    assert!(timers.take_back(taken).is_some() && timers.take_back(taken).is_none());
+    timers.stop().into_iter().for_each(|action| action());
+    assert_eq!(*lock(&seen), [3, 2]);
+    assert!(timers.after_or_never(Duration::MAX, push(4)).is_err() && timers.are_stopped());
+}
+
+#[test]
+fn without_a_thread_the_action_comes_back() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    threads::refuse(true);
+    let refused = timers.after(Duration::ZERO, Box::new(|| ())).is_err();
+    threads::refuse(false);
+    assert!(refused && !timers.are_stopped());
+    assert!(timers.after(Duration::from_secs(3600), Box::new(|| ())).is_ok());
+}
+
+#[test]
+fn timers_that_are_set_and_cancelled_again_do_not_wake_the_thread_each_time() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    for _ in 0..1_000 {
+        let key = timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap().unwrap();
+        assert!(timers.cancel(key).is_some());
+    }
+    assert!(lock(&timers.owner.shared.state).rounds < 10);
+    let done = Latch::new();
+    let set = done.clone();
+    timers.after(Duration::from_millis(1), Box::new(move || set.set(()).unwrap())).ok().unwrap();
+    done.wait();
+}
+
+#[test]
+fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
+    let timers = Timers::new(Clock::system(), "test-timers");
+    timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap();
+    let done = Latch::new();
+    let set = done.clone();
+    timers
+        .after(
+            Duration::from_millis(1),
+            Box::new(move || {
+                set.set(()).ok();
+            }),
+        )
+        .ok()
+        .unwrap();
+    done.wait();
+}
+
+/// Else it might not be over when the clock has been moved.
+#[test]
+fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_that_is_due_at_once() {
+    let manual = ManualClock::new();
+    let timers = Timers::new(manual.clock(), "test-timers");
+    let (go, set, ran) = (Latch::new(), Latch::new(), Arc::new(Mutex::new(Vec::new())));
+    let note = |n: u32| {
+        let ran = ran.clone();
+        move || lock(&ran).push((n, thread::current().id()))
+    };
+    let (goes, waits) = (go.clone(), set.clone());
+    let first = move || {
+        goes.set(()).unwrap();
+        waits.wait();
+    };
+    timers.after(Duration::from_secs(1), Box::new(first)).ok().unwrap();
+    timers.after(Duration::from_secs(1), Box::new(note(2))).ok().unwrap();
+    let (other, at_once) = (timers.clone(), note(1));
+    let setter = std::thread::spawn(move || {
+        go.wait();
+        other.after(Duration::ZERO, Box::new(at_once)).ok().unwrap();
+        set.set(()).unwrap();
+        thread::current().id()
+    });
+    manual.advance(Duration::from_secs(1));
+    let there = setter.join().unwrap();
+    assert_eq!(*lock(&ran), [(1, there), (2, thread::current().id())]);
+    assert_eq!((timers.pending(), timers.fired()), (0, 3));
+}
