@@ -159,3 +159,35 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
     other_tail.done();
     all.shutdown(LONG).unwrap();
 }
+
+#[test]
+fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_and_does_not_hang() {
+    struct Waits(State, Latch<bool>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let told = self.0.shutdown(None).is_err_and(|error| error.is_from_inside());
+            let _ = self.1.set(told);
+        }
+    }
+    for by_drop in [true, false] {
+        let (_manual, pool, tasks) = bounded(1);
+        let gate = Latch::new();
+        let opens = gate.clone();
+        pool.execute(move || opens.wait()).unwrap();
+        let (state, told) = (tasks.state(), Latch::new());
+        let waits = Waits(state.clone(), told.clone());
+        let waits = move |_: &Cancel| {
+            drop(waits);
+            Ok::<_, String>(())
+        };
+        let _unwanted = (tasks.submit(waits).unwrap(), tasks.submit(obedient).unwrap());
+        if by_drop {
+            std::thread::spawn(move || drop(tasks));
+        } else {
+            state.request_shutdown();
+        }
+        assert!(wait(&told));
+        state.shutdown(LONG).unwrap();
+        gate.set(()).unwrap();
+    }
+}
