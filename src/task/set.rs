@@ -174,6 +174,8 @@ impl<T, E> TaskSet<T, E> {
     /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
     /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
     /// however few threads there are. As long as it runs one it does not hear of the others.
+    ///
+    /// Nothing also if all that are left run on the calling thread: a task that has its own handle cannot wait for itself.
     pub fn wait_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
         self.wait_until(Deadline::NEVER)
     }
@@ -275,6 +277,10 @@ impl<T, E> TaskSet<T, E> {
             if helps && self.help(&mut others).is_some() {
                 continue;
             }
+            // The first one that does not is enough to know that.
+            if helps && self.waiting.values().all(Task::runs_here) {
+                return None;
+            }
             watch.get_or_insert_with(|| {
                 let ready = ready.clone();
                 clock.watch(move || {
@@ -372,5 +378,24 @@ mod tests {
             Ok::<u32, String>(sum)
         });
         assert_eq!(outer.unwrap().wait().output(), Some(&3));
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_set_in_which_only_itself_is_left_is_told_so() {
+        let tasks = Tasks::new();
+        let (own, told) = (Latch::<Mutex<Option<Task<(), String>>>>::new(), Latch::new());
+        let (comes, tell, submits) = (own.clone(), told.clone(), tasks.clone());
+        let outer = tasks.submit(move |_| {
+            while !comes.is_set() {
+                crate::sync::thread::yield_now();
+            }
+            let own = comes.take().and_then(|own| lock(&own).take());
+            let mut set = TaskSet::from_iter(own.into_iter().chain([submits.submit(|_| Ok(())).unwrap()]));
+            let ends: Vec<bool> = (0..3).map(|_| set.wait_next().is_some()).collect();
+            let _ = tell.set((ends, set.len()));
+            Ok(())
+        });
+        assert!(own.set(Mutex::new(Some(outer.unwrap()))).is_ok());
+        assert_eq!(told.wait(), (vec![true, false, false], 1));
     }
 }
