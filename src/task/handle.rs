@@ -110,6 +110,10 @@ impl<T, E> Task<T, E> {
         if self.runs_here() {
             return false;
         }
+        if self.shared.stops_here() {
+            // In a destructor or a callback that stopping has called: the same thread would come to this one later.
+            self.record.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
+        }
         while let Helped::NotYet = self.run_if_inside(None) {
             let rung = Latch::new();
             self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));

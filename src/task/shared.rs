@@ -153,6 +153,11 @@ impl Shared {
         self.tell_tree();
     }
 
+    /// Whether the calling thread is about to end all that are not over.
+    pub(super) fn stops_here(&self) -> bool {
+        lock(&self.table).stops(thread::current().id())
+    }
+
     /// Wherever the scheduler may have come to its end: if it has, its state is done.
     pub(super) fn tell_tree(&self) {
         if self.part.is_wanted() && lock(&self.table).is_over_for_good() {
