@@ -144,7 +144,8 @@ pub(super) struct Look {
     pub(super) waited: bool,
 }
 
-/// A counter, and how often it was ever raised; or a group, and how often it took in what is counted. It is held, so that no other one is taken for it.
+/// A counter, and how often it was ever raised; or a group, and how often it took in what is counted. It is held, so that no
+/// other one is taken for it.
 #[derive(Clone)]
 pub(super) struct Seen {
     node: Arc<Node>,
@@ -159,8 +160,8 @@ impl PartialEq for Seen {
 
 /// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find the same counters,
 /// that none was raised since, and that no group has taken in another one, which may have had work and be gone: then they were
-/// all zero between the two. Where there can be only one counter, its own zero
-/// is enough; not where a group is, for whoever lowers it may have had another one taken in before.
+/// all zero between the two. Where there can be only one counter, its own zero is enough; not where a group is, for whoever
+/// lowers it may have had another one taken in before.
 pub(super) struct Looks {
     grows: bool,
     before: Option<Look>,
