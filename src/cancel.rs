@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::latch::{Latch, Waiting};
-use crate::outcome::Reason;
+use crate::outcome::{Reason, drop_contained};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
@@ -88,6 +88,28 @@ impl Cancel {
             }
         }
         first
+    }
+
+    /// The same, but those below are left to be told, one with each call of what comes back, until that says that nobody is
+    /// left. For whoever may not wait for their callbacks. Nothing, if there are none.
+    pub(crate) fn cancel_one_by_one(&self, reason: Reason) -> Option<impl Fn() -> bool + Send + Sync + 'static> {
+        self.node.reason.set(reason.clone()).ok()?;
+        let below = self.node.take_children();
+        let below = (!below.is_empty()).then(|| Mutex::new(below))?;
+        Some(move || {
+            let next = lock(&below).pop();
+            let Some(node) = next else { return false };
+            let collect = || {
+                let further = node.take_children();
+                lock(&below).extend(further);
+            };
+            // Those further down need not wait for these callbacks either.
+            if node.reason.set_with(reason.clone(), collect).is_ok() {
+                collect();
+            }
+            drop_contained(node);
+            true
+        })
     }
 
     /// Why, if the request was made.
@@ -215,6 +237,19 @@ mod tests {
         assert_eq!(right.check(), Err(Reason::Shutdown));
         assert_eq!(left.reason(), Some(Reason::from("left only")), "the first reason stays");
         assert_eq!(root.child().reason(), Some(Reason::Shutdown), "who comes late is cancelled at once");
+    }
+
+    #[test]
+    fn who_may_not_wait_for_callbacks_leaves_those_below_to_be_told_one_by_one() {
+        let root = Cancel::new();
+        assert!(Cancel::new().cancel_one_by_one(Reason::Shutdown).is_none());
+        let (one, two) = (root.child(), root.child());
+        let leaf = two.child();
+        let tell = root.cancel_one_by_one(Reason::Shutdown).unwrap();
+        assert!(root.is_cancelled() && root.child().is_cancelled() && !one.is_cancelled() && !two.is_cancelled());
+        assert_eq!(std::iter::repeat_with(tell).take_while(|more| *more).count(), 3);
+        assert!(one.is_cancelled() && leaf.reason() == Some(Reason::Shutdown));
+        assert!(root.cancel_one_by_one(Reason::Cancelled).is_none());
     }
 
     #[test]

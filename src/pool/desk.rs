@@ -82,7 +82,7 @@ pub(super) struct Desk<T> {
 struct Book<T> {
     status: JobStatus,
     times: JobTimes,
-    // Where it runs, if it has begun.
+    // Where it runs, if it has begun, or is dropped uncalled.
     runs_on: Option<ThreadId>,
     outcome: Option<Result<T, JobError>>,
     // There is one handle, and so one future.
@@ -142,11 +142,11 @@ impl<T> Desk<T> {
         self.lock().status
     }
 
-    /// Whether the calling thread runs the job, perhaps with others that it has begun since.
+    /// Whether the calling thread runs the job, or drops it, perhaps with others that it has begun since.
     pub(super) fn runs_here(&self) -> bool {
         let me = thread::current().id();
         let book = self.lock();
-        book.status == JobStatus::Running && book.runs_on == Some(me)
+        !book.status.is_over() && book.runs_on == Some(me)
     }
 
     pub(super) fn times(&self) -> JobTimes {
@@ -255,8 +255,9 @@ impl<F, T> Handled<F, T> {
     /// Drops the closure, then tells whoever waits why.
     fn give_up(&mut self, why: JobError) {
         let Some(job) = self.job.take() else { return };
+        let Some(desk) = self.desk.take() else { return drop_contained(job) };
+        desk.lock().runs_on = Some(thread::current().id());
         drop_contained(job);
-        let Some(desk) = self.desk.take() else { return };
         if let (Some(waker), _) = desk.decide(Err(why))
             && let Err(panic) = contain(|| waker.wake())
         {
@@ -311,8 +312,10 @@ impl<F, T> Drop for Handled<F, T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::{JobHandle, Pool};
     use super::*;
     use crate::clock::ManualClock;
+    use crate::latch::Latch;
 
     #[test]
     fn who_waits_without_a_limit_is_woken_also_when_one_with_a_limit_has_gone() {
@@ -337,5 +340,29 @@ mod tests {
         drop(Box::new(handled).run().after.and_then(After::tell));
         assert!(for_ever.join().unwrap());
         assert_eq!(desk.take().unwrap().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_closure_that_waits_for_its_own_handle_when_it_is_dropped_is_told_so() {
+        struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                let own = lock(&self.0).take();
+                let told = own.map(JobHandle::wait);
+                let _ = self.1.set(matches!(told, Some(Err(JobError::Inside))));
+            }
+        }
+        let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());
+        let opens = gate.clone();
+        pool.execute(move || opens.wait()).unwrap();
+        let (own, told) = (Arc::default(), Latch::new());
+        let waits = Waits(Arc::clone(&own), told.clone());
+        let job = pool.spawn(move || drop(waits)).unwrap();
+        *lock(&own) = Some(job);
+        let dropper = pool.clone();
+        thread::spawn(move || drop(dropper.abandon()));
+        let clock = Clock::system();
+        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && told.wait());
+        gate.set(()).unwrap();
     }
 }

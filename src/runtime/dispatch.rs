@@ -418,7 +418,7 @@ struct BlockingJob {
 impl BlockingJob {
     fn run(mut self) {
         let Some(work) = self.work.take() else { return };
-        let answer = match self.cancel.check() {
+        let answer = match self.core.over.check().and_then(|()| self.cancel.check()) {
             Ok(()) => contain(|| work(&self.cancel)).map_err(CommandError::Panicked),
             Err(reason) => Err(CommandError::Cancelled(reason)),
         };

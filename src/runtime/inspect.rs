@@ -176,12 +176,17 @@ impl Core {
     }
 
     pub(super) fn state(&self, pid: Pid) -> Option<ProcessState> {
-        if let Some(look) = self.look(pid) {
-            return Some(state(look.rest, self.running().contains_key(&pid.to_word())));
-        }
-        match self.road.table.cell(pid)?.check(pid) {
-            Err(Missing::Never) => None,
-            _ => Some(ProcessState::Complete),
+        let cell = self.road.table.cell(pid)?;
+        loop {
+            if let Some(look) = self.look(pid) {
+                return Some(state(look.rest, self.running().contains_key(&pid.to_word())));
+            }
+            match cell.check(pid) {
+                Err(Missing::Never) => return None,
+                // It has begun between the two looks.
+                _ if cell.is_live(pid) => {}
+                _ => return Some(ProcessState::Complete),
+            }
         }
     }
 

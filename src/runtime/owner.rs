@@ -196,9 +196,9 @@ impl Owner {
         road.door.empty().wait_until(&road.clock, deadline);
         self.part_is_over(|tree| &tree.processes);
         // Work of processes that are done has had the limit; what still runs is asked to stop.
-        core.over.cancel(Reason::Shutdown);
+        let asked = core.over.cancel_one_by_one(Reason::Shutdown).map(threads::work_off);
         let mut report = ShutdownReport::default();
-        let mut threads = self.end_timers_and_jobs(&mut report);
+        let mut threads = self.end_timers_and_jobs(asked, &mut report);
         if !in_time {
             // Steps that were still waiting for the pool have been given back to the workers, to be ended.
             road.roll.empty.wait_until(&Clock::system(), grace());
@@ -280,8 +280,9 @@ impl Owner {
         threads::work_off(move || core.reap_one())
     }
 
-    /// Stops the timers and the pool. The threads of both that have done all of ours, to be joined.
-    fn end_timers_and_jobs(&self, report: &mut ShutdownReport) -> Vec<JoinHandle<()>> {
+    /// Stops the timers and the pool, whose jobs are being `asked` to stop. The threads of both that have done all of ours, to
+    /// be joined.
+    fn end_timers_and_jobs(&self, asked: Option<Latch<()>>, report: &mut ShutdownReport) -> Vec<JoinHandle<()>> {
         let until = grace();
         let (mut dropped, timer) = self.core.timers.halt();
         let abandoned = self.core.pool.abandon();
@@ -298,8 +299,8 @@ impl Owner {
         });
         let (running, mut threads) = self.core.pool.leave_until(&Clock::system(), until);
         report.jobs_running = running;
-        if let Some(dropped) = dropped {
-            dropped.wait_until(&Clock::system(), until);
+        for told in asked.into_iter().chain(dropped) {
+            told.wait_until(&Clock::system(), until);
         }
         self.part_is_over(|tree| &tree.pool);
         // The last one, for it may be stuck in a timer's action.

@@ -61,6 +61,7 @@ impl Plan {
             inert: self.own == Own::Nothing,
             valued: self.value.is_some(),
             grows: self.kind == Kind::Group,
+            counts: matches!(self.kind, Kind::Counted | Kind::Group),
             asks_inside: self.inside.is_some() || self.kind == Kind::Group,
         };
         let nature = below.clone().fold(own, |nature, state| nature.with(state.node().face.nature));

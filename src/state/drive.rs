@@ -159,11 +159,12 @@ fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
     let Some(job) = &node.face.job else { return };
     for (delay, over) in [(job.cancel_after, cancel as fn(&Arc<Node>)), (job.give_up_after, give_up)] {
         let Some(delay) = delay else { continue };
-        let weak: Weak<Node> = Arc::downgrade(node);
+        let (weak, shutdown): (Weak<Node>, Weak<Closing>) = (Arc::downgrade(node), Arc::downgrade(closing));
         let action = move || {
-            if let Some(node) = weak.upgrade() {
-                over(&node);
-            }
+            // Who has ended holds its shutdown no more.
+            let Some((node, shutdown)) = weak.upgrade().zip(shutdown.upgrade()) else { return };
+            let late = node.clone();
+            shutdown.is_over(&node.face.clock, move || over(&late));
         };
         match closing.timers(&node.face.clock).after(delay, Box::new(action)) {
             Ok(Some(key)) if !node.note_limit(key) => closing.forget(&node.face.clock, &[key]),

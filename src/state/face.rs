@@ -82,6 +82,8 @@ pub(super) struct Nature {
     pub(super) valued: bool,
     /// One of them takes states in.
     pub(super) grows: bool,
+    /// One of them is counted, or may come to be.
+    pub(super) counts: bool,
     /// One of them can tell whether the calling thread is one that it waits for, or may come to.
     pub(super) asks_inside: bool,
 }
@@ -92,6 +94,7 @@ impl Nature {
             inert: self.inert && below.inert,
             valued: self.valued || below.valued,
             grows: self.grows || below.grows,
+            counts: self.counts || below.counts,
             asks_inside: self.asks_inside || below.asks_inside,
         }
     }

@@ -87,7 +87,7 @@ pub(super) struct Inner {
     pub(super) kept: Option<StateError>,
     pub(super) closes_on_error: bool,
     pub(super) count: usize,
-    /// How often the count was raised.
+    /// How often the count was raised; of a group, how often it took in what is counted.
     pub(super) raised: u64,
     bells: Option<Box<Bells>>,
     closing: Option<Arc<Closing>>,

@@ -127,6 +127,21 @@ fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
     // In a group there may be, and it may have been raised as often, and have taken the place of the other.
     let (group, _group) = State::group([one]);
     assert_eq!(after(&group, &[&look(&group), &look(&two), &look(&group), &look(&group)]), [false, false, false, true]);
+    // And one that was taken in after the first look, and has left before the second, may have had the work all that time.
+    let (group, takes_in) = State::group([]);
+    let all = State::merge([two, group]);
+    let before = look(&all);
+    let (passing, passing_counter) = State::counted([]);
+    let passes = |state: State| takes_in.add(State::merge([state])).unwrap();
+    passes(passing);
+    drop(passing_counter);
+    let (job, job_tail) = State::job([]);
+    let after_passing = look(&all);
+    assert!(takes_in.is_empty());
+    assert_eq!(after(&all, &[&before, &after_passing, &after_passing]), [false, false, true]);
+    passes(job);
+    drop(job_tail);
+    assert_eq!(after(&all, &[&after_passing, &look(&all)]), [false, true], "what counts nothing may pass");
 }
 
 #[test]

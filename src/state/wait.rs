@@ -117,8 +117,11 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
             let inner = place.node.lock();
             (inner.count, inner.raised, inner.below())
         };
-        if place.node.kind() == Kind::Counted {
-            look.counters.push(Seen { node: place.node.clone(), raised: raises });
+        let seen = || Seen { node: place.node.clone(), raised: raises };
+        match place.node.kind() {
+            Kind::Counted => look.counters.push(seen()),
+            Kind::Group => look.groups.push(seen()),
+            _ => {}
         }
         if count > 0 {
             look.waited = true;
@@ -135,11 +138,14 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
 #[derive(Clone, Default)]
 pub(super) struct Look {
     pub(super) counters: Vec<Seen>,
+    /// Where others may have come and gone.
+    pub(super) groups: Vec<Seen>,
     /// One of them had to be waited for, so others may have been raised meanwhile.
     pub(super) waited: bool,
 }
 
-/// A counter, and how often it was ever raised. It is held, so that no other one is taken for it.
+/// A counter, and how often it was ever raised; or a group, and how often it took in what is counted. It is held, so that no
+/// other one is taken for it.
 #[derive(Clone)]
 pub(super) struct Seen {
     node: Arc<Node>,
@@ -153,8 +159,9 @@ impl PartialEq for Seen {
 }
 
 /// Whether all counters were zero at one moment. When a look has found zeros only, the next one must find the same counters,
-/// and that none was raised since: then they were all zero between the two. Where there can be only one counter, its own zero
-/// is enough; not where a group is, for whoever lowers it may have had another one taken in before.
+/// that none was raised since, and that no group has taken in another one, which may have had work and be gone: then they were
+/// all zero between the two. Where there can be only one counter, its own zero is enough; not where a group is, for whoever
+/// lowers it may have had another one taken in before.
 pub(super) struct Looks {
     grows: bool,
     before: Option<Look>,
@@ -167,7 +174,8 @@ impl Looks {
 
     pub(super) fn are_enough(&mut self, look: Look) -> bool {
         let is_alone = look.counters.len() <= 1 && !self.grows;
-        let is_same = !look.waited && self.before.as_ref().is_some_and(|before| before.counters == look.counters);
+        let is_as = |before: &Look| before.counters == look.counters && before.groups == look.groups;
+        let is_same = !look.waited && self.before.as_ref().is_some_and(is_as);
         self.before = (!look.waited).then_some(look);
         is_alone || is_same
     }

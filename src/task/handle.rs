@@ -107,8 +107,12 @@ impl<T, E> Task<T, E> {
     /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
     /// is there already, and the bell rings at once.
     fn help(&self) -> bool {
-        if self.record.runs_on(thread::current().id()) {
+        if self.runs_here() {
             return false;
+        }
+        if self.shared.stops_here() {
+            // In a destructor or a callback that stopping has called: the same thread would come to this one later.
+            self.record.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
         }
         while let Helped::NotYet = self.run_if_inside(None) {
             let rung = Latch::new();
@@ -116,6 +120,11 @@ impl<T, E> Task<T, E> {
             rung.wait();
         }
         true
+    }
+
+    /// Whether its closure runs on the calling thread, which would wait for itself.
+    pub(super) fn runs_here(&self) -> bool {
+        self.record.runs_on(thread::current().id())
     }
 
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now; with a bell, only

@@ -37,12 +37,21 @@ pub struct TaskSet<T, E> {
     waiting: HashMap<u64, Task<T, E>>,
     // Those that were over when they came.
     over: VecDeque<Task<T, E>>,
-    // By scheduler: those that had not begun when they were looked at last, in the order in which they came. A thread of the
-    // pool that waits for any of them runs them.
-    unbegun: Vec<(Arc<Shared>, BTreeSet<u64>)>,
+    // By scheduler: those that had not begun when they were looked at last. A thread of the pool that waits for any of them
+    // runs them.
+    unbegun: Vec<Unbegun>,
     ready: Arc<Ready>,
     // The first task's scheduler's.
     clock: Option<Clock>,
+}
+
+/// Those of one scheduler that had not begun, in the order in which they came.
+struct Unbegun {
+    shared: Arc<Shared>,
+    // Those that have no bell yet which rings when they are in their pool's line. Others may come to all that is in line: of
+    // what comes there later nothing is known.
+    new: BTreeSet<u64>,
+    in_line: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -113,7 +122,9 @@ impl<T, E> TaskSet<T, E> {
         if task.is_over_or_rings(&mut Context::from_waker(&bell)) {
             self.over.push_back(task);
         } else {
-            self.has_not_begun(number, &task);
+            if let Some(unbegun) = self.unbegun_with(&task) {
+                unbegun.new.insert(number);
+            }
             self.waiting.insert(number, task);
         }
     }
@@ -122,14 +133,18 @@ impl<T, E> TaskSet<T, E> {
         Waker::from(Arc::new(Bell { number, of_end, ready: self.ready.clone() }))
     }
 
-    fn has_not_begun(&mut self, number: u64, task: &Task<T, E>) {
+    /// Those of the task's scheduler that have not begun, if it is one of them.
+    fn unbegun_with(&mut self, task: &Task<T, E>) -> Option<&mut Unbegun> {
         if task.status() != Status::Scheduled {
-            return;
+            return None;
         }
-        match self.unbegun.iter_mut().find(|(shared, _)| Arc::ptr_eq(shared, task.shared())) {
-            Some((_, numbers)) => drop(numbers.insert(number)),
-            None => self.unbegun.push((task.shared().clone(), BTreeSet::from([number]))),
-        }
+        let place = self.unbegun.iter().position(|unbegun| Arc::ptr_eq(&unbegun.shared, task.shared()));
+        let place = place.unwrap_or_else(|| {
+            let shared = task.shared().clone();
+            self.unbegun.push(Unbegun { shared, new: BTreeSet::new(), in_line: BTreeSet::new() });
+            self.unbegun.len() - 1
+        });
+        Some(&mut self.unbegun[place])
     }
 
     /// How many tasks are in it whose results have not been had.
@@ -159,6 +174,8 @@ impl<T, E> TaskSet<T, E> {
     /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
     /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
     /// however few threads there are. As long as it runs one it does not hear of the others.
+    ///
+    /// Nothing also if all that are left run on the calling thread: a task that has its own handle cannot wait for itself.
     pub fn wait_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
         self.wait_until(Deadline::NEVER)
     }
@@ -188,10 +205,11 @@ impl<T, E> TaskSet<T, E> {
         }
         let number = lock(&self.ready.state).numbers.pop_front()?;
         let task = self.waiting.remove(&number)?;
-        for (_, numbers) in &mut self.unbegun {
-            numbers.remove(&number);
+        for Unbegun { new, in_line, .. } in &mut self.unbegun {
+            new.remove(&number);
+            in_line.remove(&number);
         }
-        self.unbegun.retain(|(_, numbers)| !numbers.is_empty());
+        self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
         Some(finished(task))
     }
 
@@ -200,18 +218,31 @@ impl<T, E> TaskSet<T, E> {
     /// not come, the set will hear.
     fn help(&mut self, others: &mut Vec<CountsOnOthers>) -> Option<()> {
         others.clear();
+        for scheduler in 0..self.unbegun.len() {
+            if self.unbegun[scheduler].shared.pool.is_inside() {
+                // Of all of them, before it counts on others: those who come to what is in line now may be gone, or wait for
+                // what comes later.
+                for number in std::mem::take(&mut self.unbegun[scheduler].new) {
+                    if let Some(task) = self.waiting.get(&number) {
+                        task.ring_when_in_line(self.bell(number, false));
+                    }
+                }
+            }
+        }
         let in_line = std::mem::take(&mut lock(&self.ready.state).in_line);
         for number in in_line {
             if let Some(task) = self.waiting.remove(&number) {
-                self.has_not_begun(number, &task);
+                if let Some(unbegun) = self.unbegun_with(&task) {
+                    unbegun.in_line.insert(number);
+                }
                 self.waiting.insert(number, task);
             }
         }
         for scheduler in 0..self.unbegun.len() {
-            if !self.unbegun[scheduler].0.pool.is_inside() {
+            if !self.unbegun[scheduler].shared.pool.is_inside() {
                 continue;
             }
-            while let Some(number) = self.unbegun[scheduler].1.pop_first() {
+            while let Some(number) = self.unbegun[scheduler].in_line.pop_first() {
                 let Some(task) = self.waiting.get(&number) else { continue };
                 let bell = self.bell(number, false);
                 // Those that others come to would only keep this thread from hearing of the first end.
@@ -221,7 +252,7 @@ impl<T, E> TaskSet<T, E> {
                     Helped::OthersCome(counts) => {
                         // They come to all that wait there, and so to those behind it, too.
                         others.push(counts);
-                        self.unbegun[scheduler].1.insert(number);
+                        self.unbegun[scheduler].in_line.insert(number);
                         break;
                     }
                 }
@@ -245,6 +276,10 @@ impl<T, E> TaskSet<T, E> {
             }
             if helps && self.help(&mut others).is_some() {
                 continue;
+            }
+            // The first one that does not is enough to know that.
+            if helps && self.waiting.values().all(Task::runs_here) {
+                return None;
             }
             watch.get_or_insert_with(|| {
                 let ready = ready.clone();
@@ -292,5 +327,75 @@ impl<T, E> Extend<Task<T, E>> for TaskSet<T, E> {
 impl<T, E> fmt::Debug for TaskSet<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskSet").field("waiting", &self.waiting.len()).field("over", &self.over.len()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::options::TaskOptions;
+    use super::super::scheduler::Tasks;
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+    use crate::pool::Pool;
+    use crate::sync::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_that_comes_into_the_line_later_is_not_forgotten_while_another_comes_for_those_before_it() {
+        let manual = ManualClock::new();
+        let (starts, go) = (AtomicUsize::new(0), Latch::new());
+        let gate = go.clone();
+        let second_thread_waits = move || {
+            if starts.fetch_add(1, Ordering::Relaxed) == 1 {
+                gate.wait();
+            }
+        };
+        let pool = Pool::builder().max(2).clock(manual.clock()).on_start(second_thread_waits).build().unwrap();
+        let (tasks, submits) = (Tasks::on(&pool), Tasks::on(&pool));
+        let (began, ran) = (Latch::new(), Latch::new());
+        let (begins, runs) = (began.clone(), ran.clone());
+        let outer = tasks.submit(move |_| {
+            let first = submits.submit(move |_| {
+                let _ = began.set(());
+                ran.wait();
+                Ok::<_, String>(1)
+            });
+            let delayed = TaskOptions::new().after(Duration::from_secs(1));
+            let second = submits.submit_with(delayed, move |_| {
+                let _ = runs.set(());
+                Ok(2)
+            });
+            let mut set = TaskSet::from_iter([first.unwrap(), second.unwrap()]);
+            let mut others = Vec::new();
+            assert!(set.help(&mut others).is_none());
+            assert_eq!(others.len(), 1, "another thread comes for the first");
+            let _ = go.set(());
+            begins.wait();
+            // By now this thread sleeps, and only it can run the second one, for which the first one waits.
+            manual.advance(Duration::from_secs(1));
+            assert!(!lock(&set.ready.state).in_line.is_empty(), "it is told that the second one is there");
+            let sum = (0..2).map(|_| *set.wait_next().unwrap().1.output().unwrap()).sum();
+            Ok::<u32, String>(sum)
+        });
+        assert_eq!(outer.unwrap().wait().output(), Some(&3));
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_set_in_which_only_itself_is_left_is_told_so() {
+        let tasks = Tasks::new();
+        let (own, told) = (Latch::<Mutex<Option<Task<(), String>>>>::new(), Latch::new());
+        let (comes, tell, submits) = (own.clone(), told.clone(), tasks.clone());
+        let outer = tasks.submit(move |_| {
+            while !comes.is_set() {
+                crate::sync::thread::yield_now();
+            }
+            let own = comes.take().and_then(|own| lock(&own).take());
+            let mut set = TaskSet::from_iter(own.into_iter().chain([submits.submit(|_| Ok(())).unwrap()]));
+            let ends: Vec<bool> = (0..3).map(|_| set.wait_next().is_some()).collect();
+            let _ = tell.set((ends, set.len()));
+            Ok(())
+        });
+        assert!(own.set(Mutex::new(Some(outer.unwrap()))).is_ok());
+        assert_eq!(told.wait(), (vec![true, false, false], 1));
     }
 }

@@ -143,12 +143,19 @@ impl Shared {
 
     /// Takes no more tasks, and ends those that are not over.
     pub(super) fn stop(self: &Arc<Shared>) {
-        let live = lock(&self.table).stop();
+        let me = thread::current().id();
+        let live = lock(&self.table).stop(me);
         for task in live {
             // If somebody else has decided meanwhile, that was complete when this returns.
             task.terminate(self, Status::Stopped, Reason::Shutdown);
         }
+        lock(&self.table).has_stopped(me);
         self.tell_tree();
+    }
+
+    /// Whether the calling thread is about to end all that are not over.
+    pub(super) fn stops_here(&self) -> bool {
+        lock(&self.table).stops(thread::current().id())
     }
 
     /// Wherever the scheduler may have come to its end: if it has, its state is done.
@@ -158,12 +165,13 @@ impl Shared {
         }
     }
 
-    /// Whether the calling thread is in a closure of a task.
+    /// Whether the calling thread is in a closure of a task, or in what is called or dropped because it stops all tasks: those
+    /// behind it are not over before it returns.
     pub(super) fn is_inside(&self) -> bool {
         let me = thread::current().id();
         let records: Vec<_> = {
             let table = lock(&self.table);
-            if table.has_inside(me) {
+            if table.has_inside(me) || table.stops(me) {
                 return true;
             }
             table.records().cloned().collect()

@@ -26,6 +26,8 @@ pub(super) struct Table<R> {
     inside: BTreeMap<TaskId, (R, ThreadId)>,
     /// Threads of such closures that wait for the others to return.
     joining: HashSet<ThreadId>,
+    /// Threads that stop it, and run code of the user's meanwhile; as often as they do.
+    stopping: Vec<ThreadId>,
     pub(super) counts: Counts,
 }
 
@@ -95,6 +97,7 @@ impl<R: Clone> Table<R> {
             arrivals: 0,
             inside: BTreeMap::new(),
             joining: HashSet::new(),
+            stopping: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -134,10 +137,23 @@ impl<R: Clone> Table<R> {
         self.is_stopped
     }
 
-    /// Takes no more tasks. Those that are not over, to be ended.
-    pub(super) fn stop(&mut self) -> Vec<R> {
+    /// Takes no more tasks. Those that are not over, to be ended by this thread.
+    pub(super) fn stop(&mut self, who: ThreadId) -> Vec<R> {
         self.is_stopped = true;
+        self.stopping.push(who);
         self.entries.values().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
+    }
+
+    /// It has ended them.
+    pub(super) fn has_stopped(&mut self, who: ThreadId) {
+        if let Some(place) = self.stopping.iter().rposition(|other| *other == who) {
+            self.stopping.swap_remove(place);
+        }
+    }
+
+    /// Whether this thread is about to end them.
+    pub(super) fn stops(&self, who: ThreadId) -> bool {
+        self.stopping.contains(&who)
     }
 
     /// A task is over. If it had begun and did not end by its closure's return, that is still running, on this thread.
@@ -419,7 +435,12 @@ mod tests {
         let mut bench = Bench::new();
         assert!(!bench.table.is_over_for_good());
         (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
-        assert_eq!(bench.table.stop(), [1, 2]);
+        let here = std::thread::current().id();
+        assert_eq!((bench.table.stop(here), bench.table.stop(here)), (vec![1, 2], vec![1, 2]));
+        bench.table.has_stopped(here);
+        assert!(bench.table.stops(here), "as often as it does");
+        bench.table.has_stopped(here);
+        assert!(!bench.table.stops(here));
         let here = std::thread::current().id();
         let _ = bench.table.is_over(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
         assert!(bench.table.has_inside(here));
@@ -437,7 +458,7 @@ mod tests {
         (1..=3).for_each(|id| bench.insert(id, Keep::WithHandle));
         let _ = bench.over(2);
         assert!(!bench.table.is_stopped());
-        assert_eq!(bench.table.stop(), [1, 3]);
+        assert_eq!(bench.table.stop(std::thread::current().id()), [1, 3]);
         assert!(bench.table.is_stopped());
         assert_eq!((bench.table.counts.submitted, bench.table.counts.over()), (3, 1));
     }

@@ -269,12 +269,17 @@ impl<B: Elsewhere> Shared<B> {
     /// Takes no more tasklets and cancels those there are.
     pub(super) fn close(self: &Arc<Shared<B>>, reason: &Reason) {
         lock(&self.slots).close();
-        let mut place = 0;
-        loop {
-            let next = lock(&self.slots).cancel_next(&mut place, reason);
-            let Some(effects) = next else { return self.tell_tree() };
-            self.carry_out(effects);
+        {
+            // Whoever is told does not wait for those who are told next: also a callback of a tasklet that is in a step.
+            let _inside = current::enter_if_elsewhere(self);
+            let mut place = 0;
+            loop {
+                let next = lock(&self.slots).cancel_next(&mut place, reason);
+                let Some(effects) = next else { break };
+                self.carry_out(effects);
+            }
         }
+        self.tell_tree();
     }
 
     /// After that: waits until those have returned that were in a step, unless the calling thread is in such a step itself.

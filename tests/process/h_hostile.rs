@@ -338,3 +338,37 @@ fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
     spawner.unwrap().join().unwrap();
     assert_eq!(ended.load(Ordering::SeqCst), 1);
 }
+
+#[test]
+fn callbacks_that_block_or_wait_for_the_end_when_blocking_work_is_asked_to_stop_hold_up_no_shutdown() {
+    let runtime = builder().workers(1).start().unwrap();
+    let (begun, told, gate) = (Latch::new(), Latch::new(), Latch::<()>::new());
+    let (begins, tell, opens, ends) = (begun.clone(), told.clone(), gate.clone(), runtime.clone());
+    let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let (begins, tell, opens, ends) = (begins.clone(), tell.clone(), opens.clone(), ends.clone());
+        out.blocking_with(move |cancel| {
+            let (gate, waits) = (opens.clone(), ends);
+            let _blocks = cancel.on_cancel(move |_| {
+                gate.wait();
+            });
+            let below = cancel.child();
+            let _waits = below.on_cancel(move |_| {
+                let _ = tell.set(waits.shutdown(LIMIT).is_ok());
+            });
+            let _ = begins.set(());
+            opens.wait();
+        });
+        Ok(Step::Done(()))
+    });
+    output(&runtime.spawn(process).unwrap());
+    wait(&begun);
+    let over = Latch::new();
+    let set = over.clone();
+    std::thread::spawn(move || {
+        let running = runtime.shutdown(Duration::ZERO).unwrap().jobs_running;
+        let _ = set.set(running);
+    });
+    assert_eq!(wait(&over), 1);
+    gate.set(()).unwrap();
+    assert!(wait(&told), "it has waited for the same end");
+}

@@ -220,3 +220,21 @@ fn a_callback_of_a_limit_that_is_over_at_once_may_wait_for_others_of_the_same_sh
     State::merge([state, other]).request_shutdown();
     assert_eq!(waited.get(), Some(true));
 }
+
+#[test]
+fn a_callback_of_a_limit_that_waits_for_others_of_the_same_shutdown_does_not_hold_up_their_limits() {
+    const SOON: Duration = Duration::from_millis(1);
+    let stubborn = || State::builder().cancel_after(SOON).give_up_after(2 * SOON).job();
+    let ((one, one_tail), (two, _two_tail)) = (stubborn(), stubborn());
+    let (waits, waited) = (two.clone(), Latch::new());
+    let set = waited.clone();
+    let _kept = one_tail.cancel().on_cancel(move |_| {
+        // Until it is given up, and then for its own end, which never comes.
+        let _ = set.set(waits.wait_closed(None));
+        waits.wait(None);
+        Latch::<()>::new().wait();
+    });
+    let error = State::merge([one, two]).shutdown(LIMIT).unwrap_err();
+    assert!(error.only_given_up() && error.open().len() == 2, "{error}");
+    assert!(waited.wait());
+}

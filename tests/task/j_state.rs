@@ -1,11 +1,12 @@
 //! The scheduler in a shutdown tree.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
-use procession::task::{Status, TaskOptions, Tasks};
-use procession::{Cancel, Latch, State};
+use procession::task::{Status, Task, TaskOptions, Tasks};
+use procession::{Cancel, Exit, Latch, Reason, State};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -158,4 +159,63 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
     running.let_go();
     other_tail.done();
     all.shutdown(LONG).unwrap();
+}
+
+#[test]
+fn a_destructor_may_wait_for_a_task_that_is_stopped_next() {
+    type Place = Arc<Mutex<Option<Task<(), String>>>>;
+    struct Waits(Place, Latch<bool>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let next = self.0.lock().unwrap().take();
+            let exit = next.map(Task::wait);
+            let _ = self.1.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
+        }
+    }
+    let (_manual, pool, tasks) = bounded(1);
+    let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
+    let opens = gate.clone();
+    pool.execute(move || opens.wait()).unwrap();
+    let waits = Waits(next.clone(), told.clone());
+    let waits = move |_: &Cancel| {
+        drop(waits);
+        Ok::<_, String>(())
+    };
+    let _first = tasks.submit(waits).unwrap();
+    *next.lock().unwrap() = Some(tasks.submit(|_: &Cancel| Ok::<_, String>(())).unwrap());
+    std::thread::spawn(move || tasks.stop());
+    assert!(wait(&told));
+    gate.set(()).unwrap();
+}
+
+#[test]
+fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_and_does_not_hang() {
+    struct Waits(State, Latch<bool>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let told = self.0.shutdown(None).is_err_and(|error| error.is_from_inside());
+            let _ = self.1.set(told);
+        }
+    }
+    for by_drop in [true, false] {
+        let (_manual, pool, tasks) = bounded(1);
+        let gate = Latch::new();
+        let opens = gate.clone();
+        pool.execute(move || opens.wait()).unwrap();
+        let (state, told) = (tasks.state(), Latch::new());
+        let waits = Waits(state.clone(), told.clone());
+        let waits = move |_: &Cancel| {
+            drop(waits);
+            Ok::<_, String>(())
+        };
+        let _unwanted = (tasks.submit(waits).unwrap(), tasks.submit(obedient).unwrap());
+        if by_drop {
+            std::thread::spawn(move || drop(tasks));
+        } else {
+            state.request_shutdown();
+        }
+        assert!(wait(&told));
+        state.shutdown(LONG).unwrap();
+        gate.set(()).unwrap();
+    }
 }

@@ -182,3 +182,34 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
     assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
     state.shutdown(LONG).unwrap();
 }
+
+#[test]
+fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_not_hang() {
+    let pool = Pool::new(1).unwrap();
+    let mut home = Loop::on((), &pool);
+    let (state, begun, told) = (home.state(), Latch::<()>::new(), Latch::<bool>::new());
+    let (asks, begins, tell) = (state.clone(), begun.clone(), told.clone());
+    let elsewhere = ready::from_fns(
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        move |cx: &mut Cx<'_, ()>| {
+            let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
+            let _kept = token.on_cancel(move |_| {
+                let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.is_from_inside()));
+            });
+            let _ = begins.set(());
+            token.wait();
+            Directive::Done
+        },
+    );
+    // The other one is cancelled after the callback has returned.
+    home.schedule(elsewhere, Directive::Sync).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
+    let closes = state.clone();
+    let closer = std::thread::spawn(move || {
+        begun.wait();
+        closes.request_shutdown();
+    });
+    home.run_for(LIMIT).unwrap();
+    assert!(told.wait());
+    closer.join().unwrap();
+    state.shutdown(LONG).unwrap();
+}

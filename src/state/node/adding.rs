@@ -13,6 +13,7 @@ impl Node {
             return None;
         }
         inner.before += 1;
+        inner.raised += u64::from(child.face.nature.counts);
         let edge = Edge { child: child.clone(), link: None, open: true, checked: false, leaves: true, after: false };
         Some(inner.edges.push(edge))
     }
