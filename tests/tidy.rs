@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "gate",
     "cancel",
     "timer",
+    "timer/tests",
     "state/roll",
     "state/key",
     "state/error",

@@ -1,8 +1,12 @@
 //! Timers by a manual clock and by the real one.
 
-use super::*;
-use crate::clock::ManualClock;
+use std::time::Duration;
+
+use crate::clock::{Clock, ManualClock};
 use crate::latch::Latch;
+use crate::sync::{Arc, Mutex, lock, thread};
+use crate::threads;
+use crate::timer::{Action, Timers};
 
 fn recorder() -> (Arc<Mutex<Vec<u32>>>, impl Fn(u32) -> Action) {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -168,7 +172,7 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_th
     timers.after(Duration::from_secs(1), Box::new(first)).ok().unwrap();
     timers.after(Duration::from_secs(1), Box::new(note(2))).ok().unwrap();
     let (other, at_once) = (timers.clone(), note(1));
-    let setter = std::thread::spawn(move || {
+    let setter = thread::spawn(move || {
         go.wait();
         other.after(Duration::ZERO, Box::new(at_once)).ok().unwrap();
         set.set(()).unwrap();
