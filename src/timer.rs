@@ -1,8 +1,8 @@
 //! Timers: something to do at a moment, in the order of the moments.
 //!
 //! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
-//! is no thread, and whoever moves the clock runs what became due. Entries leave the map the moment they fire or are
-//! cancelled, so a million that were cancelled cost nothing.
+//! is no thread, and whoever moves the clock runs what became due (who sets what is due already, runs that). Entries leave
+//! the map the moment they fire or are cancelled, so a million that were cancelled cost nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline, Watch};
 use crate::outcome::{contain, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, ThreadId, Weak, lock, thread};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
 
-/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock), so it
-/// should be short.
+/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock, or that sets
+/// by such a clock what is due already), so it should be short.
 pub type Action = Box<dyn FnOnce() + Send>;
 
 /// A set of timers with a clock. Clones are the same set; when the last one is dropped the timers end.
@@ -106,7 +106,8 @@ impl Timers {
     }
 
     /// Has `action` done when `delay` has passed; never before. With the greatest delays, never at all. Two timers for
-    /// the same moment fire in the order in which they were set.
+    /// the same moment fire in the order in which they were set. (By a manual clock, one that is due when it is set
+    /// fires at once: perhaps before those that somebody who has just moved the clock is about to do.)
     ///
     /// # Errors
     /// The action comes back if the timers have been stopped, or if their thread could not be started.
@@ -135,6 +136,11 @@ impl Timers {
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
+        // Asked before it can be seen: from then on it is left to whoever moves the clock.
+        if shared.clock.is_manual() && at <= shared.clock.now() {
+            shared.does_at_once(state, key, action);
+            return Ok(key);
+        }
         state.pending.insert(key, action);
         let sleeps_too_long = state.sleeps.is_some_and(|Deadline(until)| until.is_none_or(|until| at < until));
         if sleeps_too_long {
@@ -145,9 +151,6 @@ impl Timers {
         drop(state);
         if sleeps_too_long {
             shared.changed.notify_one();
-        }
-        if shared.clock.is_manual() && at <= shared.clock.now() {
-            shared.is_due_at_once(key);
         }
         Ok(key)
     }
@@ -328,23 +331,17 @@ impl Shared {
         }
     }
 
-    /// With a manual clock, somebody has set what is due already. Nobody else's timers are fired here, unless this thread is
-    /// at that: they are done when whoever has moved the clock returns from that, and so it is that one who does them.
-    fn is_due_at_once(&self, key: TimerKey) {
-        let action = {
-            let mut state = lock(&self.state);
-            if state.expiring.contains(&thread::current().id()) {
-                None
-            } else {
-                let Some(action) = state.pending.remove(&key) else { return };
-                state.fired += 1;
-                Some(action)
-            }
-        };
-        match action {
-            Some(action) => fire(action),
-            None => self.expire(),
+    /// With a manual clock, somebody sets what is due already. Nobody else's timers are fired here, unless this thread is at
+    /// that: they are done when whoever has moved the clock returns from that, and so it is that one who does them.
+    fn does_at_once(&self, mut state: MutexGuard<'_, State>, key: TimerKey, action: Action) {
+        if state.expiring.contains(&thread::current().id()) {
+            state.pending.insert(key, action);
+            drop(state);
+            return self.expire();
         }
+        state.fired += 1;
+        drop(state);
+        fire(action);
     }
 }
 

@@ -183,3 +183,28 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_th
     assert_eq!(*lock(&ran), [(1, there), (2, thread::current().id())]);
     assert_eq!((timers.pending(), timers.fired()), (0, 3));
 }
+
+/// Also one that is only just being set, as far as whoever moves the clock can see.
+#[test]
+fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set() {
+    for _ in 0..100 {
+        let manual = ManualClock::new();
+        let (set, ran) = (Latch::new(), Latch::new());
+        // Whoever moves the clock comes to the timers when the other thread has long been through.
+        let waits = set.clone();
+        let _watch = manual.clock().watch(move || waits.wait());
+        let timers = Timers::new(manual.clock(), "test-timers");
+        let (other, notes) = (timers.clone(), ran.clone());
+        let setter = thread::spawn(move || {
+            let note = Box::new(move || notes.set(thread::current().id()).unwrap());
+            other.after(Duration::from_secs(1), note).ok().unwrap();
+            set.set(()).unwrap();
+        });
+        while timers.pending() == 0 {
+            std::hint::spin_loop();
+        }
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(ran.get(), Some(thread::current().id()));
+        setter.join().unwrap();
+    }
+}
