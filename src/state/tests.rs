@@ -253,3 +253,20 @@ fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
     });
     assert_eq!(seen, 5 + 2 * coming.len());
 }
+
+#[test]
+fn a_wait_for_counters_ends_with_its_limit_also_where_some_come_and_go_between_any_two_looks() {
+    let (group, takes_in) = State::group([]);
+    let looks = std::cell::Cell::new(0);
+    let look = || {
+        looks.set(looks.get() + 1);
+        takes_in.add(State::counted([]).0).unwrap();
+        wait::look(group.node(), &Clock::system(), Deadline::NEVER)
+    };
+    assert!(!wait::zeros(Looks::of(group.node()), look, || looks.get() >= 10));
+    assert_eq!(looks.get(), 10);
+    let (calm, _counter) = State::counted([]);
+    let all = State::merge([calm, group]);
+    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER);
+    assert!(wait::zeros(Looks::of(all.node()), look, || true), "two looks there are in any case");
+}
