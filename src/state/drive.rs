@@ -157,14 +157,13 @@ fn error_of_leaver(parent: &Arc<Node>, edge: u64) -> Option<StateError> {
 /// The limits of a job that has been told to end.
 fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
     let Some(job) = &node.face.job else { return };
-    for (delay, over) in [(job.cancel_after, cancel as fn(&Arc<Node>)), (job.give_up_after, give_up)] {
+    for (delay, over) in [(job.cancel_after, cancel as fn(Arc<Node>)), (job.give_up_after, give_up)] {
         let Some(delay) = delay else { continue };
-        let (weak, shutdown): (Weak<Node>, Weak<Closing>) = (Arc::downgrade(node), Arc::downgrade(closing));
+        let weak: Weak<Node> = Arc::downgrade(node);
         let action = move || {
-            // Who has ended holds its shutdown no more.
-            let Some((node, shutdown)) = weak.upgrade().zip(shutdown.upgrade()) else { return };
-            let late = node.clone();
-            shutdown.is_over(&node.face.clock, move || over(&late));
+            if let Some(node) = weak.upgrade() {
+                over(node);
+            }
         };
         match closing.timers(&node.face.clock).after(delay, Box::new(action)) {
             Ok(Some(key)) if !node.note_limit(key) => closing.forget(&node.face.clock, &[key]),
@@ -176,14 +175,26 @@ fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
     }
 }
 
-fn cancel(node: &Arc<Node>) {
-    after(|moves| node.cancel(moves));
+fn cancel(node: Arc<Node>) {
+    overdue(&node, |moves| node.cancel(moves));
 }
 
-fn give_up(node: &Arc<Node>) {
-    if after(|moves| node.give_up(moves)) {
-        tell_log(|| tracing::warn!(name = ?node.face.name, "a job does not end, and is not waited for any longer"));
+fn give_up(node: Arc<Node>) {
+    if !overdue(&node, |moves| node.give_up(moves)) {
+        return;
     }
+    let is_manual = node.face.clock.is_manual();
+    // Whoever reads the log is code of the user's, and so is what goes with the last of a tree.
+    let tell = move || {
+        tell_log(|| tracing::warn!(name = ?node.face.name, "a job does not end, and is not waited for any longer"));
+    };
+    if is_manual { tell() } else { threads::elsewhere("procession-shutdown", tell) }
+}
+
+/// Makes the arrow of a limit that is over. Other limits of the shutdown go by the same timers, so callbacks, which may take long
+/// or wait for somebody whose limit is over next, are called by other threads; by a manual clock whoever moves it does it.
+fn overdue<R>(node: &Node, arrow: impl FnOnce(&mut Moves) -> R) -> R {
+    if node.face.clock.is_manual() { after(arrow) } else { elsewhere(arrow) }
 }
 
 impl Signal {

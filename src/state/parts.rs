@@ -5,7 +5,6 @@ use std::time::Instant;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::sync::{Arc, Mutex, lock};
-use crate::threads::Reaper;
 use crate::timer::{TimerKey, Timers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,19 +64,6 @@ pub(super) type Bells = [Option<Latch<()>>; 5];
 pub(super) struct Closing {
     /// By the clocks of the nodes that have limits: nearly always one.
     timers: Mutex<Vec<(Clock, Timers)>>,
-    /// For what is done when a limit is over.
-    overdue: Reaper,
-}
-
-/// Done when it is dropped.
-struct Due(Option<Box<dyn FnOnce() + Send>>);
-
-impl Drop for Due {
-    fn drop(&mut self) {
-        if let Some(act) = self.0.take() {
-            act();
-        }
-    }
 }
 
 impl Closing {
@@ -93,15 +79,6 @@ impl Closing {
         let timers = Timers::new(clock.clone(), "procession-limits");
         all.push((clock.clone(), timers.clone()));
         timers
-    }
-
-    /// A limit is over. What follows is done by other threads: callbacks of those who are told may take long, or wait for
-    /// somebody whose limit is over next. By a manual clock whoever moves it does it.
-    pub(super) fn is_over(&self, clock: &Clock, act: impl FnOnce() + Send + 'static) {
-        if clock.is_manual() {
-            return act();
-        }
-        self.overdue.take(Due(Some(Box::new(act))));
     }
 
     pub(super) fn forget(&self, clock: &Clock, limits: &[TimerKey]) {

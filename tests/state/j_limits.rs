@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::clock::{Clock, ManualClock};
-use procession::state::{Phase, StateBuilder};
+use procession::state::{JobTail, Phase, StateBuilder};
 use procession::{Latch, Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, shutdown};
@@ -237,4 +237,25 @@ fn a_callback_of_a_limit_that_waits_for_others_of_the_same_shutdown_does_not_hol
     let error = State::merge([one, two]).shutdown(LIMIT).unwrap_err();
     assert!(error.only_given_up() && error.open().len() == 2, "{error}");
     assert!(waited.wait());
+}
+
+#[test]
+fn callbacks_of_limits_that_do_not_return_hold_up_no_other_limit_however_many_they_are() {
+    const SOON: Duration = Duration::from_millis(1);
+    // More than there are threads for one heap of work.
+    const MANY: usize = 70;
+    let stubborn = || State::builder().cancel_after(SOON).give_up_after(SOON).job();
+    let (states, tails): (Vec<State>, Vec<JobTail>) = (0..MANY).map(|_| stubborn()).unzip();
+    let go = Latch::<()>::new();
+    let kept: Vec<_> = tails
+        .iter()
+        .map(|tail| {
+            let gate = go.clone();
+            tail.cancel().on_cancel(move |_| gate.wait())
+        })
+        .collect();
+    let error = State::merge(states).shutdown(LIMIT).unwrap_err();
+    assert!(error.only_given_up() && error.open().len() == MANY, "{error}");
+    go.set(()).unwrap();
+    drop(kept);
 }
