@@ -97,16 +97,20 @@ impl Cancel {
         let below = self.node.take_children();
         let below = (!below.is_empty()).then(|| Mutex::new(below))?;
         Some(move || {
-            let next = lock(&below).pop();
-            let Some(node) = next else { return false };
-            let collect = || {
-                let further = node.take_children();
-                lock(&below).extend(further);
+            // Held until those further down are in the list: they need not wait for these callbacks either, and who finds the list
+            // empty takes it that all are told.
+            let mut list = lock(&below);
+            let Some(node) = list.pop() else { return false };
+            let mut list = Some(list);
+            let mut collect = || {
+                if let Some(mut list) = list.take() {
+                    list.extend(node.take_children());
+                }
             };
-            // Those further down need not wait for these callbacks either.
-            if node.reason.set_with(reason.clone(), collect).is_ok() {
+            if node.reason.set_with(reason.clone(), &mut collect).is_ok() {
                 collect();
             }
+            drop(list);
             drop_contained(node);
             true
         })
@@ -250,6 +254,20 @@ mod tests {
         assert_eq!(std::iter::repeat_with(tell).take_while(|more| *more).count(), 3);
         assert!(one.is_cancelled() && leaf.reason() == Some(Reason::Shutdown));
         assert!(root.cancel_one_by_one(Reason::Cancelled).is_none());
+    }
+
+    #[test]
+    fn those_below_are_told_though_who_tells_the_one_above_is_held_up_and_its_callback_blocks() {
+        let root = Cancel::new();
+        let one = root.child();
+        let leaf = one.child();
+        let gate = Latch::<()>::new();
+        let opens = gate.clone();
+        let _kept = one.on_cancel(move |_| opens.wait());
+        let over = root.cancel_one_by_one(Reason::Shutdown).map(crate::threads::work_off);
+        leaf.wait();
+        gate.set(()).unwrap();
+        over.unwrap().wait();
     }
 
     #[test]
