@@ -107,12 +107,16 @@ impl<T, E> Task<T, E> {
     /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
     /// is there already, and the bell rings at once.
     fn help(&self) -> bool {
+        // Nearly always, where somebody waits for one after the other: the rest is spared.
+        if self.status().is_over() {
+            return true;
+        }
         if self.runs_here() {
             return false;
         }
         if self.shared.stops_here() {
             // In a destructor or a callback that stopping has called: the same thread would come to this one later.
-            self.record.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
+            self.stop();
         }
         while let Helped::NotYet = self.run_if_inside(None) {
             let rung = Latch::new();
@@ -120,6 +124,11 @@ impl<T, E> Task<T, E> {
             rung.wait();
         }
         true
+    }
+
+    /// As its scheduler does when that is stopped. Whether this call decided.
+    pub(super) fn stop(&self) -> bool {
+        self.record.terminate(&self.shared, Status::Stopped, Reason::Shutdown)
     }
 
     /// Whether its closure runs on the calling thread, which would wait for itself.

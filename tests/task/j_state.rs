@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
-use procession::task::{Status, Task, TaskOptions, Tasks};
+use procession::task::{Status, Task, TaskOptions, TaskSet, Tasks};
 use procession::{Cancel, Exit, Latch, Reason, State};
 
 use crate::helpers::*;
@@ -169,6 +169,34 @@ fn a_destructor_may_wait_for_a_task_that_is_stopped_next() {
         fn drop(&mut self) {
             let next = self.0.lock().unwrap().take();
             let exit = next.map(Task::wait);
+            let _ = self.1.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
+        }
+    }
+    let (_manual, pool, tasks) = bounded(1);
+    let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
+    let opens = gate.clone();
+    pool.execute(move || opens.wait()).unwrap();
+    let waits = Waits(next.clone(), told.clone());
+    let waits = move |_: &Cancel| {
+        drop(waits);
+        Ok::<_, String>(())
+    };
+    let _first = tasks.submit(waits).unwrap();
+    *next.lock().unwrap() = Some(tasks.submit(|_: &Cancel| Ok::<_, String>(())).unwrap());
+    std::thread::spawn(move || tasks.stop());
+    assert!(wait(&told));
+    gate.set(()).unwrap();
+}
+
+#[test]
+fn a_destructor_may_wait_for_a_set_of_tasks_that_are_stopped_next() {
+    type Place = Arc<Mutex<Option<Task<(), String>>>>;
+    struct Waits(Place, Latch<bool>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let next = self.0.lock().unwrap().take();
+            let mut set = TaskSet::from_iter(next);
+            let exit = set.wait_next().map(|(_, exit)| exit);
             let _ = self.1.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
         }
     }
