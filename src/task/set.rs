@@ -13,6 +13,9 @@ use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::CountsOnOthers;
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
+/// An empty set keeps room for so many.
+const ROOM: usize = 64;
+
 /// Handles of several tasks, whose results come in the order in which the tasks end.
 ///
 /// Each end costs the same, however many tasks are waited for. Dropping the set drops the handles, and cancels nothing.
@@ -218,6 +221,8 @@ impl<T, E> TaskSet<T, E> {
         self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
         if self.is_empty() {
             self.schedulers.clear();
+            // Whoever comes next would look for it in the room that many have left.
+            self.waiting.shrink_to(ROOM);
         }
         Some(finished(task))
     }
