@@ -145,9 +145,9 @@ impl PoolBuilder {
         let limits = Limits { min: self.min, max: self.max, bound, blocks, idle_period: self.idle_period };
         let ledger = Mutex::new(Ledger::new(limits, self.clock.now()));
         let crew = Crew::new(self.name, self.stack_size);
-        let (hint, tokens) = (AtomicBool::new(false), Mutex::default());
+        let (hint, tokens, dropping) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
         let (clock, hooks, part) = (self.clock, self.hooks, Part::new(self.shutdown_limit));
-        let shared = Arc::new(Shared { ledger, crew, clock, hooks, hint, tokens, part });
+        let shared = Arc::new(Shared { ledger, crew, clock, hooks, hint, tokens, dropping, part });
         Ok(Pool { owner: Arc::new(Owner { shared }) })
     }
 }

@@ -365,4 +365,28 @@ mod tests {
         assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && told.wait());
         gate.set(()).unwrap();
     }
+
+    #[test]
+    fn a_closure_that_waits_when_it_is_dropped_for_a_job_that_is_dropped_next_is_told_so() {
+        struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                let next = lock(&self.0).take();
+                let told = next.map(JobHandle::wait);
+                let _ = self.1.set(matches!(told, Some(Err(JobError::Abandoned))));
+            }
+        }
+        let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());
+        let opens = gate.clone();
+        pool.execute(move || opens.wait()).unwrap();
+        let (next, told) = (Arc::default(), Latch::new());
+        let waits = Waits(Arc::clone(&next), told.clone());
+        let _first = pool.spawn(move || drop(waits)).unwrap();
+        *lock(&next) = Some(pool.spawn(|| ()).unwrap());
+        let stops = pool.clone();
+        thread::spawn(move || stops.stop(Some(Duration::ZERO)));
+        let clock = Clock::system();
+        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && told.wait());
+        gate.set(()).unwrap();
+    }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::owner::Pool;
 use super::seat::call_all;
 use super::thread::Shared;
-use super::work::{Job, Work, into_job};
+use super::work::{Job, Left, Work, into_job};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::drop_contained;
-use crate::sync::Arc;
 use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Mutex, lock, thread};
 
 /// A pool has ended: no job runs and no thread of it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Pool {
     /// The limit was over before the running jobs had returned.
     pub fn stop(&self, limit: Option<Duration>) -> Result<PoolEnded, StillRunning> {
         let deadline = self.owner.shared.deadline(limit);
-        self.owner.shared.stop().into_iter().for_each(drop_contained);
+        self.owner.shared.drop_all(self.owner.shared.stop());
         self.owner.shared.end(deadline)
     }
 
@@ -111,6 +111,27 @@ impl Shared {
         abandoned
     }
 
+    /// Drops what was abandoned, on this thread.
+    pub(super) fn drop_all(&self, abandoned: VecDeque<Box<dyn Work>>) {
+        if abandoned.is_empty() {
+            return;
+        }
+        let left = Arc::new(Mutex::new(abandoned));
+        lock(&self.dropping).push((thread::current().id(), left.clone()));
+        drop_left(&left);
+        lock(&self.dropping).retain(|(_, other)| !Arc::ptr_eq(other, &left));
+    }
+
+    /// For whoever waits for a job in a destructor that is called by the above: it may be one that the same thread would drop
+    /// next, and so these are dropped now. (The models have no such destructors.)
+    #[cfg(not(loom))]
+    pub(super) fn drop_what_is_left_here(&self) {
+        let me = thread::current().id();
+        let mine: Vec<Left> =
+            lock(&self.dropping).iter().filter(|(who, _)| *who == me).map(|(_, left)| left.clone()).collect();
+        mine.iter().for_each(drop_left);
+    }
+
     /// Waits until all have left.
     fn end(&self, deadline: Deadline) -> Result<PoolEnded, StillRunning> {
         let inside = self.crew.is_current();
@@ -125,5 +146,12 @@ impl Shared {
             return Ok(PoolEnded { abandoned });
         }
         Err(StillRunning { running: ledger.running, waiting: ledger.waiting(), abandoned })
+    }
+}
+
+fn drop_left(left: &Left) {
+    let next = || lock(left).pop_front();
+    while let Some(work) = next() {
+        drop_contained(work);
     }
 }

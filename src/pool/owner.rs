@@ -9,7 +9,7 @@ use super::words::{Claim, Limits, Placed, PoolStatus, Refusal};
 use super::work::{Job, Work, into_job};
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{Rejected, drop_contained};
+use crate::outcome::Rejected;
 use crate::sync::{Arc, Ordering, Weak};
 
 /// An elastic pool of threads. Clones are the same pool; when the last one is dropped the pool stops, without waiting.
@@ -158,9 +158,12 @@ impl Ticket {
         Some(work)
     }
 
-    /// If the calling thread is one of the pool's, runs the job here and now, unless it has begun already.
+    /// If the calling thread is one of the pool's, runs the job here and now, unless it has begun already. If it is about to
+    /// drop the job, because the pool was stopped, does that now.
     pub(crate) fn run_if_inside(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
+        #[cfg(not(loom))]
+        shared.drop_what_is_left_here();
         if !shared.crew.is_current() {
             return;
         }
@@ -467,6 +470,6 @@ impl fmt::Debug for Pool {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.stop().into_iter().for_each(drop_contained);
+        self.shared.drop_all(self.shared.stop());
     }
 }

@@ -7,12 +7,12 @@ use super::crew::Crew;
 use super::ledger::Ledger;
 use super::seat::{Seat, call_all};
 use super::words::{Before, Hands, JobsAbandoned, Next, PoolStatus, Refusal};
-use super::work::{After, Ran, Work, run_contained};
+use super::work::{After, Left, Ran, Work, run_contained};
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Failure, Panic, Rejected, contain, drop_contained, tell_log};
 use crate::state::Part;
-use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, ThreadId, lock, thread};
 
 /// How often a worker that has nothing to do looks about before it rests. It gives its processor away each time.
 #[cfg(not(loom))]
@@ -54,6 +54,8 @@ pub(super) struct Shared {
     pub(super) hint: AtomicBool,
     // What resumes pauses that last until somebody cancels a token.
     pub(super) tokens: Mutex<HashMap<u64, Registration>>,
+    // By thread, what was abandoned and is being dropped.
+    pub(super) dropping: Mutex<Vec<(ThreadId, Left)>>,
     // Its place in a shutdown tree, if somebody has asked for it.
     pub(super) part: Part,
 }

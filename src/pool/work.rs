@@ -1,6 +1,9 @@
 //! What the pool runs: a closure, or a closure with somebody who waits for its outcome.
 
+use std::collections::VecDeque;
+
 use crate::outcome::{Panic, contain, drop_contained};
+use crate::sync::{Arc, Mutex};
 
 /// A closure to be run once.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -33,6 +36,9 @@ impl Ran {
         Ran { panic: None, after: None }
     }
 }
+
+/// What one thread has taken out of the line of a pool that was stopped, to drop it.
+pub(super) type Left = Arc<Mutex<VecDeque<Box<dyn Work>>>>;
 
 /// An outcome that is to be told when the worker is counted as free again, so that whoever hears of it finds it free.
 pub(crate) trait After: Send {
