@@ -163,48 +163,30 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
 
 #[test]
 fn a_destructor_may_wait_for_a_task_that_is_stopped_next() {
-    type Place = Arc<Mutex<Option<Task<(), String>>>>;
-    struct Waits(Place, Latch<bool>);
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            let next = self.0.lock().unwrap().take();
-            let exit = next.map(Task::wait);
-            let _ = self.1.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
-        }
-    }
-    let (_manual, pool, tasks) = bounded(1);
-    let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
-    let opens = gate.clone();
-    pool.execute(move || opens.wait()).unwrap();
-    let waits = Waits(next.clone(), told.clone());
-    let waits = move |_: &Cancel| {
-        drop(waits);
-        Ok::<_, String>(())
-    };
-    let _first = tasks.submit(waits).unwrap();
-    *next.lock().unwrap() = Some(tasks.submit(|_: &Cancel| Ok::<_, String>(())).unwrap());
-    std::thread::spawn(move || tasks.stop());
-    assert!(wait(&told));
-    gate.set(()).unwrap();
+    waits_for_the_one_that_is_stopped_next(Task::wait);
 }
 
 #[test]
 fn a_destructor_may_wait_for_a_set_of_tasks_that_are_stopped_next() {
+    waits_for_the_one_that_is_stopped_next(|next| TaskSet::from_iter([next]).wait_next().unwrap().1);
+}
+
+/// One of two tasks is dropped by the stop of their scheduler, and waits for the other in a destructor.
+fn waits_for_the_one_that_is_stopped_next(wait_for: fn(Task<(), String>) -> Exit<(), String>) {
     type Place = Arc<Mutex<Option<Task<(), String>>>>;
-    struct Waits(Place, Latch<bool>);
+    struct Waits(Place, fn(Task<(), String>) -> Exit<(), String>, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {
             let next = self.0.lock().unwrap().take();
-            let mut set = TaskSet::from_iter(next);
-            let exit = set.wait_next().map(|(_, exit)| exit);
-            let _ = self.1.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
+            let exit = next.map(self.1);
+            let _ = self.2.set(matches!(exit, Some(Exit::Terminated(Reason::Shutdown))));
         }
     }
     let (_manual, pool, tasks) = bounded(1);
     let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
     let opens = gate.clone();
     pool.execute(move || opens.wait()).unwrap();
-    let waits = Waits(next.clone(), told.clone());
+    let waits = Waits(next.clone(), wait_for, told.clone());
     let waits = move |_: &Cancel| {
         drop(waits);
         Ok::<_, String>(())
