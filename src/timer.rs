@@ -3,8 +3,12 @@
 //! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
 //! is no thread, and whoever moves the clock runs what became due (who sets what is due already, runs that). Entries leave
 //! the map the moment they fire or are cancelled, so a million that were cancelled cost nothing.
+//!
+//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the action notes
+//! that timer and fires it when the action has returned. So actions that set each other need one frame of the stack, however
+//! many there are. (An action that moves the clock itself fires what becomes due inside of its own call.)
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -75,8 +79,15 @@ struct State {
     thread_id: Option<ThreadId>,
     // What is for never, by number: it comes back at the end.
     kept: HashMap<u64, Action>,
-    // With a manual clock, those who do what is due; as often as they have begun to.
-    expiring: Vec<ThreadId>,
+    // With a manual clock: the threads that run actions, each as often as it has begun to.
+    firing: Vec<Firing>,
+}
+
+/// A thread that runs actions by a manual clock.
+struct Firing {
+    thread: ThreadId,
+    // What its actions have set that was due already, to be fired next; `None` if the thread fires all that is due.
+    set: Option<VecDeque<TimerKey>>,
 }
 
 /// Something that a [`Timers`] has until it is due or stopped, and that can be taken back.
@@ -106,8 +117,11 @@ impl Timers {
     }
 
     /// Has `action` done when `delay` has passed; never before. With the greatest delays, never at all. Two timers for
-    /// the same moment fire in the order in which they were set. (By a manual clock, one that is due when it is set
-    /// fires at once: perhaps before those that somebody who has just moved the clock is about to do.)
+    /// the same moment fire in the order in which they were set.
+    ///
+    /// By a manual clock, a timer that is due when it is set fires before this call returns, perhaps before those that another
+    /// thread is about to fire because it has just moved the clock. Set by an action of these timers, it fires when that
+    /// action has returned.
     ///
     /// # Errors
     /// The action comes back if the timers have been stopped, or if their thread could not be started.
@@ -311,43 +325,82 @@ impl Shared {
 
     /// Does everything that is due, one by one, with no lock held.
     fn expire(&self) {
-        let now = self.clock.now();
-        let manual = self.clock.is_manual().then(|| thread::current().id());
+        let is_manual = self.clock.is_manual();
+        let mut now = self.clock.now();
         let mut state = lock(&self.state);
-        state.expiring.extend(manual);
+        if is_manual {
+            state.begin_firing(None);
+        }
         while let Some(entry) = state.pending.first_entry()
             && entry.key().at <= now
         {
             let action = entry.remove();
-            state.fired += 1;
-            drop(state);
-            fire(action);
-            state = lock(&self.state);
+            state = self.fire(state, action);
+            if is_manual {
+                // The action may have moved the clock, and set what is due since then.
+                now = self.clock.now();
+            }
         }
-        if manual.is_some()
-            && let Some(place) = state.expiring.iter().rposition(|thread| Some(*thread) == manual)
-        {
-            state.expiring.swap_remove(place);
+        if is_manual {
+            state.end_firing();
         }
     }
 
     /// With a manual clock, somebody sets what is due already. Nobody else's timers are fired here, unless this thread is at
     /// that: they are done when whoever has moved the clock returns from that, and so it is that one who does them.
-    fn does_at_once(&self, mut state: MutexGuard<'_, State>, key: TimerKey, action: Action) {
-        if state.expiring.contains(&thread::current().id()) {
+    fn does_at_once<'a>(&'a self, mut state: MutexGuard<'a, State>, key: TimerKey, action: Action) {
+        if let Some(firing) = state.firing() {
+            firing.set.iter_mut().for_each(|set| set.push_back(key));
             state.pending.insert(key, action);
-            drop(state);
-            return self.expire();
+            return;
         }
+        state.begin_firing(Some(VecDeque::new()));
+        let mut next = Some(action);
+        while let Some(action) = next {
+            state = self.fire(state, action);
+            next = state.next_set();
+        }
+        state.end_firing();
+    }
+
+    /// Runs an action with the lock free.
+    fn fire<'a>(&'a self, mut state: MutexGuard<'a, State>, action: Action) -> MutexGuard<'a, State> {
         state.fired += 1;
         drop(state);
-        fire(action);
+        if let Err(panic) = contain(action) {
+            tell_log(|| tracing::error!(%panic, "a timer's action panicked"));
+        }
+        lock(&self.state)
     }
 }
 
-fn fire(action: Action) {
-    if let Err(panic) = contain(action) {
-        tell_log(|| tracing::error!(%panic, "a timer's action panicked"));
+/// With a manual clock.
+impl State {
+    fn begin_firing(&mut self, set: Option<VecDeque<TimerKey>>) {
+        self.firing.push(Firing { thread: thread::current().id(), set });
+    }
+
+    /// What the calling thread has begun last.
+    fn firing(&mut self) -> Option<&mut Firing> {
+        let me = thread::current().id();
+        self.firing.iter_mut().rfind(|firing| firing.thread == me)
+    }
+
+    fn end_firing(&mut self) {
+        let me = thread::current().id();
+        if let Some(place) = self.firing.iter().rposition(|firing| firing.thread == me) {
+            self.firing.remove(place);
+        }
+    }
+
+    /// The next of what the actions of the calling thread have set, unless it was cancelled or another thread has fired it.
+    fn next_set(&mut self) -> Option<Action> {
+        loop {
+            let key = self.firing()?.set.as_mut()?.pop_front()?;
+            if let Some(action) = self.pending.remove(&key) {
+                return Some(action);
+            }
+        }
     }
 }
 

@@ -208,3 +208,82 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set(
         setter.join().unwrap();
     }
 }
+
+/// Has a timer set the next one, so many times, on the smallest stack there is. How many have fired.
+fn set_by_each_other(count: u64, by: impl FnOnce(&ManualClock, Timers, Box<dyn FnOnce() + Send>) + Send + 'static) -> u64 {
+    fn again(timers: &Timers, left: u64) {
+        let timers_again = timers.clone();
+        let action = move || {
+            if left > 1 {
+                again(&timers_again, left - 1);
+            }
+        };
+        timers.after(Duration::ZERO, Box::new(action)).ok().unwrap();
+    }
+    let manual = ManualClock::new();
+    let timers = Timers::new(manual.clock(), "test-timers");
+    let (sets, counts) = (timers.clone(), timers.clone());
+    let small = threads::start_sized(String::from("test-small-stack"), Some(1), move || {
+        let first = timers.clone();
+        by(&manual, sets, Box::new(move || again(&first, count)));
+    });
+    small.unwrap().join().unwrap();
+    counts.fired()
+}
+
+#[test]
+fn timers_that_each_set_the_next_need_no_deep_stack() {
+    const COUNT: u64 = 20_000;
+    // By the thread that moves the clock, and by the one that sets what is due already.
+    let moved = set_by_each_other(COUNT, |manual, timers, begin| {
+        timers.after(Duration::from_secs(1), begin).ok().unwrap();
+        manual.advance(Duration::from_secs(1));
+    });
+    assert_eq!(moved, COUNT + 1);
+    assert_eq!(set_by_each_other(COUNT, |_, _, begin| begin()), COUNT);
+}
+
+#[test]
+fn what_an_action_sets_that_is_due_fires_when_the_action_has_returned_and_can_be_cancelled_until_then() {
+    for moves in [true, false] {
+        let manual = ManualClock::new();
+        let timers = Timers::new(manual.clock(), "test-timers");
+        let (seen, push) = recorder();
+        let (sets, first, second, third) = (timers.clone(), push(1), push(2), push(3));
+        let action = move || {
+            sets.after(Duration::ZERO, second).ok().unwrap();
+            let cancelled = sets.after(Duration::ZERO, third).ok().unwrap().unwrap();
+            assert!(sets.cancel(cancelled).is_some());
+            first();
+        };
+        if moves {
+            timers.after(Duration::from_secs(1), Box::new(action)).ok().unwrap();
+            // Set before, for the same moment.
+            timers.after(Duration::from_secs(1), push(4)).ok().unwrap();
+            manual.advance(Duration::from_secs(1));
+            assert_eq!(*lock(&seen), [1, 4, 2]);
+        } else {
+            timers.after(Duration::ZERO, Box::new(action)).ok().unwrap();
+            assert_eq!(*lock(&seen), [1, 2]);
+        }
+        assert_eq!(timers.pending(), 0);
+        assert!(lock(&timers.owner.shared.state).firing.is_empty());
+    }
+}
+
+#[test]
+fn what_becomes_due_while_an_action_moves_the_clock_has_fired_when_that_is_over() {
+    let manual = ManualClock::new();
+    let timers = Timers::new(manual.clock(), "test-timers");
+    let (seen, push) = recorder();
+    let (sets, moves, inner, outer) = (timers.clone(), manual.clone(), push(1), push(2));
+    let action = move || {
+        sets.after(Duration::from_secs(1), inner).ok().unwrap();
+        moves.advance(Duration::from_secs(1));
+        outer();
+    };
+    timers.after(Duration::from_secs(1), Box::new(action)).ok().unwrap();
+    manual.advance(Duration::from_secs(1));
+    assert_eq!(*lock(&seen), [1, 2]);
+    assert!(lock(&timers.owner.shared.state).firing.is_empty());
+}
