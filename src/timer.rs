@@ -8,7 +8,7 @@
 //! that timer and fires it when the action has returned. So actions that set each other need one frame of the stack, however
 //! many there are. (An action that moves the clock itself fires what becomes due inside of its own call.)
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -77,8 +77,8 @@ struct State {
     thread: Option<thread::JoinHandle<()>>,
     // It is known also when somebody has taken the above, to join it.
     thread_id: Option<ThreadId>,
-    // What is for never, by number: it comes back at the end.
-    kept: HashMap<u64, Action>,
+    // What is for never, by number: it comes back at the end. Trees, so that they give memory back as they become empty.
+    kept: BTreeMap<u64, Action>,
     // With a manual clock: the threads that run actions, each as often as it has begun to.
     firing: Vec<Firing>,
 }

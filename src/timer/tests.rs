@@ -209,8 +209,11 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set(
     }
 }
 
-/// Has a timer set the next one, so many times, on the smallest stack there is. How many have fired.
-fn set_by_each_other(count: u64, by: impl FnOnce(&ManualClock, Timers, Box<dyn FnOnce() + Send>) + Send + 'static) -> u64 {
+/// Has a timer set the next one, so many times, on a small stack. How many have fired.
+fn set_by_each_other(
+    count: u64,
+    by: impl FnOnce(&ManualClock, Timers, Box<dyn FnOnce() + Send>) + Send + 'static,
+) -> u64 {
     fn again(timers: &Timers, left: u64) {
         let timers_again = timers.clone();
         let action = move || {
@@ -223,7 +226,7 @@ fn set_by_each_other(count: u64, by: impl FnOnce(&ManualClock, Timers, Box<dyn F
     let manual = ManualClock::new();
     let timers = Timers::new(manual.clock(), "test-timers");
     let (sets, counts) = (timers.clone(), timers.clone());
-    let small = threads::start_sized(String::from("test-small-stack"), Some(1), move || {
+    let small = threads::start_sized(String::from("test-small-stack"), Some(128 * 1024), move || {
         let first = timers.clone();
         by(&manual, sets, Box::new(move || again(&first, count)));
     });
@@ -244,7 +247,7 @@ fn timers_that_each_set_the_next_need_no_deep_stack() {
 }
 
 #[test]
-fn what_an_action_sets_that_is_due_fires_when_the_action_has_returned_and_can_be_cancelled_until_then() {
+fn a_due_timer_set_by_an_action_fires_after_it_and_can_be_cancelled_before() {
     for moves in [true, false] {
         let manual = ManualClock::new();
         let timers = Timers::new(manual.clock(), "test-timers");
@@ -272,7 +275,7 @@ fn what_an_action_sets_that_is_due_fires_when_the_action_has_returned_and_can_be
 }
 
 #[test]
-fn what_becomes_due_while_an_action_moves_the_clock_has_fired_when_that_is_over() {
+fn an_action_that_moves_the_clock_fires_due_timers_before_the_move_returns() {
     let manual = ManualClock::new();
     let timers = Timers::new(manual.clock(), "test-timers");
     let (seen, push) = recorder();
