@@ -1,13 +1,14 @@
 //! Please stop: a request with a reason, which spreads down a tree.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::latch::{Latch, Waiting};
+use crate::latch::{Calls, Latch, Waiting};
 use crate::outcome::{Reason, drop_contained};
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::sync::{Arc, Mutex, Weak, lock, thread_local};
 
 /// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
 /// above it.
@@ -36,7 +37,8 @@ struct Node {
 #[derive(Default)]
 struct Children {
     next: u64,
-    living: HashMap<u64, Weak<Node>>,
+    // A tree, so that it gives memory back as it becomes empty.
+    living: BTreeMap<u64, Weak<Node>>,
 }
 
 impl Cancel {
@@ -74,15 +76,17 @@ impl Cancel {
 
     /// Makes the request, with a reason. Whether this call did it: only the first one counts.
     ///
-    /// Callbacks run on this thread before it returns.
+    /// Callbacks run on this thread before it returns. A callback may cancel another token, whose callbacks then run inside
+    /// of it. This goes to a depth of 32: further tokens are cancelled at once as well, but their callbacks run when the
+    /// innermost callback has returned. So a long chain of tokens needs no deep stack.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         let reason = reason.into();
-        let first = self.node.reason.set(reason.clone()).is_ok();
+        let first = self.node.tell(&reason);
         if first {
             // A list instead of recursion, so that a deep tree needs no deep stack.
             let mut below = self.node.take_children();
             while let Some(node) = below.pop() {
-                if node.reason.set(reason.clone()).is_ok() {
+                if node.tell(&reason) {
                     below.extend(node.take_children());
                 }
             }
@@ -162,10 +166,66 @@ impl Cancel {
 }
 
 impl Node {
+    /// Makes the request here, with the callbacks. Whether it is the first.
+    fn tell(&self, reason: &Reason) -> bool {
+        self.reason.set_calling(reason.clone(), call).is_ok()
+    }
+
     fn take_children(&self) -> Vec<Arc<Node>> {
         let living = std::mem::take(&mut lock(&self.children).living);
-        living.into_values().filter_map(|child| child.upgrade()).collect()
+        // They are taken from the end: the oldest is told first.
+        living.into_values().rev().filter_map(|child| child.upgrade()).collect()
     }
+}
+
+/// So deep do callbacks run inside of each other on one thread.
+const DEEPEST: usize = 32;
+
+/// The callbacks of tokens that this thread runs.
+struct Calling {
+    /// How many run inside of each other.
+    depth: usize,
+    /// At the greatest depth: those that come next. The innermost makes them before it returns.
+    waiting: VecDeque<Calls<Reason>>,
+}
+
+thread_local! {
+    static CALLING: RefCell<Calling> = Calling::nothing();
+}
+
+impl Calling {
+    fn nothing() -> RefCell<Calling> {
+        RefCell::new(Calling { depth: 0, waiting: VecDeque::new() })
+    }
+}
+
+/// Makes the calls now, or leaves them to the innermost call that this thread is in.
+fn call(calls: Calls<Reason>) {
+    let mut calls = Some(calls);
+    let depth = CALLING.try_with(|calling| {
+        let mut calling = calling.borrow_mut();
+        if calling.depth == DEEPEST {
+            calling.waiting.extend(calls.take());
+        } else {
+            calling.depth += 1;
+        }
+        calling.depth
+    });
+    // All of them are contained. A thread that is ending has no list any more.
+    let Some(calls) = calls else { return };
+    calls.make();
+    let Ok(depth) = depth else { return };
+    let next = || CALLING.try_with(|calling| calling.borrow_mut().waiting.pop_front()).ok().flatten();
+    while depth == DEEPEST
+        && let Some(calls) = next()
+    {
+        calls.make();
+    }
+    let _ = CALLING.try_with(|calling| {
+        let mut calling = calling.borrow_mut();
+        calling.depth -= 1;
+        calling.waiting.shrink_to(DEEPEST);
+    });
 }
 
 impl Drop for Node {
@@ -286,6 +346,53 @@ mod tests {
             let _ = busy.child();
         }
         assert!(lock(&busy.node.children).living.is_empty());
+    }
+
+    /// Tokens of which each has a callback that cancels the next and then does `then` with its number.
+    fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> (Vec<Cancel>, Vec<Registration>) {
+        let tokens: Vec<Cancel> = (0..count).map(|_| Cancel::new()).collect();
+        let nexts = tokens.iter().skip(1).cloned().map(Some).chain([None]);
+        let kept = tokens.iter().zip(nexts).enumerate().map(|(number, (token, next))| {
+            let then = then.clone();
+            token.on_cancel(move |reason| {
+                next.iter().for_each(|next| assert!(next.cancel(reason.clone())));
+                then(number);
+            })
+        });
+        let kept = kept.collect();
+        (tokens, kept)
+    }
+
+    #[test]
+    fn callbacks_that_each_cancel_the_next_token_need_no_deep_stack() {
+        let body = || {
+            let called = Arc::new(AtomicUsize::new(0));
+            let counts = called.clone();
+            let (tokens, _kept) = chain(30_000, move |_| {
+                counts.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(tokens[0].cancel("all of them"));
+            assert_eq!(called.load(Ordering::Relaxed), tokens.len());
+            assert!(tokens.iter().all(|token| token.reason() == Some(Reason::from("all of them"))));
+            // What goes deep must come up again: the next one is called at once. And nothing is kept of so many.
+            CALLING.with(|calling| {
+                let calling = calling.borrow();
+                assert!(calling.depth == 0 && calling.waiting.capacity() <= 2 * DEEPEST);
+            });
+        };
+        std::thread::Builder::new().stack_size(512 * 1024).spawn(body).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn callbacks_run_inside_of_each_other_to_a_depth_and_then_in_order() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let notes = order.clone();
+        let (tokens, _kept) = chain(DEEPEST + 3, move |number| lock(&notes).push(number));
+        tokens[0].cancel(Reason::Cancelled);
+        let mut order = lock(&order).clone();
+        // The innermost first, then those that waited for it, and then outwards.
+        assert_eq!(order.drain(..4).collect::<Vec<_>>(), [DEEPEST - 1, DEEPEST, DEEPEST + 1, DEEPEST + 2]);
+        assert!(order.into_iter().eq((0..DEEPEST - 1).rev()));
     }
 
     #[test]

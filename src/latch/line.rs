@@ -1,10 +1,14 @@
 //! Those who wait for a latch, by number.
 
 /// In the order of their numbers, so that one of a hundred thousand is found at once. Who is taken out from between others
-/// leaves a gap; gaps are closed before the list would grow. The last entry is never a gap.
+/// leaves a gap; gaps are closed before the list would grow. The last entry is never a gap. A list that was long gives its room
+/// back.
 pub(super) struct Line<E> {
     entries: Vec<(u64, Option<E>)>,
 }
+
+/// Room for so many entries is not given back.
+const ROOM: usize = 16;
 
 impl<E> Line<E> {
     pub(super) const fn new() -> Line<E> {
@@ -19,6 +23,7 @@ impl<E> Line<E> {
     pub(super) fn push(&mut self, number: u64, entry: E) {
         if self.entries.len() == self.entries.capacity() {
             self.entries.retain(|(_, entry)| entry.is_some());
+            self.give_room_back();
             if self.entries.len() > self.entries.capacity() / 2 {
                 // Not by one: room for as many as were kept, before it is looked for gaps again.
                 self.entries.reserve(self.entries.capacity());
@@ -42,7 +47,14 @@ impl<E> Line<E> {
         while self.entries.last().is_some_and(|(_, entry)| entry.is_none()) {
             self.entries.pop();
         }
+        self.give_room_back();
         removed
+    }
+
+    fn give_room_back(&mut self) {
+        if self.entries.capacity() > ROOM && self.entries.len() <= self.entries.capacity() / 4 {
+            self.entries.shrink_to(ROOM.max(2 * self.entries.len()));
+        }
     }
 
     pub(super) fn into_iter(self) -> impl Iterator<Item = E> {
@@ -83,5 +95,26 @@ mod tests {
         }
         assert!(line.entries.capacity() <= 8, "{}", line.entries.capacity());
         assert!(!line.is_empty() && line.remove(9_999).is_some() && line.is_empty());
+    }
+
+    #[test]
+    fn a_line_that_was_long_keeps_no_room_for_that() {
+        let full = |length: u64| {
+            let mut line = Line::new();
+            (0..length).for_each(|number| line.push(number, number));
+            line
+        };
+        let mut line = full(100_000);
+        assert!(line.entries.capacity() >= 100_000);
+        (1..100_000).for_each(|number| assert!(line.remove(number).is_some()));
+        assert_eq!((line.entries.capacity(), line.remove(0)), (ROOM, Some(0)), "the first is left for long");
+        // The last is left for long: the gaps before it are closed when there is no more room for others.
+        let mut line = full(100_000);
+        (0..99_999).for_each(|number| assert!(line.remove(number).is_some()));
+        for number in 100_000..300_000 {
+            line.push(number, number);
+            assert_eq!(line.remove(number - 1), Some(number - 1));
+        }
+        assert!(line.entries.capacity() <= 2 * ROOM, "{}", line.entries.capacity());
     }
 }
