@@ -115,7 +115,10 @@ fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
         if seen.insert(Arc::as_ptr(&node)) {
             for (parent, edge) in node.hangs_at() {
                 left.extend(let_go(&parent, edge));
-                ahead.push(parent);
+                // A parent that has not ended itself keeps all above it, and comes here when it ends.
+                if !parent.lock().hangs() {
+                    ahead.push(parent);
+                }
             }
         }
         held.push(node);
@@ -220,6 +223,9 @@ impl Signal {
     }
 }
 
+/// The list of a thread keeps no more room than for so many signals.
+const ROOM: usize = 64;
+
 struct Outbox {
     waiting: VecDeque<Signal>,
     giving: bool,
@@ -252,7 +258,11 @@ fn give(now: bool) {
     while let Some(signal) = next_waiting() {
         tell(&signal);
     }
-    let _ = OUTBOX.try_with(|outbox| outbox.borrow_mut().giving = was_giving);
+    let _ = OUTBOX.try_with(|outbox| {
+        let mut outbox = outbox.borrow_mut();
+        outbox.giving = was_giving;
+        outbox.waiting.shrink_to(ROOM);
+    });
 }
 
 fn next_waiting() -> Option<Signal> {

@@ -434,6 +434,15 @@ impl Inner {
         }
     }
 
+    /// Whether its job was told to end and has not ended, or was given up.
+    pub(super) fn hangs(&self) -> bool {
+        match self.own {
+            Own::Works | Own::Cancelled => self.life == Life::Told,
+            Own::GivenUp => true,
+            Own::Nothing | Own::Held | Own::Ended => false,
+        }
+    }
+
     /// What is below, in the order in which it is looked at.
     pub(super) fn below(&self) -> Vec<Arc<Node>> {
         self.edges.iter().map(|edge| edge.child.clone()).collect()

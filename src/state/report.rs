@@ -7,7 +7,7 @@ use super::error::{Names, write_names};
 use super::face::Kind;
 use super::node::Node;
 use super::parts::{Life, Own, Ready};
-use super::walk::{self, Go, walk};
+use super::walk::{Go, walk};
 use crate::outcome::Failure;
 use crate::sync::Arc;
 
@@ -48,7 +48,7 @@ impl fmt::Display for Phase {
 /// Displayed, it is an indented list.
 #[derive(Clone, Debug)]
 pub struct Report {
-    nodes: Vec<NodeReport>,
+    nodes: Arc<[NodeReport]>,
 }
 
 /// One node in a [`Report`].
@@ -81,17 +81,25 @@ pub struct NodeReport {
 
 impl Report {
     pub(super) fn of(root: &Arc<Node>) -> Report {
-        let mut nodes: Vec<NodeReport> = Vec::new();
+        Report::with_hanging(root).0
+    }
+
+    /// The same, and the places of the nodes that were told to end and have not ended.
+    fn with_hanging(root: &Arc<Node>) -> (Report, Vec<usize>) {
+        let (mut nodes, mut hanging): (Vec<NodeReport>, _) = (Vec::new(), Vec::new());
         walk(root, |place| {
             let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
-            let (mut node, below) = node_report(place.node, place.above, depth);
+            let (mut node, hangs, below) = node_report(place.node, place.above, depth);
             if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
                 node.detail = place.node.face.detail();
+            }
+            if hangs {
+                hanging.push(nodes.len());
             }
             nodes.push(node);
             Go::<()>::On(below)
         });
-        Report { nodes }
+        (Report { nodes: nodes.into() }, hanging)
     }
 
     /// The nodes, the one that was asked first.
@@ -110,7 +118,8 @@ impl Report {
     }
 }
 
-fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, Vec<Arc<Node>>) {
+/// What is known of a node, whether it was told to end and has not ended, and what is below it.
+fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, bool, Vec<Arc<Node>>) {
     let now = node.face.clock.now();
     let inner = node.lock();
     let times = inner.times;
@@ -139,7 +148,7 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         count: inner.count,
         detail: None,
     };
-    (report, inner.below())
+    (report, inner.hangs(), inner.below())
 }
 
 /// A list that is indented deeper than this cannot be read.
@@ -197,41 +206,59 @@ struct Found {
 }
 
 /// A node that was told to end and has not ended.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenNode {
-    names: Names,
-    kind: Kind,
-    gave_up: bool,
-    detail: Option<String>,
+    // The names on the way to it are read when somebody asks for them: in a chain of which all hang they would take memory in
+    // proportion to the square of its length.
+    tree: Report,
+    place: usize,
 }
 
 impl OpenNode {
+    fn node(&self) -> &NodeReport {
+        &self.tree.nodes[self.place]
+    }
+
     /// The names (annotations) on the way to it, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|name| &**name)
+        let way = std::iter::successors(Some(self.node()), |node| self.tree.nodes.get(node.above?));
+        let mut names: Vec<&str> = way.filter_map(|node| node.name.as_deref()).collect();
+        names.reverse();
+        names.into_iter()
     }
 
     /// What sort of state it is.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.node().kind
     }
 
     /// What it waits for, if it [says so](super::StateBuilder::detail).
     pub fn detail(&self) -> Option<&str> {
-        self.detail.as_deref()
+        self.node().detail.as_deref()
     }
 
     /// Whether it is not waited for any longer.
     pub fn was_given_up(&self) -> bool {
-        self.gave_up
+        self.node().phase == Phase::GivenUp
+    }
+}
+
+impl fmt::Debug for OpenNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenNode")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("kind", &self.kind())
+            .field("was_given_up", &self.was_given_up())
+            .field("detail", &self.detail())
+            .finish()
     }
 }
 
 impl fmt::Display for OpenNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_names(f, &self.names)?;
+        self.names().try_for_each(|name| write!(f, "{name}: "))?;
         f.write_str("timeout expired")?;
-        match &self.detail {
+        match self.detail() {
             Some(detail) => write!(f, " ({detail})"),
             None => Ok(()),
         }
@@ -240,14 +267,9 @@ impl fmt::Display for OpenNode {
 
 impl StillOpen {
     pub(super) fn of(root: &Arc<Node>, inside: Option<Names>) -> StillOpen {
-        let mut open = Vec::new();
-        walk::open::<()>(root, |place| {
-            let gave_up = place.node.lock().own == Own::GivenUp;
-            let detail = place.node.face.detail();
-            open.push(OpenNode { names: place.names(), kind: place.node.kind(), gave_up, detail });
-            None
-        });
-        StillOpen { found: Box::new(Found { inside, open, report: Report::of(root) }) }
+        let (report, hanging) = Report::with_hanging(root);
+        let open = hanging.into_iter().map(|place| OpenNode { tree: report.clone(), place }).collect();
+        StillOpen { found: Box::new(Found { inside, open, report }) }
     }
 
     /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
@@ -303,7 +325,11 @@ impl fmt::Display for StillOpen {
 
 impl fmt::Debug for StillOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StillOpen").field("open", &self.found.open).finish_non_exhaustive()
+        let open = self.open();
+        f.debug_struct("StillOpen")
+            .field("open", &open.len())
+            .field("first", &&open[..open.len().min(NAMED)])
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A list whose entries have numbers: found by number, kept in the order in which they came, removed in passing.
 
 /// Numbers are never given twice. An entry that is removed leaves a gap; when there are more gaps than entries they are
-/// closed, so a list through which much passes does not grow.
+/// closed, so a list through which much passes does not grow, and one that was long gives its room back.
 #[derive(Debug)]
 pub(super) struct Roll<T> {
     next: u64,
@@ -40,6 +40,7 @@ impl<T> Roll<T> {
         self.present -= 1;
         if self.entries.len() > 2 * self.present + GAPS {
             self.entries.retain(|(_, entry)| entry.is_some());
+            self.entries.shrink_to(2 * self.present + GAPS);
         }
         Some(removed)
     }
@@ -47,6 +48,7 @@ impl<T> Roll<T> {
     pub(super) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.entries.retain(|(_, entry)| entry.as_ref().is_some_and(&keep));
         self.present = self.entries.len();
+        self.entries.shrink_to(2 * self.present + GAPS);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -81,6 +83,7 @@ mod tests {
         *roll.get_mut(numbers[500]).unwrap() = 7;
         assert_eq!(roll.iter_mut().find(|(_, entry)| **entry == 7).unwrap().0, numbers[500]);
         assert!(roll.push(1) > numbers[999]);
+        assert!(roll.entries.capacity() <= 4 * roll.present + 2 * GAPS, "{}", roll.entries.capacity());
         assert_eq!((roll.present, roll.take().count(), roll.present), (11, 11, 0));
     }
 }

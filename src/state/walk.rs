@@ -123,29 +123,15 @@ pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
     })
 }
 
-/// Those that have been told to end and have not, or were given up, until one is enough.
-pub(super) fn open<R>(root: &Arc<Node>, mut found: impl FnMut(&Place<'_>) -> Option<R>) -> Option<R> {
-    walk(root, |place| {
-        let (hangs, below) = {
-            let inner = place.node.lock();
-            let hangs = match inner.own {
-                Own::Works | Own::Cancelled => inner.life == Life::Told,
-                Own::GivenUp => true,
-                Own::Nothing | Own::Held | Own::Ended => false,
-            };
-            if inner.life == Life::Done && !inner.forced {
-                return Go::Past;
-            }
-            (hangs, inner.below())
-        };
-        match if hangs { found(place) } else { None } {
-            Some(enough) => Go::Stop(enough),
-            None => Go::On(below),
-        }
-    })
-}
-
-/// Whether there is one of them.
+/// Whether one was told to end and has not ended, or was given up.
 pub(super) fn is_open(root: &Arc<Node>) -> bool {
-    open(root, |_| Some(())).is_some()
+    let found = walk(root, |place| {
+        let inner = place.node.lock();
+        match inner.life {
+            Life::Done if !inner.forced => Go::Past,
+            _ if inner.hangs() => Go::Stop(()),
+            _ => Go::On(inner.below()),
+        }
+    });
+    found.is_some()
 }

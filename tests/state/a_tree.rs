@@ -105,6 +105,34 @@ fn an_absent_child_is_skipped_at_any_place() {
         drop(owners);
         assert!(all.is_closed());
     }
+    // Whatever takes children.
+    type Make = fn(Vec<Option<State>>) -> State;
+    let makes: [Make; 8] = [
+        |all| State::merge(all.into_iter().flatten()),
+        |all| State::counted(all.into_iter().flatten()).0,
+        |all| State::readiness(all.into_iter().flatten()).0,
+        |all| State::error("broken", all.into_iter().flatten()),
+        |all| State::errors(all.into_iter().flatten()).0,
+        |all| State::value(Mark, 3, all.into_iter().flatten()),
+        |all| State::empty().depends_on(all.into_iter().flatten()),
+        |all| State::builder().children(all.into_iter().flatten()).group().0,
+    ];
+    for make in makes {
+        for absent in 0..3 {
+            let ((one, one_tail), (two, two_tail)) = (job(), job());
+            let mut all = vec![Some(one), Some(two)];
+            all.insert(absent, None);
+            let state = make(all);
+            let nodes = state.report().nodes().len();
+            assert_eq!(nodes - usize::from(state.report().nodes()[0].kind == Kind::Dependency), 3);
+            state.request_shutdown();
+            assert!(one_tail.end().is_cancelled() && two_tail.end().is_cancelled());
+            one_tail.done();
+            assert!(!state.is_closed());
+            two_tail.done();
+            assert!(state.is_closed());
+        }
+    }
     // One that may be absent is a list of its own.
     let (alone, tail) = State::job(None);
     alone.request_shutdown();

@@ -1,6 +1,9 @@
 //! Trees of 100,000 nodes, on a small stack: deep, wide, and laced.
 
+use std::time::Duration;
+
 use procession::State;
+use procession::clock::ManualClock;
 use procession::state::Phase;
 
 use crate::helpers::{LIMIT, ZERO, job, named};
@@ -128,4 +131,29 @@ fn a_ladder_of_diamonds_is_not_walked_along_each_of_its_ways() {
     drop(bottom);
     tails.drain(..).for_each(drop);
     state.shutdown(ZERO).unwrap();
+}
+
+#[test]
+fn the_error_of_a_chain_that_hangs_grows_with_the_chain_and_not_with_its_square() {
+    // The names on the ways to 100,000 nodes, one below the other, would take 80 GB.
+    on_a_small_stack(|| {
+        let clock = ManualClock::new();
+        let mut state = State::empty();
+        let mut tails = Vec::new();
+        for _ in 0..MANY {
+            let builder = State::builder().name("job").clock(clock.clock()).children([state]);
+            let (above, tail) = builder.give_up_after(Duration::ZERO).job();
+            state = above;
+            tails.push(tail);
+        }
+        let error = state.shutdown(ZERO).unwrap_err();
+        assert_eq!((error.open().len(), error.only_given_up()), (MANY, true));
+        let deepest = error.open().last().unwrap();
+        assert_eq!((deepest.names().count(), deepest.was_given_up()), (MANY, true));
+        let text = error.to_string();
+        assert!(
+            text.starts_with("job: timeout expired; job: job: timeout expired; ") && text.ends_with("; and 99992 more")
+        );
+        assert!(format!("{error:?}").len() < 10_000);
+    });
 }

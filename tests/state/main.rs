@@ -21,6 +21,7 @@ mod j_limits;
 mod j_looking;
 mod k_hostile;
 mod k_large;
+mod k_limits;
 mod k_random;
 mod l_parts;
 mod l_runtime;
