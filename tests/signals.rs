@@ -1,10 +1,11 @@
-//! The feature `signals`: Ctrl-C asks for a shutdown, and the second one is told of.
+//! The feature `signals`: signals of the operating system ask for a shutdown, and the second one is told of.
 
 #![cfg(unix)]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
+use procession::state::{Signal, SignalError};
 use procession::{Latch, State};
 
 const CHILD: &str = "PROCESSION_SIGNALS_CHILD";
@@ -15,66 +16,129 @@ fn signal(child: &Child, signal: &str) {
     assert!(told.is_ok_and(|status| status.success()));
 }
 
-/// In a process of its own: there is one handler for a process.
+/// Starts a test of this program again, in a process that ignores these signals.
+fn start(test: &str, ignores: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let trap = if ignores.is_empty() { String::new() } else { format!("trap '' {ignores}; ") };
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("{trap}exec \"$0\" \"$@\"")])
+        .arg(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+fn say(line: &str) {
+    println!("child: {line}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn until(lines: &mut Lines<BufReader<ChildStdout>>, line: &str) {
+    assert!(lines.by_ref().any(|there| there.unwrap().contains(line)), "the child has not said: {line}");
+}
+
+/// Whether a signal is ignored here, by its number. As `nohup` does it, and shells with what they run in the background.
+fn is_ignored(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    ignored & 1 << (number - 1) != 0
+}
+
+const HANG_UP: u32 = 1;
+const INTERRUPT: u32 = 2;
+const TERMINATE: u32 = 15;
+
+/// In a process of its own: signals are for all of a process.
 fn lives_as_a_child() {
     let (state, tail) = State::job([]);
     let signals = state.shutdown_on_signals().unwrap();
-    assert!(state.shutdown_on_signals().is_err(), "there can be one handler only");
     let again = Latch::new();
     let set = again.clone();
     let _second = signals.on_second(move || set.set(()).unwrap());
     // A callback of the shutdown that hangs until the second signal comes: it must come all the same.
     let hangs = again.clone();
     let _hangs = tail.end().on_cancel(move |_| hangs.wait());
-    println!("child: ready");
-    std::io::stdout().flush().unwrap();
+    // Another state is asked as well.
+    let (other, other_tail) = State::job([]);
+    let others = other.shutdown_on_signals().unwrap();
+    say("ready");
     tail.end().wait();
-    assert!(state.is_shutting_down() && signals.count() == 1);
-    println!("child: told");
-    std::io::stdout().flush().unwrap();
+    other_tail.end().wait();
+    assert!(state.is_shutting_down() && signals.count() == 1 && others.count() == 1);
+    say("told");
     again.wait();
     assert_eq!(signals.count(), 2);
     tail.done();
     state.wait_closed(None);
-    println!("child: closed");
-}
-
-/// Whether this process was started with one of the signals ignored, as `nohup` does it, and shells with what they run in
-/// the background.
-fn ignores_some() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    // Hang-up, interrupt, terminate.
-    [1, 2, 15].iter().any(|signal| ignored & 1 << (signal - 1) != 0)
+    say("closed");
 }
 
 #[test]
 fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
-    if std::env::var_os(CHILD).is_some() {
+    if is_child() {
         return lives_as_a_child();
     }
-    if ignores_some() {
-        let (state, tail) = State::job([]);
-        assert!(state.shutdown_on_signals().is_err(), "what is ignored is not heard, and that is said");
-        tail.done();
-        return;
-    }
-    for signals in [["INT", "INT"], ["TERM", "INT"]] {
-        let name = "ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of";
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([name, "--exact", "--nocapture"])
-            .env(CHILD, "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut until = |word: &str| lines.by_ref().any(|line| line.unwrap().contains(word));
-        assert!(until("child: ready"));
-        signal(&child, signals[0]);
-        assert!(until("child: told"));
-        signal(&child, signals[1]);
-        assert!(until("child: closed"));
+    // What this process ignores its children ignore, too.
+    let able = |signals: &[(&'static str, u32); 2]| signals.iter().all(|(_, number)| !is_ignored(*number));
+    let rounds = [[("INT", INTERRUPT), ("INT", INTERRUPT)], [("TERM", TERMINATE), ("HUP", HANG_UP)]];
+    for signals in rounds.into_iter().filter(able) {
+        let (mut child, mut lines) = start("ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of", "");
+        until(&mut lines, "ready");
+        signal(&child, signals[0].0);
+        until(&mut lines, "told");
+        signal(&child, signals[1].0);
+        until(&mut lines, "closed");
         assert!(child.wait().unwrap().success());
     }
+}
+
+/// As under `nohup`, and behind `&` in a script.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
+    if is_child() {
+        let (state, tail) = State::job([]);
+        let signals = state.shutdown_on_signals().unwrap();
+        assert_eq!(signals.handled(), [Signal::Terminate]);
+        assert_eq!(signals.ignored(), [Signal::Interrupt, Signal::HangUp]);
+        assert!(is_ignored(INTERRUPT) && is_ignored(HANG_UP) && !is_ignored(TERMINATE));
+        say("ready");
+        tail.end().wait();
+        assert_eq!(signals.count(), 1, "the others never came");
+        tail.done();
+        state.wait_closed(None);
+        return say("closed");
+    }
+    if is_ignored(TERMINATE) {
+        return;
+    }
+    let (mut child, mut lines) =
+        start("a_program_that_was_started_with_some_signals_ignored_ends_at_the_others", "INT HUP");
+    until(&mut lines, "ready");
+    ["INT", "HUP", "TERM"].iter().for_each(|which| signal(&child, which));
+    until(&mut lines, "closed");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_program_that_was_started_with_all_of_them_ignored_is_told_so() {
+    if is_child() {
+        let (state, _tail) = State::job([]);
+        let error = state.shutdown_on_signals().unwrap_err();
+        assert!(matches!(error, SignalError::AllIgnored), "{error}");
+        return say("refused");
+    }
+    let name = "a_program_that_was_started_with_all_of_them_ignored_is_told_so";
+    let (mut child, mut lines) = start(name, "INT HUP TERM");
+    until(&mut lines, "refused");
+    assert!(child.wait().unwrap().success());
 }

@@ -94,7 +94,7 @@ pub use self::key::Key;
 pub(crate) use self::part::{Part, Role};
 pub use self::report::{NodeReport, OpenNode, Phase, Report, StillOpen};
 #[cfg(feature = "signals")]
-pub use self::signals::{SignalError, Signals};
+pub use self::signals::{Signal, SignalError, Signals};
 pub use self::tail::{CountGuard, Counter, ErrorTail, Group, Job, JobTail, ReadyTail};
 pub use self::wait::{NotReady, NotReadyYet, Subscription};
 
@@ -294,12 +294,16 @@ impl State {
         wait::counters(self.node(), limit)
     }
 
-    /// Whether it and all below it are ready.
+    /// Whether it and all below it are ready. Looks at each node below once.
     pub fn is_ready(&self) -> bool {
         wait::is_ready(self.node())
     }
 
     /// Waits until it and all below it are ready.
+    ///
+    /// Looks at each node below once, and at the states of a group that are in it when it comes to the group. So a call takes
+    /// time in proportion to the tree. A program that adds one state after the other to a group, and waits for each, waits for
+    /// the state that it has added and not for the group.
     ///
     /// # Errors
     /// The limit was over, it was shut down, there was an error, or who should say that it is ready has gone.

@@ -1,14 +1,37 @@
 //! Signals of the operating system ask for a shutdown. With the feature `signals`.
 
-use crate::latch::Latch;
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use std::fmt;
+use std::io;
 
 use super::handle::State;
 use super::wait;
+use crate::latch::Latch;
+use crate::sync::{Arc, AtomicUsize, Ordering};
 use crate::threads;
 
-/// The handler of the process's signals (Ctrl-C, and on Unix `SIGTERM` and `SIGHUP`). It stays for as long as the process
-/// lives, whether this is dropped or not.
+/// A signal that asks a program to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Signal {
+    /// `SIGINT`, or Ctrl-C.
+    Interrupt,
+    /// `SIGTERM`, on Unix.
+    Terminate,
+    /// `SIGHUP`, on Unix: the terminal was closed.
+    HangUp,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Signal::Interrupt => "SIGINT",
+            Signal::Terminate => "SIGTERM",
+            Signal::HangUp => "SIGHUP",
+        })
+    }
+}
+
+/// The handler of the program's signals. It stays for as long as the program runs, whether this is dropped or not.
 #[derive(Clone, Debug)]
 pub struct Signals {
     shared: Arc<Heard>,
@@ -16,17 +39,38 @@ pub struct Signals {
 
 #[derive(Debug)]
 struct Heard {
+    handled: Vec<Signal>,
+    ignored: Vec<Signal>,
     count: AtomicUsize,
     again: Latch<()>,
 }
 
-/// The signals of this process have a handler already, and there can be one only; or it was started with one of them
-/// ignored, which is left so.
+/// Why no signal asks for a shutdown.
 #[derive(Debug, thiserror::Error)]
-#[error("signals of the process cannot be handled, for they have a handler or are ignored (as under nohup): {0}")]
-pub struct SignalError(#[source] ctrlc::Error);
+#[non_exhaustive]
+pub enum SignalError {
+    /// The program was started with all of these signals ignored.
+    #[error("no signal can ask for the shutdown: the program was started with all of them ignored")]
+    AllIgnored,
+    /// The program has a handler already, and the operating system (not Unix) has room for one only.
+    #[error("Ctrl-C cannot ask for the shutdown: the program has another handler for it")]
+    HasHandler,
+    /// The operating system refused the handler, or the thread that waits for the signals.
+    #[error("the signals of the program cannot be handled: {0}")]
+    System(#[source] io::Error),
+}
 
 impl Signals {
+    /// The signals that ask for the shutdown.
+    pub fn handled(&self) -> &[Signal] {
+        &self.shared.handled
+    }
+
+    /// The signals that stay ignored, because the program was started so.
+    pub fn ignored(&self) -> &[Signal] {
+        &self.shared.ignored
+    }
+
     /// How many signals have come.
     pub fn count(&self) -> usize {
         // Ordering: Relaxed: a number to look at; nothing is read because of it.
@@ -42,7 +86,12 @@ impl Signals {
 
 impl State {
     /// From now on Ctrl-C (and on Unix `SIGTERM` and `SIGHUP`) asks this state to shut down, in place of ending the
-    /// process.
+    /// program.
+    ///
+    /// On Unix, a signal stays ignored if the program was started so: `nohup` ignores `SIGHUP`, and shells ignore `SIGINT` for
+    /// what they run in the background. [`Signals::handled`] has the others. (The library finds this out on systems that have
+    /// `/proc/self/status`, as Linux has. Elsewhere it handles all three.) Handlers that were there before are called as
+    /// well; several states may be asked, each by a call of its own.
     ///
     /// ```no_run
     /// use procession::State;
@@ -52,17 +101,24 @@ impl State {
     ///     Ok(())
     /// })?;
     /// let signals = all.shutdown_on_signals()?;
+    /// println!("ends at {:?}, and not at {:?}", signals.handled(), signals.ignored());
     /// signals.on_second(|| std::process::exit(130)).keep();
     /// all.wait_closed(None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// The process handles its signals already, with this or otherwise; or it was started with one of them ignored.
+    /// All of these signals are ignored; the program has another handler, on a system that has room for one only; the
+    /// operating system refuses the handler or a thread.
     pub fn shutdown_on_signals(&self) -> Result<Signals, SignalError> {
-        let shared = Arc::new(Heard { count: AtomicUsize::new(0), again: Latch::new() });
+        let (ignored, handled): (Vec<_>, Vec<_>) = SIGNALS.iter().partition(|signal| is_ignored(**signal));
+        if handled.is_empty() {
+            return Err(SignalError::AllIgnored);
+        }
+        let (count, again) = (AtomicUsize::new(0), Latch::new());
+        let shared = Arc::new(Heard { handled, ignored, count, again });
         let (heard, state) = (shared.clone(), self.clone());
-        let handler = move || {
+        let comes = move || {
             if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
                 // By a thread of its own, for callbacks of the shutdown are called by it, and the second signal must be heard
                 // also if one of them hangs: that is what it is for.
@@ -74,7 +130,54 @@ impl State {
                 let _ = heard.again.set(());
             }
         };
-        ctrlc::try_set_handler(handler).map_err(SignalError)?;
+        listen(&shared.handled, comes)?;
         Ok(Signals { shared })
     }
+}
+
+#[cfg(unix)]
+const SIGNALS: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::HangUp];
+
+#[cfg(not(unix))]
+const SIGNALS: [Signal; 1] = [Signal::Interrupt];
+
+#[cfg(unix)]
+fn number(signal: Signal) -> i32 {
+    match signal {
+        Signal::Interrupt => signal_hook::consts::SIGINT,
+        Signal::Terminate => signal_hook::consts::SIGTERM,
+        Signal::HangUp => signal_hook::consts::SIGHUP,
+    }
+}
+
+/// Whether the program was started with this signal ignored, as far as that can be found out: no safe call tells it.
+#[cfg(unix)]
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & 1 << (number(signal) - 1) != 0
+}
+
+#[cfg(not(unix))]
+fn is_ignored(_: Signal) -> bool {
+    false
+}
+
+/// Has `comes` called for each of the signals that comes, on a thread of its own.
+#[cfg(unix)]
+fn listen(signals: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
+    let numbers = signals.iter().map(|signal| number(*signal));
+    let mut coming = signal_hook::iterator::Signals::new(numbers).map_err(SignalError::System)?;
+    // If the thread cannot be started, the handlers are taken back with the list.
+    let started = threads::start(String::from("procession-signals"), move || coming.forever().for_each(|_| comes()));
+    started.map(drop).map_err(SignalError::System)
+}
+
+#[cfg(not(unix))]
+fn listen(_: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
+    ctrlc::try_set_handler(comes).map_err(|error| match error {
+        ctrlc::Error::System(error) => SignalError::System(error),
+        _ => SignalError::HasHandler,
+    })
 }
