@@ -11,7 +11,7 @@
 //! use procession::{Exit, Reason};
 //! use std::time::Duration;
 //!
-//! let tasks = Tasks::new();
+//! let tasks = Tasks::with_limit(8);
 //! let answer = tasks.submit(|_| Ok::<_, String>(6 * 7))?;
 //! assert_eq!(answer.wait().into_result()?, 42);
 //!

@@ -58,12 +58,7 @@ impl Bench {
             calls.fetch_add(1, Ordering::Relaxed);
             Ok(Token(drops))
         });
-        let mut table = lock(&self.shared.table);
-        if table.is_stopped() {
-            return None;
-        }
-        let id = table.next_id();
-        let task: Subject = Arc::new(Whole {
+        let accepted = self.shared.accept(Keep::WithHandle, body, |id, body| Whole {
             id,
             name: None,
             submitted: self.shared.clock.now(),
@@ -72,8 +67,7 @@ impl Bench {
             over: Latch::new(),
             life: Mutex::new(Life::new(body)),
         });
-        table.insert(id, task.clone(), Keep::WithHandle);
-        drop(table);
+        let task: Subject = accepted.ok()?;
         let handle = Task::new(task.clone(), self.shared.clone());
         Some((task, handle))
     }

@@ -13,9 +13,9 @@ use super::table::RemoveError;
 use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{Reason, Rejected};
-use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
-use crate::sync::{Arc, Mutex, lock};
+use crate::outcome::{Reason, Rejected, tell_log};
+use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
 /// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
 /// Handles of tasks do not count, and go on working.
@@ -34,6 +34,7 @@ pub(super) struct Owner {
 #[derive(Clone, Debug, Default)]
 pub struct TasksBuilder {
     pool: Option<Pool>,
+    limit: Option<usize>,
     clock: Option<Clock>,
     keep: Keep,
     shutdown_limit: Option<Duration>,
@@ -43,10 +44,28 @@ impl Tasks {
     /// A scheduler with a pool of its own, which has as many threads as there are tasks that run at the same time: tasks
     /// do not wait for each other. It takes tasks at once, and starts no thread before there is one.
     ///
-    /// Thousands that are submitted in one go may bring thousands of threads, also if they are short. Where that may happen,
-    /// give it a pool with a maximum: [`on`](Self::on).
+    /// Thousands that are submitted in one go may bring thousands of threads, also if they are short. The scheduler logs one
+    /// warning when it has 1,000. A program in which that may happen sets a limit: [`with_limit`](Self::with_limit).
     pub fn new() -> Tasks {
         Tasks::builder().build()
+    }
+
+    /// A scheduler with a pool of its own, in which at most `limit` tasks run at the same time. The others wait, and begin in
+    /// the order in which they were submitted. A limit of 0 counts as 1.
+    ///
+    /// This is the scheduler for most programs: it has at most `limit` threads, however many tasks there are.
+    ///
+    /// ```
+    /// use procession::task::Tasks;
+    ///
+    /// let tasks = Tasks::with_limit(2);
+    /// let squares = (0..100_u64).map(|n| tasks.submit(move |_| Ok::<_, String>(n * n)));
+    /// let squares = squares.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(squares.into_iter().last().unwrap().wait().into_result()?, 99 * 99);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_limit(limit: usize) -> Tasks {
+        Tasks::builder().limit(limit).build()
     }
 
     /// A scheduler on a pool that others use as well. As many tasks run at the same time as it has threads; the others
@@ -98,30 +117,25 @@ impl Tasks {
         {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
         }
-        let task = {
-            let mut table = lock(&shared.table);
-            if table.is_stopped() {
-                drop(table);
-                return Err(Rejected::new(job, SubmitError::Stopped));
-            }
-            let id = table.next_id();
-            let task = Arc::new(Whole {
-                id,
-                name: options.name,
-                submitted: now,
-                timeout: options.timeout,
-                start_by,
-                over: Latch::new(),
-                life: Mutex::new(Life::new(job)),
-            });
-            table.insert(id, task.clone(), options.keep.unwrap_or(shared.keep));
-            task
+        let TaskOptions { name, timeout, .. } = options;
+        let accepted = shared.accept(options.keep.unwrap_or(shared.keep), job, |id, job| Whole {
+            id,
+            name,
+            submitted: now,
+            timeout,
+            start_by,
+            over: Latch::new(),
+            life: Mutex::new(Life::new(job)),
+        });
+        let task = match accepted {
+            Ok(task) => task,
+            Err(job) => return Err(Rejected::new(job, SubmitError::Stopped)),
         };
         let handle = Task::new(task.clone(), shared.clone());
         if let Some(cancel) = &options.under {
             task.put_under(shared, cancel);
         }
-        if options.timeout == Some(Duration::ZERO) {
+        if timeout == Some(Duration::ZERO) {
             task.time_out(shared);
         }
         task.begin_by(shared, now);
@@ -303,6 +317,13 @@ impl TasksBuilder {
         self
     }
 
+    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](Tasks::with_limit). A pool that is
+    /// [shared](Self::pool) has its own maximum, and this has no effect.
+    pub fn limit(mut self, limit: usize) -> TasksBuilder {
+        self.limit = Some(limit);
+        self
+    }
+
     /// The clock for delays, limits and times; without this that of the pool, or the system's.
     pub fn clock(mut self, clock: Clock) -> TasksBuilder {
         self.clock = Some(clock);
@@ -332,7 +353,7 @@ impl TasksBuilder {
             }
             None => {
                 let clock = self.clock.unwrap_or_default();
-                (own_pool(&clock, self.shutdown_limit.is_some()), clock, true)
+                (own_pool(&clock, self.limit, self.shutdown_limit.is_some()), clock, true)
             }
         };
         let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
@@ -344,13 +365,43 @@ impl TasksBuilder {
 /// for a burst may have brought it very many.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
-/// A pool without a bound on its threads.
-fn own_pool(clock: &Clock, hurries: bool) -> Pool {
-    let builder = Pool::builder().max(usize::MAX).idle_period(Some(IDLE_PERIOD)).name("procession-task");
+/// A scheduler without a limit logs a warning when it has so many threads: with the stacks of the standard library they
+/// reserve 2 GiB of addresses, and systems limit the threads of a user to some ten thousands.
+const MANY_THREADS: usize = 1_000;
+
+/// A pool of the scheduler's own.
+fn own_pool(clock: &Clock, limit: Option<usize>, hurries: bool) -> Pool {
+    let builder = Pool::builder().idle_period(Some(IDLE_PERIOD)).name("procession-task");
+    let builder = match limit {
+        Some(limit) => builder.max(limit.max(1)),
+        None => warn_of_many(builder.max(usize::MAX)),
+    };
     // Its end comes when that of the scheduler has had all the time there was. What waits then does nothing, and needs none.
     let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
+}
+
+/// Has the pool log a warning, once, when it has very many threads.
+fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
+    // Ordering: Relaxed: a number to look at; nothing is read because of it.
+    let threads = Arc::new(AtomicUsize::new(0));
+    let (starts, ends) = (threads.clone(), threads);
+    let is_logged = AtomicBool::new(false);
+    let start = move || {
+        let threads = starts.fetch_add(1, Ordering::Relaxed) + 1;
+        if threads == MANY_THREADS && !is_logged.swap(true, Ordering::Relaxed) {
+            tell_log(|| {
+                tracing::warn!(
+                    threads,
+                    "a scheduler of tasks without a limit has very many threads; `Tasks::with_limit` bounds them"
+                );
+            });
+        }
+    };
+    builder.on_start(start).on_end(move || {
+        ends.fetch_sub(1, Ordering::Relaxed);
+    })
 }
 
 #[cfg(all(test, not(loom)))]

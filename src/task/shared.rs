@@ -107,6 +107,24 @@ impl Shared {
         }
     }
 
+    /// Enters a task, which is made with its number, in the step in which it is asked whether the scheduler is stopped. A task
+    /// that is refused is not made: what it would have been made of comes back.
+    pub(super) fn accept<F, R: AnyRecord + 'static>(
+        &self,
+        keep: Keep,
+        of: F,
+        make: impl FnOnce(TaskId, F) -> R,
+    ) -> Result<Arc<R>, F> {
+        let mut table = lock(&self.table);
+        if table.is_stopped() {
+            return Err(of);
+        }
+        let id = table.next_id();
+        let task = Arc::new(make(id, of));
+        table.insert(id, task.clone(), keep);
+        Ok(task)
+    }
+
     /// How many closures have been called.
     pub(super) fn begun(&self) -> u64 {
         // Ordering: Relaxed: it is read under the table's lock, where all that is compared with it was written later.

@@ -296,3 +296,48 @@ fn every_call_may_come_from_many_threads_at_once() {
     let stats = tasks.stats();
     assert_eq!((stats.submitted, stats.completed + stats.cancelled, stats.records), (1_200, 1_200, 0));
 }
+
+#[test]
+fn with_a_limit_so_many_run_at_once_and_the_others_begin_in_their_order() {
+    for (limit, most) in [(0, 1), (1, 1), (3, 3)] {
+        let tasks = Tasks::with_limit(limit);
+        let first: Vec<_> = (0..most).map(|_| stubborn(&tasks, TaskOptions::new())).collect();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let rest: Vec<_> = (0..20)
+            .map(|n| {
+                let order = order.clone();
+                let body = move |_: &Cancel| {
+                    order.lock().unwrap().push(n);
+                    Ok::<_, String>(n)
+                };
+                tasks.submit(body).unwrap()
+            })
+            .collect();
+        let stats = tasks.stats();
+        assert_eq!((stats.running, stats.scheduled), (most, 20));
+        // One place is enough for all that wait.
+        first[0].let_go();
+        for (n, task) in rest.into_iter().enumerate() {
+            assert_eq!(end(task).output(), Some(&n));
+        }
+        assert!(order.lock().unwrap().is_sorted());
+        assert_eq!(tasks.stats().running, most - 1);
+        first.iter().for_each(Stubborn::let_go);
+        tasks.stop_and_join(LIMIT).unwrap();
+    }
+}
+
+#[test]
+fn a_limit_is_for_its_own_pool_and_a_waiting_task_makes_room() {
+    let shared = Pool::builder().max(2).build().unwrap();
+    let tasks = Tasks::builder().pool(&shared).limit(1).build();
+    let both: Vec<_> = (0..2).map(|_| stubborn(&tasks, TaskOptions::new())).collect();
+    both.iter().for_each(Stubborn::let_go);
+    let tasks = Tasks::with_limit(1);
+    let submits = tasks.clone();
+    let outer = tasks.submit(move |_| {
+        let inner: Vec<_> = (0..5).map(|n| submits.submit(move |_| Ok::<_, String>(n)).unwrap()).collect();
+        Ok::<usize, String>(inner.into_iter().map(|task| task.wait().into_result().unwrap()).sum())
+    });
+    assert_eq!(end(outer.unwrap()).output(), Some(&10));
+}

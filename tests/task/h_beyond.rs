@@ -156,6 +156,23 @@ fn a_set_can_be_awaited() {
 }
 
 #[test]
+fn a_set_that_is_polled_again_with_another_waker_wakes_that_one_only() {
+    let tasks = tasks();
+    let one = stubborn(&tasks, TaskOptions::new());
+    let go = one.go.clone();
+    let mut set = TaskSet::from_iter([one.task]);
+    let (before, now) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+    for woken in [&before, &now] {
+        // It has moved to another task of the executor.
+        assert!(set.poll_next(&mut Context::from_waker(&Waker::from(woken.clone()))).is_pending());
+    }
+    go.set(()).unwrap();
+    until("it is woken", || now.times() == 1);
+    assert_eq!(before.times(), 0);
+    assert!(matches!(set.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(Some(_))));
+}
+
+#[test]
 fn a_closure_whose_task_is_over_keeps_its_place_in_the_pool_until_it_returns() {
     let (_, pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
