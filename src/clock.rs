@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
 /// Where a runtime, a pool or a timer takes its time from. Cheap to clone.
 ///
@@ -91,7 +91,8 @@ impl Clock {
     ) -> MutexGuard<'a, T> {
         match deadline.0 {
             Some(at) if self.manual.is_none() => wait_for(condvar, guard, at.saturating_duration_since(self.now())),
-            _ => wait(condvar, guard),
+            Some(_) => wait_for_clock(condvar, guard),
+            None => wait(condvar, guard),
         }
     }
 }

@@ -100,6 +100,8 @@
 // In the order in which they build on each other: a file imports only from files above it.
 mod sync;
 pub mod clock;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod crowd;
 mod outcome;
 mod latch;
 mod threads;
@@ -118,6 +120,8 @@ mod groups;
 mod runtime;
 pub mod supervisor;
 pub mod testing;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod idleness;
 
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};

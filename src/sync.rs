@@ -8,11 +8,15 @@
 //! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer sees;
 //! `sync/watched.rs` says why.
 //!
+//! In the crate's own tests, the condition variable keeps a book of the threads that wait on it: `sync/parked.rs`.
+//!
 //! No lock of this crate is held while user code runs, so a poisoned lock cannot come from a panic of the user's; the
 //! helpers below look through the poison instead of spreading it.
 
 pub(crate) use std::sync::{Arc, Weak};
 
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod parked;
 #[cfg(all(procession_sanitize_thread, not(loom)))]
 mod watched;
 
@@ -33,10 +37,14 @@ mod real {
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 
+    #[cfg(all(test, not(procession_sanitize_thread)))]
+    pub(crate) use super::parked::{Condvar, Seen, begin_crowd, in_crowd, nudge, seen, set_crowd};
     #[cfg(procession_sanitize_thread)]
     pub(crate) use super::watched::{Condvar, Mutex, MutexGuard, OnceLock};
+    #[cfg(not(any(test, procession_sanitize_thread)))]
+    pub(crate) use std::sync::Condvar;
     #[cfg(not(procession_sanitize_thread))]
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+    pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock};
 }
 
 #[cfg(loom)]
@@ -105,4 +113,18 @@ pub(crate) fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, limit
         Ok((guard, _)) => guard,
         Err(poisoned) => poisoned.into_inner().0,
     }
+}
+
+/// Waits as [`wait`] does, for a clock that is moved by hand and notifies then: the wait has a limit all the same.
+pub(crate) fn wait_for_clock<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+    return condvar.wait_for_clock(guard).unwrap_or_else(PoisonError::into_inner);
+    #[cfg(not(all(test, not(any(loom, procession_sanitize_thread)))))]
+    wait(condvar, guard)
+}
+
+/// Tests of the crate note which thread has started which; elsewhere this is `main`.
+#[cfg(not(all(test, not(any(loom, procession_sanitize_thread)))))]
+pub(crate) fn in_crowd(_name: &str, main: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+    main
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::latch::Latch;
 use crate::outcome::{contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, lock, thread, wait_for};
+use crate::sync::{Arc, Condvar, Mutex, in_crowd, lock, thread, wait_for};
 
 /// How long nothing may be finished before one more thread goes on with the rest.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -36,6 +36,7 @@ pub(crate) fn start_sized(
     if !is_name(&name) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no thread can be called {name:?}")));
     }
+    let main = in_crowd(&name, main);
     let builder = thread::Builder::new().name(name);
     match stack_size {
         Some(bytes) => builder.stack_size(bytes),

@@ -270,3 +270,30 @@ fn a_wait_for_counters_ends_with_its_limit_also_where_some_come_and_go_between_a
     let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER);
     assert!(wait::zeros(Looks::of(all.node()), look, || true), "two looks there are in any case");
 }
+
+#[test]
+#[cfg(not(procession_sanitize_thread))]
+fn a_wait_for_readiness_does_not_follow_a_growing_group() {
+    use crate::crowd::Crowd;
+    let crowd = Crowd::new();
+    let (state, group) = State::group([]);
+    let add = || {
+        let (member, tail) = State::readiness([]);
+        group.add(member).unwrap();
+        tail
+    };
+    let first: Vec<_> = (0..10).map(|_| add()).collect();
+    let waits = state.clone();
+    let waiter = threads::start(String::from("waiter"), move || waits.wait_ready(None).unwrap()).unwrap();
+    let mut later = Vec::new();
+    for tail in first {
+        // It waits for this one.
+        crowd.until_idle();
+        later.push(add());
+        tail.ok();
+    }
+    waiter.join().unwrap();
+    assert!(!state.is_ready(), "it has not waited for those that came later");
+    later.iter().for_each(|tail| tail.ok());
+    assert!(state.is_ready());
+}

@@ -1,0 +1,125 @@
+//! For tests: whether a group of threads is idle for good.
+//!
+//! A runtime, a pool or a loop that is idle costs nothing if each of its threads waits until it is notified, and that wait has
+//! no limit. A test makes a [`Crowd`]; the threads that it starts from then on, and those that they start, belong to it.
+//! [`Crowd::until_idle`] returns when at one moment all of them wait without a limit, and none of them has been notified. As
+//! nobody else notifies them, none of them would ever run again. A thread that looks for work now and then, however seldom,
+//! keeps this from returning. So a test shows that nothing happens, and no time passes for it.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::sync::{Seen, begin_crowd, nudge, seen, set_crowd, thread};
+
+/// A wait that is longer than this is a hang. It is a bound for broken code only.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The threads that were started by the thread that made this, and by those, as long as this is there.
+pub(crate) struct Crowd {
+    number: u64,
+    before: Option<u64>,
+}
+
+impl Crowd {
+    pub(crate) fn new() -> Crowd {
+        let (number, before) = begin_crowd();
+        Crowd { number, before }
+    }
+
+    /// Returns when all wait without a limit, and none has been notified.
+    pub(crate) fn until_idle(&self) {
+        self.until("all of them wait without a limit", |thread| thread.waits_with_limit == Some(false));
+    }
+
+    /// Returns when all wait, and none has been notified. How many of them have a limit.
+    pub(crate) fn until_all_wait(&self) -> usize {
+        let all = self.until("all of them wait", |thread| thread.waits_with_limit.is_some());
+        all.iter().filter(|thread| thread.waits_with_limit == Some(true)).count()
+    }
+
+    /// Returns when none is left.
+    pub(crate) fn until_gone(&self) {
+        self.until("none is left", |_| false);
+    }
+
+    /// The threads, all at one moment.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        seen(self.number)
+    }
+
+    /// How often a wait of theirs has ended.
+    pub(crate) fn wakes(&self) -> usize {
+        self.seen().iter().map(|thread| thread.wakes).sum()
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+        let clock = Clock::system();
+        let hang = clock.deadline(LIMIT);
+        loop {
+            let all = self.seen();
+            if all.iter().all(&is_so) {
+                return all;
+            }
+            assert!(!hang.has_passed(&clock), "after {LIMIT:?} it is not so that {what}: {all:#?}");
+            nudge(self.number);
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        set_crowd(self.before);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+    use crate::sync::{Arc, Condvar, Mutex, lock, wait_for};
+    use crate::threads;
+
+    #[test]
+    fn threads_that_wait_for_each_other_are_idle_and_those_that_run_or_have_a_limit_are_not() {
+        let crowd = Crowd::new();
+        let (go, limit, stop) = (Latch::new(), ManualClock::new(), Latch::new());
+        let (waits, ends) = (go.clone(), stop.clone());
+        let start = |name: &str, main: Box<dyn FnOnce() + Send>| threads::start(String::from(name), main).unwrap();
+        let one = start("one", Box::new(move || waits.wait()));
+        crowd.until_idle();
+        assert_eq!((crowd.seen()[0].name.as_str(), crowd.seen().len(), crowd.wakes()), ("one", 1, 0));
+        let (clock, deadline) = (limit.clock(), limit.clock().deadline(Duration::from_secs(1)));
+        let two = start("two", Box::new(move || assert!(ends.wait_until(&clock, deadline))));
+        assert_eq!(crowd.until_all_wait(), 1, "also by a clock that stands still");
+        stop.set(()).unwrap();
+        two.join().unwrap();
+        crowd.until_idle();
+        go.set(()).unwrap();
+        one.join().unwrap();
+        crowd.until_gone();
+    }
+
+    #[test]
+    fn a_loop_that_looks_for_work_now_and_then_is_never_seen_waiting_without_a_limit() {
+        let crowd = Crowd::new();
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let looks = shared.clone();
+        let main = move || {
+            let mut ends = lock(&looks.0);
+            while !*ends {
+                ends = wait_for(&looks.1, ends, Duration::from_millis(1));
+            }
+        };
+        let poller = threads::start(String::from("poller"), main).unwrap();
+        let mut last = 0;
+        while last < 10 {
+            last = crowd.wakes();
+            assert!(crowd.seen().iter().all(|thread| thread.waits_with_limit != Some(false)));
+        }
+        *lock(&shared.0) = true;
+        poller.join().unwrap();
+        crowd.until_gone();
+    }
+}
