@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::ledger::Ledger;
 use super::seat::Seat;
 use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
-use crate::clock::Clock;
+use crate::clock::{Clock, Deadline};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,6 +21,9 @@ enum Act {
     /// Some worker with nothing in hand asks.
     Next(usize),
     JobEnded(usize),
+    /// The same, and the worker runs code of the user's before it looks for the next job.
+    GoesAway(usize),
+    IsBack(usize),
     Withdraw(u64),
     Pause,
     Resume(usize),
@@ -36,10 +39,12 @@ fn act() -> impl Strategy<Value = Act> {
         12 => Just(Act::Submit),
         16 => any::<usize>().prop_map(Act::Next),
         10 => any::<usize>().prop_map(Act::JobEnded),
+        2 => any::<usize>().prop_map(Act::GoesAway),
+        3 => any::<usize>().prop_map(Act::IsBack),
         2 => (0..60_u64).prop_map(Act::Withdraw),
         1 => Just(Act::Pause),
         2 => any::<usize>().prop_map(Act::Resume),
-        1 => (0..3_usize, 1..4_usize).prop_map(|(min, more)| Act::Resize(min, min + more)),
+        2 => (0..3_usize, 1..4_usize).prop_map(|(min, more)| Act::Resize(min, min + more)),
         3 => Just(Act::Later),
         1 => any::<bool>().prop_map(Act::StartFails),
         1 => Just(Act::Drain),
@@ -53,14 +58,20 @@ struct Model {
     free: Vec<Seat>,
     // With the number of the job that it is started with, as long as that can fail.
     busy: Vec<(Seat, Option<u64>)>,
+    away: Vec<Seat>,
     pauses: VecDeque<u64>,
     given_back: u64,
     start_failed: bool,
+    // Workers that were called and have not looked since.
+    called: Vec<Seat>,
+    // Workers that rest with a limit.
+    watches: Vec<Seat>,
 }
 
 fn follow(model: &mut Model, hands: &Hands) {
     // Who is called is free in any case; who is started comes to be.
     (0..hands.start).for_each(|_| model.free.push(Seat::new()));
+    model.called.extend(hands.wake.iter().cloned());
 }
 
 /// A worker with nothing in hand asks what to do, and does that.
@@ -71,6 +82,9 @@ fn look(
     before: Before,
     now: Instant,
 ) -> Result<(), TestCaseError> {
+    for list in [&mut model.called, &mut model.watches] {
+        list.retain(|other| !other.is(&seat));
+    }
     match ledger.next(&seat, before, || now) {
         Next::Run(_, hands) => {
             follow(model, &hands);
@@ -81,7 +95,13 @@ fn look(
             // It comes back from that before anything else here.
             look(ledger, model, seat, Before::Lingering, now)?;
         }
-        Next::Rest(..) => model.free.push(seat),
+        Next::Rest(deadline, watcher) => {
+            model.called.extend(watcher);
+            if deadline != Deadline::NEVER {
+                model.watches.push(seat.clone());
+            }
+            model.free.push(seat);
+        }
         Next::Leave(hands) => {
             follow(model, &hands);
             let hands = ledger.left();
@@ -94,7 +114,7 @@ fn look(
 /// The invariant on top of the ledger, and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|seat| !seat.rests()).count();
-    prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len());
+    prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len() + model.away.len());
     prop_assert_eq!(ledger.running, model.busy.len());
     let open = ledger.pauses.open(ledger.waiting());
     let nobody_more = ledger.resting().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
@@ -106,6 +126,17 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(ledger.submitted, sum);
     prop_assert_eq!(ledger.abandoned, model.given_back);
     prop_assert!(ledger.status == PoolStatus::Running || ledger.pauses.is_empty());
+    Ok(())
+}
+
+/// Every worker that is awake or was called looks, until none is left. All that may begin has begun then.
+fn come_to_rest(ledger: &mut Ledger<u32>, model: &mut Model, now: Instant) -> Result<(), TestCaseError> {
+    let is_called = |model: &Model, seat: &Seat| model.called.iter().any(|other| other.is(seat));
+    while let Some(place) = model.free.iter().position(|seat| !seat.rests() || is_called(model, seat)) {
+        let seat = model.free.swap_remove(place);
+        look(ledger, model, seat, Before::Rest, now)?;
+        check(ledger, model)?;
+    }
     Ok(())
 }
 
@@ -144,6 +175,18 @@ proptest! {
                     let (seat, _) = model.busy.swap_remove(which % model.busy.len());
                     model.free.push(seat);
                 }
+                Act::GoesAway(which) if !model.busy.is_empty() => {
+                    ledger.job_ended(false, false);
+                    let (seat, _) = model.busy.swap_remove(which % model.busy.len());
+                    let hands = ledger.goes_away();
+                    follow(&mut model, &hands);
+                    model.away.push(seat);
+                }
+                Act::IsBack(which) if !model.away.is_empty() => {
+                    ledger.is_back();
+                    let seat = model.away.swap_remove(which % model.away.len());
+                    model.free.push(seat);
+                }
                 Act::Withdraw(number) => drop(ledger.withdraw(number)),
                 Act::Pause => model.pauses.extend(ledger.pause()),
                 Act::Resume(which) if !model.pauses.is_empty() => {
@@ -173,7 +216,7 @@ proptest! {
                     if alone {
                         model.given_back += ledger.give_up().len() as u64;
                     }
-                    let _ = ledger.sleepers();
+                    model.called.extend(ledger.sleepers());
                     model.start_failed = true;
                 }
                 Act::Drain => {
@@ -181,16 +224,27 @@ proptest! {
                     follow(&mut model, &hands);
                 }
                 Act::Stop => model.given_back += ledger.stop().len() as u64,
-                Act::Next(_) | Act::JobEnded(_) | Act::Resume(_) => {}
+                Act::Next(_) | Act::JobEnded(_) | Act::GoesAway(_) | Act::IsBack(_) | Act::Resume(_) => {}
             }
             check(&ledger, &model)?;
             prop_assert!(ledger.workers <= highest);
         }
-        // Who is awake looks, and so does who comes for that, until nobody is awake: all that may begin has begun, then.
-        while let Some(place) = model.free.iter().position(|seat| !seat.rests()) {
-            let seat = model.free.swap_remove(place);
-            look(&mut ledger, &mut model, seat, Before::Rest, now)?;
-            check(&ledger, &model)?;
+        while let Some(seat) = model.away.pop() {
+            ledger.is_back();
+            model.free.push(seat);
+        }
+        come_to_rest(&mut ledger, &mut model, now)?;
+        // While more rest than may stay, the bottom watches the time; and so it goes on until the minimum is left.
+        let mut periods = 0;
+        loop {
+            let surplus = ledger.workers > ledger.limits.min && ledger.pauses.is_empty();
+            let surplus = surplus && ledger.status == PoolStatus::Running;
+            let Some(bottom) = ledger.resting().first().filter(|_| surplus && idles).cloned() else { break };
+            prop_assert!(model.watches.iter().any(|seat| seat.is(&bottom)), "the bottom watches the time");
+            (now, periods) = (now + SECOND, periods + 1);
+            prop_assert!(periods < 20, "it does not shrink");
+            model.called.push(bottom);
+            come_to_rest(&mut ledger, &mut model, now)?;
         }
     }
 }

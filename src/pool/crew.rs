@@ -138,3 +138,67 @@ impl State {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::super::{Pool, Queue};
+    use crate::latch::Latch;
+    use crate::sync::lock;
+    use crate::threads;
+
+    /// A wait that is longer than this is a hang. It is a bound for broken code only.
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    /// Hands in jobs that all have a worker at the same time, and lets them go.
+    fn occupy(pool: &Pool, workers: usize) {
+        let ((begun, begins), go) = (mpsc::channel(), Latch::new());
+        for _ in 0..workers {
+            let (begun, go) = (begun.clone(), go.clone());
+            let job = move || {
+                begun.send(()).unwrap();
+                go.wait();
+            };
+            pool.execute(job).unwrap();
+        }
+        (0..workers).for_each(|_| begins.recv_timeout(LIMIT).unwrap());
+        go.set(()).unwrap();
+    }
+
+    #[test]
+    fn a_pool_recovers_from_want_of_threads_and_keeps_nothing_when_it_has_ended() {
+        let pool = Pool::builder().max(4).queue(Queue::Block(100)).idle_period(None).build().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        let (begins, waits) = (begun.clone(), go.clone());
+        pool.execute(move || {
+            begins.set(()).unwrap();
+            waits.wait();
+        })
+        .unwrap();
+        begun.wait();
+        threads::refuse(true);
+        let accepted = (0..10).filter(|_| pool.execute(|| ()).is_ok()).count();
+        let handle = pool.spawn(|| 7);
+        threads::refuse(false);
+        assert_eq!((accepted, pool.stats().workers, pool.stats().waiting), (10, 1, 11));
+        go.set(()).unwrap();
+        assert_eq!(handle.unwrap().wait().unwrap(), 7);
+        occupy(&pool, 4);
+        assert_eq!(pool.stats().workers, 4);
+        // Waiters of several kinds.
+        assert!(pool.wait_idle(Some(LIMIT)));
+        drop(pool.pause().unwrap());
+        occupy(&pool, 4);
+        pool.drain(Some(LIMIT)).unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.submitted, stats.finished, stats.workers), (20, 20, 0));
+        let shared = &pool.owner.shared;
+        let state = lock(&shared.crew.state);
+        assert!(state.living.is_empty() && state.ids.is_empty() && state.left.is_empty() && state.joining.is_empty());
+        let ledger = shared.lock();
+        assert!(ledger.standing.is_empty() && ledger.watching.is_empty() && ledger.resting().is_empty());
+        assert!(lock(&shared.tokens).is_empty() && lock(&shared.dropping).is_empty());
+    }
+}

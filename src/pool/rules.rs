@@ -453,3 +453,40 @@ fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_an
     assert!(hands.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
     assert!(bench.ledger.submit(3, |job| job, Claim::Stands(&stands)).is_ok());
 }
+
+/// Else the pool would stop shrinking.
+#[test]
+fn a_new_bottom_and_a_new_surplus_make_the_bottom_watch_the_time() {
+    let idles = |min, max| Limits { idle_period: Some(SECOND), ..limits(min, max) };
+    let watcher = |bench: &mut Bench, worker| match bench.next(worker) {
+        Next::Rest(_, watcher) => watcher,
+        _ => panic!("it does not rest"),
+    };
+    // One that was away is back, and is one too many.
+    let mut bench = Bench::at_rest(2, idles(1, 2));
+    assert!(wakes(&bench.submit(1), &mut bench, 1));
+    assert_eq!(bench.runs(1), 1);
+    bench.ledger.job_ended(false, false);
+    let _ = bench.ledger.goes_away();
+    assert_eq!(bench.rests(0), Deadline::NEVER);
+    bench.ledger.is_back();
+    let bottom = bench.seat(0);
+    assert!(watcher(&mut bench, 1).is_some_and(|seat| seat.is(&bottom)));
+    assert_ne!(bench.rests(0), Deadline::NEVER);
+
+    // The minimum was higher for a while.
+    let _ = bench.ledger.resize(2, 2);
+    assert_eq!(bench.rests(0), Deadline::NEVER);
+    assert!(bench.ledger.resize(1, 2).wake.iter().any(|seat| seat.is(&bottom)));
+
+    // The bottom, which watches, takes a job that was not meant for it: another one is the bottom.
+    let mut bench = Bench::at_rest(3, idles(1, 3));
+    assert_ne!(bench.rests(0), Deadline::NEVER);
+    assert!(wakes(&bench.submit(1), &mut bench, 2));
+    assert!(matches!(bench.submit(2), Placed::Queued { .. }));
+    assert_eq!((bench.runs(0), bench.runs(2)), (1, 2));
+    bench.ledger.job_ended(false, false);
+    let bottom = bench.seat(1);
+    assert!(watcher(&mut bench, 2).is_some_and(|seat| seat.is(&bottom)));
+    assert_ne!(bench.rests(1), Deadline::NEVER);
+}

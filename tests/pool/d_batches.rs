@@ -1,5 +1,6 @@
 //! D. Batches.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,17 +13,69 @@ type Boxed = Box<dyn FnOnce() -> usize + Send>;
 fn a_batch_takes_what_is_in_a_queue_now_and_leaves_what_comes_later() {
     let pool = pool(2);
     let queue: Arc<Mutex<VecDeque<Boxed>>> = Arc::default();
-    for n in 0..5 {
-        let later = queue.clone();
-        queue.lock().unwrap().push_back(Box::new(move || {
-            later.lock().unwrap().push_back(Box::new(|| 99));
-            n
-        }));
-    }
+    let fill = || {
+        for n in 0..5 {
+            let later = queue.clone();
+            queue.lock().unwrap().push_back(Box::new(move || {
+                later.lock().unwrap().push_back(Box::new(|| 99));
+                n
+            }));
+        }
+    };
+    fill();
+    // Jobs run, and want to put something there, while the queue is still being emptied.
+    let handles = pool.spawn_all(queue.lock().unwrap().drain(..));
+    let values: Vec<usize> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    assert_eq!((values, queue.lock().unwrap().len()), (vec![0, 1, 2, 3, 4], 5), "what they have put there is left");
+    queue.lock().unwrap().clear();
+    fill();
     let now: Vec<Boxed> = queue.lock().unwrap().drain(..).collect();
     let results: Vec<usize> = pool.run_all(now).into_iter().map(Result::unwrap).collect();
     assert_eq!(results, [0, 1, 2, 3, 4], "all have run when it returns, with the results in order");
-    assert_eq!(queue.lock().unwrap().len(), 5, "what they have put there is left");
+    assert_eq!(queue.lock().unwrap().len(), 5);
+}
+
+#[test]
+fn a_batch_asks_its_iterator_until_it_is_over_and_never_again() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let (caller, asked) = (std::thread::current().id(), Cell::new(0));
+    let jobs = std::iter::from_fn(|| {
+        assert_eq!(std::thread::current().id(), caller);
+        asked.set(asked.get() + 1);
+        assert!(asked.get() <= 4, "it was over");
+        // None of those before has run: they wait for the worker.
+        assert_eq!(pool.stats().waiting, asked.get() - 1);
+        let n = asked.get();
+        (n < 4).then_some(move || n)
+    });
+    let handles = pool.spawn_all(jobs);
+    held.let_go();
+    let values: Vec<usize> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    assert_eq!((values, asked.get()), (vec![1, 2, 3], 4));
+}
+
+#[test]
+fn a_batch_ends_when_another_taker_empties_its_queue() {
+    let pool = pool(2);
+    let queue = crossbeam_queue::SegQueue::new();
+    (0..10).for_each(|n: usize| queue.push(n));
+    let (asked, ran) = (Cell::new(0), Arc::new(AtomicUsize::new(0)));
+    // It has counted ten, and finds three.
+    let jobs = (0..queue.len()).map_while(|_| {
+        if asked.replace(asked.get() + 1) == 3 {
+            while queue.pop().is_some() {}
+        }
+        queue.pop().map(|n| {
+            let ran = ran.clone();
+            move || {
+                add(&ran);
+                n
+            }
+        })
+    });
+    let results: Vec<usize> = pool.run_all(jobs).into_iter().map(Result::unwrap).collect();
+    assert_eq!((results, asked.get(), ran.load(Ordering::SeqCst)), (vec![0, 1, 2], 4, 3));
 }
 
 #[test]

@@ -47,6 +47,8 @@ enum Act {
 #[derive(Clone, Debug)]
 struct Program {
     max: usize,
+    /// No resizing goes beyond this, so no more jobs may ever run at once.
+    greatest: usize,
     queue: Queue,
     idles: bool,
     scripts: Vec<Vec<Act>>,
@@ -250,8 +252,8 @@ fn run(program: &Program) -> Result<(), String> {
         return Err(format!("accepted, run, cancelled, left: {expected:?}, and the pool says {stats:?}"));
     }
     let most = world.most.load(Ordering::SeqCst);
-    if most > GREATEST.max(program.max) {
-        return Err(format!("{most} ran at once"));
+    if most > program.greatest {
+        return Err(format!("{most} ran at once, and at most {} may", program.greatest));
     }
     drop(runs);
     drop(pool);
@@ -271,7 +273,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act(greatest: usize) -> impl Strategy<Value = Act> {
     prop_oneof![
         12 => kind().prop_map(Act::Execute),
         8 => kind().prop_map(Act::Spawn),
@@ -279,20 +281,22 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (kind(), 0..6_usize).prop_map(|(kind, jobs)| Act::Batch(kind, jobs)),
         5 => any::<usize>().prop_map(Act::Cancel),
         2 => (0..4_usize).prop_map(Act::Pause),
-        2 => (0..3_usize, 1..=GREATEST).prop_map(|(min, max)| Act::Resize(min.min(max), max)),
+        2 => (0..3_usize, 1..=greatest).prop_map(|(min, max)| Act::Resize(min.min(max), max)),
         1 => Just(Act::WaitIdle),
     ]
 }
 
-fn script() -> impl Strategy<Value = Vec<Act>> {
+fn script(greatest: usize) -> impl Strategy<Value = Vec<Act>> {
     let end = prop_oneof![6 => Just(None), 1 => Just(Some(Act::Drain)), 1 => Just(Some(Act::Stop)), 1 => Just(Some(Act::TakeBack))];
-    (prop::collection::vec(act(), 0..40), end, any::<prop::sample::Index>()).prop_map(|(mut acts, end, place)| {
-        if let Some(end) = end {
-            let place = place.index(acts.len() + 1);
-            acts.insert(place, end);
-        }
-        acts
-    })
+    (prop::collection::vec(act(greatest), 0..40), end, any::<prop::sample::Index>()).prop_map(
+        |(mut acts, end, place)| {
+            if let Some(end) = end {
+                let place = place.index(acts.len() + 1);
+                acts.insert(place, end);
+            }
+            acts
+        },
+    )
 }
 
 fn program() -> impl Strategy<Value = Program> {
@@ -301,8 +305,16 @@ fn program() -> impl Strategy<Value = Program> {
         1 => (0..5_usize).prop_map(Queue::Block),
         1 => (0..5_usize).prop_map(Queue::Reject),
     ];
-    (1..=GREATEST, queue, any::<bool>(), prop::collection::vec(script(), 1..=4), any::<bool>())
-        .prop_map(|(max, queue, idles, scripts, drains)| Program { max, queue, idles, scripts, drains })
+    let size = (1..=GREATEST)
+        .prop_flat_map(|greatest| (Just(greatest), 1..=greatest, prop::collection::vec(script(greatest), 1..=4)));
+    (size, queue, any::<bool>(), any::<bool>()).prop_map(|((greatest, max, scripts), queue, idles, drains)| Program {
+        max,
+        greatest,
+        queue,
+        idles,
+        scripts,
+        drains,
+    })
 }
 
 #[test]
