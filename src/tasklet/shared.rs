@@ -417,3 +417,54 @@ impl<B: Elsewhere> Drop for Errand<B> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Directive, Loop, ready};
+    use crate::threads;
+
+    /// Has one that needs a thread of the pool, one that waits for a timer, and one that waits with a limit; counts those
+    /// whose limit was over.
+    fn fill(home: &mut Loop<u32>) {
+        let moment = Duration::from_millis(1);
+        let on_the_pool = ready::from_fns(|_: &mut u32, _| Directive::Async, |_| Directive::Done);
+        let mut is_woken = false;
+        let for_a_timer = ready::from_fn(move |_: &mut u32, cx| {
+            if std::mem::replace(&mut is_woken, true) {
+                return Directive::Done;
+            }
+            cx.suspend().resume_after(moment, Directive::Sync);
+            Directive::Wait
+        });
+        let mut kept = Vec::new();
+        let with_a_limit = ready::from_fn(move |late: &mut u32, cx| {
+            if cx.timed_out() {
+                *late += 1;
+                return Directive::Done;
+            }
+            kept.push(cx.suspend_for(moment, Directive::Sync));
+            Directive::Wait
+        });
+        home.schedule(on_the_pool, Directive::Sync).unwrap();
+        home.schedule(for_a_timer, Directive::Sync).unwrap();
+        home.schedule(with_a_limit, Directive::Sync).unwrap();
+    }
+
+    #[test]
+    fn a_loop_without_threads_ends_what_needs_one_and_goes_on() {
+        let mut home = Loop::new(0);
+        fill(&mut home);
+        threads::refuse(true);
+        let report = home.run();
+        threads::refuse(false);
+        let report = report.unwrap();
+        assert_eq!((report.refused, report.abandoned, report.finished), (1, 1, 1), "{report}");
+        assert_eq!(*home.get(), 1, "better a wait that ends at once than one that never does");
+        fill(&mut home);
+        let report = home.run().unwrap();
+        assert_eq!((report.refused, report.abandoned, report.finished, *home.get()), (0, 0, 3, 2), "{report}");
+        assert!(home.holding().is_empty());
+    }
+}

@@ -299,3 +299,29 @@ fn what_was_made_in_a_step_that_did_not_wait_is_no_part_of_a_suspension_made_aft
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     assert_eq!(place_of(&mut slots, id), "waiting");
 }
+
+#[test]
+fn a_resumption_of_a_wait_that_a_redirection_ended_ends_no_later_wait() {
+    for redirected_in_its_step in [false, true] {
+        let mut slots = slots();
+        let id = at_rest(&mut slots, "ready");
+        let begun = slots.begin_home().unwrap();
+        let (older, dropped) = (slots.suspend(id, true), slots.suspend(id, false));
+        let redirect = |slots: &mut Small| drop(slots.redirect(id, Directive::Sync, &clock()).unwrap().unwrap());
+        if redirected_in_its_step {
+            redirect(&mut slots);
+        }
+        let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+        if !redirected_in_its_step {
+            redirect(&mut slots);
+        }
+        let begun = slots.begin_home().unwrap();
+        let newer = slots.suspend(id, true);
+        let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
+        assert!(!slots.resume(older, Directive::Sync, false, &clock()).are_some());
+        assert!(!slots.release(dropped).are_some());
+        assert_eq!(place_of(&mut slots, id), "waiting", "redirected in its step: {redirected_in_its_step}");
+        let _ = slots.resume(newer, Directive::Sync, false, &clock());
+        assert_eq!(place_of(&mut slots, id), "ready");
+    }
+}
