@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// The files of `src` in the order in which they build on each other. Each imports only from those above it.
 const ORDER: &[&str] = &[
+    "sync/parked",
     "sync/watched",
     "sync",
     "clock",
+    "crowd",
     "process/pid",
     "outcome",
     "latch/line",
     "latch",
+    "latch/tests",
     "latch/models",
     "threads",
     "gate",
@@ -179,6 +182,7 @@ const ORDER: &[&str] = &[
     "testing/driver",
     "testing/telling",
     "testing/mod",
+    "idleness",
     "lib",
 ];
 
