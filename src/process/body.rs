@@ -111,10 +111,14 @@ impl Head {
         rare.timers.insert(tag, key);
     }
 
-    /// The process is about to rest until a command is answered: whom it has asked last, if it seems to wait for nothing but
-    /// answers to questions.
-    pub(crate) fn asking(&self) -> Option<Pid> {
-        self.rare.as_ref()?.asked.glance(self.outstanding)
+    /// The one command that is outstanding, if there is no other and it is an ask that is open.
+    pub(crate) fn only_ask(&self) -> Option<&Arc<ProcessAsk>> {
+        if self.outstanding == 1 { self.rare.as_ref()?.asked.newest() } else { None }
+    }
+
+    /// The process that alone can answer that ask.
+    pub(crate) fn waits_for(&self) -> Option<Pid> {
+        self.only_ask()?.waits_for()
     }
 
     /// Answers have arrived.

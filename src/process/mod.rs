@@ -12,7 +12,7 @@ mod cycle;
 mod command;
 mod handler;
 mod reply;
-mod asked;
+pub(crate) mod asked;
 mod relation;
 pub(crate) mod sight;
 mod signals;

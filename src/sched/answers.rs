@@ -32,7 +32,7 @@ pub(crate) enum Want {
 pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
-    /// It is at rest, and seems to wait for nothing but answers to questions. The newest was put to this process.
+    /// It is at rest, and waits for one answer, of this process.
     Asking(Pid),
     /// It is to be stepped again.
     Again(Ready),

@@ -14,7 +14,7 @@
 mod asking;
 mod related;
 
-pub(crate) use self::asking::Question;
+pub(crate) use self::asking::AskWait;
 pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
 use crate::latch::Latch;
 use crate::outcome::Reason;
@@ -215,7 +215,7 @@ impl Cell {
             body.machine.mailbox().shrink();
         }
         let waits = want == Want::Signal;
-        let asked = if waits { body.head.asking() } else { None };
+        let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
         // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
         std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));

@@ -112,8 +112,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::Asking(asked) => {
-                if !hands.is_next(asked) && road.came_to_rest(hands, pid, asked) {
-                    engine.follow_far();
+                if !hands.is_next(asked) {
+                    road.came_to_rest(hands, pid, asked);
                 }
                 return After::Nothing;
             }

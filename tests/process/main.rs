@@ -16,7 +16,7 @@ mod c_ask;
 mod c_bounded;
 mod c_commands;
 mod c_cycles;
-mod c_knots;
+mod c_cycles_random;
 mod c_messages;
 mod c_questions;
 mod d_fairness;
