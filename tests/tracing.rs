@@ -190,3 +190,22 @@ fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
     told(&["WARN message=a step that was stuck is over", "took=1"]);
     output(&held);
 }
+
+#[test]
+fn the_log_is_told_once_of_a_process_whose_steps_take_nothing_and_say_idle() {
+    let heard = heard();
+    let runtime = runtime(1);
+    let declines = script(|_: &mut Events<'_, u8>, _: &mut StepOutput| Ok(Step::<()>::Idle));
+    let declines = runtime.spawn_with(declines, SpawnOptions::new().name("declines")).unwrap();
+    for number in 1..=3 {
+        runtime.send(declines.address(), number).unwrap();
+        until("it is stepped", || runtime.is_at_rest());
+        assert_eq!(runtime.process(declines.pid()).unwrap().mailbox, usize::from(number));
+    }
+    let (pid, heard) = (format!("pid={} ", declines.pid()), heard.lock().unwrap().clone());
+    let told: Vec<_> = heard.iter().filter(|line| line.starts_with("WARN") && line.contains(&pid)).collect();
+    let [told] = told[..] else { panic!("{told:#?}") };
+    for part in ["a step took none of its events and said `Step::Idle`", "process=", "name=\"declines\""] {
+        assert!(told.contains(part), "{told}");
+    }
+}

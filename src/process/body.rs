@@ -46,6 +46,8 @@ pub(crate) struct Head {
     /// Turns to let pass before the next step.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
+    /// The log was told that a step took nothing of what it was offered.
+    pub(crate) warned: bool,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
@@ -84,7 +86,7 @@ pub(crate) struct Rare {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, rare: None }
+        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, warned: false, rare: None }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -95,8 +97,12 @@ impl Head {
         self.rare.as_ref()?.name.as_ref()
     }
 
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        self.rare.as_ref()?.bound
+    }
+
     pub(crate) fn is_bounded(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.bound.is_some())
+        self.bound().is_some()
     }
 
     /// A timer was set. Now and then those that are due are forgotten, so that one who sets timers for ever does not
@@ -240,6 +246,8 @@ impl Spares {
 pub(crate) enum Verdict {
     Continue,
     Idle,
+    /// The same, and it took nothing of what it was offered: not to be offered the same again.
+    Declined,
     Wait,
     Blocking,
     Done,
@@ -448,45 +456,4 @@ impl std::fmt::Debug for StepOutput {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::timer::Timers;
-
-    #[test]
-    fn timers_that_have_fired_are_forgotten_and_those_that_are_pending_are_not() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let mut head = Head::new(Pid::FIRST);
-        let set = |head: &mut Head, tag: u64, delay: Duration| {
-            let key = timers.after(delay, Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || manual.now());
-        };
-        set(&mut head, 1, Duration::MAX);
-        set(&mut head, 2, Duration::from_secs(1_000_000));
-        for tag in 3..10_003 {
-            set(&mut head, tag, Duration::from_secs(1));
-            manual.advance(Duration::from_secs(1));
-            let remembered = head.rare().timers.len();
-            assert!(remembered <= 16, "{remembered} after {tag}");
-        }
-        assert_eq!((timers.fired(), timers.pending()), (10_000, 1));
-        assert!(head.rare().timers[&1].is_none() && head.rare().timers[&2].is_some());
-    }
-
-    #[test]
-    fn pending_timers_are_looked_through_no_more_often_than_they_double() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let (mut head, mut looks) = (Head::new(Pid::FIRST), 0);
-        for tag in 0..10_000 {
-            let key = timers.after(Duration::from_secs(1), Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || {
-                looks += 1;
-                manual.now()
-            });
-        }
-        assert_eq!(head.rare().timers.len(), 10_000);
-        assert!(looks <= 12, "{looks} times");
-    }
-}
+mod tests;

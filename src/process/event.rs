@@ -46,7 +46,9 @@ impl<M> From<Box<Control>> for Event<M> {
 /// [`Step::Wait`](super::Step::Wait) is given no messages, only what it waits for.
 ///
 /// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
-/// take stay, in order, in front of later ones.
+/// take stay, in order, in front of later ones. A step that takes some, leaves others, and says
+/// [`Step::Idle`](super::Step::Idle) is stepped again at once; one that takes none is stepped again when something new
+/// arrives.
 pub struct Events<'a, M> {
     mailbox: &'a mut Mailbox<M>,
     // Messages that earlier steps passed over; older than everything in the mailbox. Boxed, for most steps have none.
@@ -55,10 +57,15 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // Wider than the budget, so that the compiler does not count both with one wide read of what was just written apart.
+    // Messages that were taken, in the lower half. In the upper half a mark: another event was taken, or a message passed
+    // over. (Also wider than the budget so that the compiler does not count both with one wide read of what was just written
+    // apart.)
     taken: u64,
     sender: Option<Pid>,
 }
+
+/// See [`Events::taken`].
+const MORE: u64 = 1 << 32;
 
 /// Messages that were passed over, in order; at least one.
 pub(crate) type Kept<M> = Box<VecDeque<Envelope<M>>>;
@@ -78,6 +85,12 @@ impl<'a, M> Events<'a, M> {
     #[inline]
     pub(crate) fn taken(&self) -> u32 {
         self.taken as u32
+    }
+
+    /// Whether all is as it was: no event was taken, and no message passed over.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.taken == 0
     }
 
     /// Messages that were passed over, and those of earlier steps that this one did not come to.
@@ -139,6 +152,7 @@ impl<'a, M> Events<'a, M> {
     }
 
     fn pass(&mut self, envelope: Envelope<M>) {
+        self.taken |= MORE;
         self.passed.get_or_insert_default().push_back(envelope);
     }
 
@@ -154,6 +168,7 @@ impl<'a, M> Events<'a, M> {
         let signals = signals.as_mut()?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         signals.takes_control(&control);
+        self.taken |= MORE;
         Some(control)
     }
 
@@ -162,6 +177,7 @@ impl<'a, M> Events<'a, M> {
         let signals = self.mailbox.signals.as_mut()?;
         let completed = signals.next_completion(messages)?;
         self.budget -= 1;
+        self.taken |= MORE;
         signals.takes_completion(completed.tag());
         Some(completed)
     }
@@ -258,7 +274,7 @@ impl<M> std::fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events")
             .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.len()) + self.mailbox.messages.len()))
-            .field("taken", &self.taken)
+            .field("taken", &self.taken())
             .finish()
     }
 }
@@ -327,6 +343,38 @@ mod tests {
         let kept = events.into_kept();
         let mut events = Events::new(&mut mailbox, kept, true, 5);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
+    }
+
+    #[test]
+    fn a_step_that_has_taken_or_passed_over_anything_has_not_left_all_as_it_was() {
+        fn touches(deal: impl Fn(&mut Events<'_, u32>)) -> bool {
+            let mut mailbox = filled([1]);
+            mailbox.signal(completed(7));
+            mailbox.signal(cancel());
+            let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
+            let mut events = Events::new(&mut mailbox, kept, true, 100);
+            deal(&mut events);
+            !events.is_untouched()
+        }
+        assert!(!touches(|_| ()));
+        assert!(!touches(|events| drop(format!("{events:?}"))));
+        assert!(touches(|events| drop(events.next())), "a signal");
+        // Each kind by itself.
+        let mut mailbox = filled([]);
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(events.next().is_none() && events.select(|_| true).is_none() && events.is_untouched());
+        mailbox.signal(completed(7));
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.is_untouched());
+        assert_eq!(events.taken(), 0, "that is no message");
+        let mut mailbox = filled([1, 2]);
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(events.select(|_| false).is_none() && !events.is_untouched());
+        assert_eq!(events.taken(), 0, "none was taken");
+        let kept = events.into_kept();
+        let mut events = Events::new(&mut mailbox, kept, true, 100);
+        assert!(matches!(events.next(), Some(Event::Message(1))) && !events.is_untouched());
+        assert_eq!(events.taken(), 1);
     }
 
     #[test]

@@ -140,11 +140,11 @@ impl<P: Process> Machine for Typed<P> {
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
-        let taken = events.taken();
+        let (taken, untouched) = (events.taken(), events.is_untouched());
         if let Some(kept) = events.into_kept() {
             self.rare().kept = Some(kept);
         }
-        let verdict = match result {
+        let mut verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
             Ok(Ok(Step::Idle)) => Verdict::Idle,
             Ok(Ok(Step::Wait)) => Verdict::Wait,
@@ -169,7 +169,12 @@ impl<P: Process> Machine for Typed<P> {
                 Verdict::Broken
             }
         };
-        Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
+        let (unseen, signals) = (!self.mailbox.messages.is_empty(), self.mailbox.has_signals());
+        // A step after `Wait` was not offered the messages.
+        if (unseen || signals) && untouched && verdict == Verdict::Idle && !head.waits {
+            verdict = Verdict::Declined;
+        }
+        Stepped { verdict, unseen, signals, taken }
     }
 
     fn held(&self) -> usize {

@@ -5,7 +5,8 @@ use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::process::asked::Asked;
 use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::process::bounded::{BoundedMailbox, Offer};
+use crate::process::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
     CancelRequest, Clerk, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
@@ -28,9 +29,13 @@ const NOTHING_LEFT: Stepped = Stepped { verdict: Verdict::Idle, unseen: false, s
 
 /// A live process with its body in hand.
 fn in_hand() -> (Arc<Cell>, Ready) {
-    let cell = Arc::new(Cell::new());
-    let body: Ready = described_body(Anybody, Pid::FIRST, SpawnOptions::new(), None);
-    assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
+    in_hand_with(SpawnOptions::new())
+}
+
+fn in_hand_with(options: SpawnOptions) -> (Arc<Cell>, Ready) {
+    let (cell, bound) = (Arc::new(Cell::new()), options.bound);
+    let body: Ready = described_body(Anybody, Pid::FIRST, options, None);
+    assert!(cell.install(1, body.machine.kind(), Birth { bound, ..Birth::default() }, 0, || false));
     (cell, body)
 }
 
@@ -42,10 +47,18 @@ fn at_rest() -> Arc<Cell> {
 }
 
 fn send(cell: &Cell, message: u32) -> Option<Ready> {
+    let envelope = Envelope { from: None, message };
     cell.post(Pid::FIRST, |opened| {
-        let Opened::Free(mailbox) = opened else { panic!("it has no bound") };
-        let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
-        mailbox.messages.push(Envelope { from: None, message });
+        match opened {
+            Opened::Free(mailbox) => {
+                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
+                mailbox.messages.push(envelope);
+            }
+            Opened::Bounded(mailbox) => {
+                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<BoundedMailbox<u32>>().unwrap();
+                assert!(matches!(mailbox.offer(envelope), Offer::Taken));
+            }
+        }
         Some(1)
     })
     .unwrap()
@@ -74,6 +87,56 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
         let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
         assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
         assert_eq!(awake[0].machine.mailbox().messages(), 1, "and the message is with it");
+    });
+}
+
+/// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in the inbox
+/// is not looked at, and when it is taken for what the step has seen.
+#[test]
+fn a_process_that_took_nothing_is_woken_by_what_is_new_while_it_is_about_to_rest() {
+    loom::model(|| {
+        let (cell, mut body) = in_hand();
+        assert!(send(&cell, 1).is_none());
+        drop(cell.hand_over(&mut body));
+        let sender = loom::thread::spawn({
+            let cell = cell.clone();
+            move || send(&cell, 2)
+        });
+        let kept = settle(&cell, body, Want::NewEvent);
+        let woken = sender.join().unwrap();
+        let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
+        assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
+        assert_eq!(awake[0].machine.mailbox().messages(), 2, "and both messages are with it");
+        assert!(settle(&cell, awake.remove(0), Want::NewEvent).is_none(), "nothing is new twice");
+    });
+}
+
+/// The same under a bound, where a step is given its share under the lock. Breaks when the mark is not set with the message,
+/// and when it is cleared after the step.
+#[test]
+fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
+    loom::model(|| {
+        let options = SpawnOptions::new().mailbox(10, Overflow::Refuse);
+        let bound = options.bound.unwrap();
+        let (cell, body) = in_hand_with(options);
+        assert!(send(&cell, 1).is_none());
+        let sender = loom::thread::spawn({
+            let cell = cell.clone();
+            move || send(&cell, 2)
+        });
+        let step = |mut body: Ready| {
+            drop(cell.fill(&mut body, bound, 2));
+            drop(cell.hold(&mut body, bound));
+            settle(&cell, body, Want::NewEvent)
+        };
+        let kept = step(body).and_then(step);
+        let woken = sender.join().unwrap();
+        assert!(kept.is_none(), "nothing is new twice");
+        assert!(woken.and_then(step).is_none());
+        // Only to look at it.
+        let control = Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None });
+        let mut body = cell.signal(Pid::FIRST, Signal::Control(control)).ok().flatten().expect("it is at rest");
+        assert_eq!(body.machine.mailbox().messages(), 2, "a step was given both");
     });
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::cell::{Birth, Cell, Marks, Settled, Want};
+use super::cell::{Birth, Cell, Freed, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
 use super::ending::{bury, close, drop_failed, end, tell_of_room};
 pub(crate) use super::engine::Engine;
@@ -67,12 +67,16 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
         }
         if body.head.rare.is_some() {
-            prepare(road, cell, &mut body, out);
+            prepare(road, hands, cell, &mut body, out);
         }
         let stepped = step(road, hands, out, &mut body);
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
+            Verdict::Declined => {
+                tell_of_declining(hands, &mut body);
+                Want::NewEvent
+            }
             Verdict::Wait => Want::Signal,
             Verdict::Blocking => Want::AgainOnPool,
             Verdict::Done => {
@@ -167,9 +171,10 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
 
 /// Before a step of a process that has more than most.
 #[inline(never)]
-fn prepare(road: &Road, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
-    if body.head.is_bounded() {
-        tell_of_room(cell.fill(body, road.budget));
+fn prepare<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+    if let Some(bound) = body.head.bound() {
+        let freed = cell.fill(body, bound, road.budget);
+        tell_of_freed(road, hands, body, freed);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
@@ -197,6 +202,25 @@ fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
     body.machine.step(&mut body.head, out, road.budget)
+}
+
+/// Warns, once for each process, of a step that takes nothing and says `Idle`: mostly it was meant otherwise.
+#[cold]
+fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
+    if std::mem::replace(&mut body.head.warned, true) {
+        return;
+    }
+    let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name().map(|name| &**name));
+    hands.let_go();
+    tell_log(|| {
+        tracing::warn!(
+            %pid,
+            process = process(),
+            name,
+            "a step took none of its events and said `Step::Idle`, so they wait until something new arrives: take them, \
+             pass them over with `Events::select`, or say `Step::Continue`"
+        );
+    });
 }
 
 /// The messages that a failed step had taken are dead letters, though nobody has them any more.
@@ -326,8 +350,7 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     let pid = body.head.pid;
     let (mut body, refused) = successor.succeed(body);
     let Some(cell) = road.table.cell(pid) else { return body };
-    let bound = body.head.rare.as_ref().and_then(|rare| rare.bound);
-    let mut inbox = cell.upgrade(body.machine.kind(), bound, taken);
+    let mut inbox = cell.upgrade(body.machine.kind(), body.head.bound(), taken);
     if let Some(inbox) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
         body.head.answered(completions);
@@ -366,10 +389,14 @@ fn replace_failed<H: Hands>(
 /// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
 #[cold]
 fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.rare.as_ref().and_then(|rare| rare.bound) else { return };
-    let (oldest, waiting) = cell.hold(body, bound);
-    if let Some(mut oldest) = oldest {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.hold(body, bound);
+    tell_of_freed(road, hands, body, freed);
+}
+
+fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
+    if let Some(mut oldest) = freed.oldest {
         bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
     }
-    tell_of_room(waiting);
+    tell_of_room(freed.waiting);
 }

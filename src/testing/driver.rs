@@ -250,7 +250,9 @@ impl<P: Process> Driver<P> {
 
     fn settle(&mut self, mut body: Ready, stepped: Stepped) -> Status {
         body.head.waits = stepped.verdict == Verdict::Wait;
-        for (tag, answer) in self.bench.take_answers() {
+        let answers = self.bench.take_answers();
+        let has_news = !answers.is_empty();
+        for (tag, answer) in answers {
             self.timers.remove(&tag);
             self.asks.remove(&tag);
             body.head.answered(1);
@@ -260,6 +262,7 @@ impl<P: Process> Driver<P> {
         self.status = match stepped.verdict {
             Verdict::Blocking => Status::ReadyOnPool,
             Verdict::Idle if !signals && !stepped.unseen => Status::Idle,
+            Verdict::Declined if !has_news => Status::Idle,
             Verdict::Wait if !signals && body.head.outstanding == 0 => {
                 return self.end(body, Exit::Failed(Failure::new(WaitedForNothing)));
             }
@@ -273,7 +276,8 @@ impl<P: Process> Driver<P> {
     /// Steps the process as long as there is something for it to do.
     ///
     /// # Panics
-    /// It has been stepped 100,000 times and has come to no rest.
+    /// It has been stepped 100,000 times and has come to no rest: it always says [`Step::Continue`](crate::Step::Continue), or
+    /// always answers itself.
     pub fn run(&mut self) -> Status {
         let before = self.steps;
         self.collect_answers();

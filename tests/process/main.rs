@@ -8,6 +8,7 @@ mod helpers;
 #[path = "../common/seeded.rs"]
 mod seeded;
 
+mod a_declining;
 mod a_process;
 mod a_process_ends;
 mod a_yields;
