@@ -112,6 +112,13 @@ impl<P: Process> Typed<P> {
     fn rare(&mut self) -> &mut TypedRare<P> {
         self.rare.get_or_insert_default()
     }
+
+    /// What a step wants that has said `Idle` and left all as it was. A step after `Wait` was not offered the messages.
+    #[cold]
+    fn idle_untouched(&self, head: &Head) -> Verdict {
+        let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals();
+        if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
+    }
 }
 
 impl<P: Process> Machine for Typed<P> {
@@ -144,8 +151,9 @@ impl<P: Process> Machine for Typed<P> {
         if let Some(kept) = events.into_kept() {
             self.rare().kept = Some(kept);
         }
-        let mut verdict = match result {
+        let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
+            Ok(Ok(Step::Idle)) if untouched => self.idle_untouched(head),
             Ok(Ok(Step::Idle)) => Verdict::Idle,
             Ok(Ok(Step::Wait)) => Verdict::Wait,
             Ok(Ok(Step::Blocking)) => Verdict::Blocking,
@@ -169,12 +177,7 @@ impl<P: Process> Machine for Typed<P> {
                 Verdict::Broken
             }
         };
-        let (unseen, signals) = (!self.mailbox.messages.is_empty(), self.mailbox.has_signals());
-        // A step after `Wait` was not offered the messages.
-        if (unseen || signals) && untouched && verdict == Verdict::Idle && !head.waits {
-            verdict = Verdict::Declined;
-        }
-        Stepped { verdict, unseen, signals, taken }
+        Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
     }
 
     fn held(&self) -> usize {
