@@ -140,6 +140,7 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     let done = runtime.spawn_with(
         script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             out.send_to(lost, 1_u8);
+            out.send_to(out.pid(), 1_u16);
             Ok(Step::Done(()))
         }),
         SpawnOptions::new().name("heard"),
@@ -170,6 +171,7 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     expect(&["DEBUG message=done", &pid]);
     expect(&["WARN message=failed", &failed, "error=no"]);
     expect(&["DEBUG message=dead letter", "to=<0.8.8>", "reason=no such process"]);
+    expect(&["DEBUG message=dead letter", "reason=wrong type", "message=\"u16\"", "takes=\"()\""]);
     expect(&["INFO message=runtime shut down", "report=0 ended"]);
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::bounded::{BoundedMailbox, Offer};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::pid::Pid;
-use super::refusal::{DeadReason, SendError};
+use super::refusal::{DeadLetter, DeadReason, SendError};
 use crate::outcome::drop_contained;
 
 /// The lanes of one step output. They are kept from step to step, so that the next message finds room.
@@ -90,7 +90,7 @@ pub(crate) trait Post {
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
 
     /// Reports a message that will not be stepped. No mailbox is open.
-    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any);
+    fn dead(&mut self, letter: &DeadLetter<'_>);
 }
 
 /// Why a mailbox was not opened. Small, for it is the result of every post.
@@ -113,6 +113,14 @@ impl Missed {
         match self {
             Missed::NoSuchProcess => DeadReason::NoSuchProcess,
             Missed::WrongType(_) => DeadReason::WrongType,
+        }
+    }
+
+    /// The type that the process takes, if that is why.
+    fn takes(self) -> Option<&'static str> {
+        match self {
+            Missed::NoSuchProcess => None,
+            Missed::WrongType(takes) => Some(takes()),
         }
     }
 }
@@ -143,10 +151,13 @@ const KEPT: usize = 64 * 1024;
 /// Messages that are dead, with whoever had sent them.
 type Dead<M> = Vec<(Envelope<M>, DeadReason)>;
 
+/// `missed`: why none of them was put into the mailbox, if it was not opened.
 #[cold]
-fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, post: &mut dyn Post) {
-    for (envelope, why) in dead {
-        post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
+fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, missed: Option<Missed>, post: &mut dyn Post) {
+    let takes = missed.and_then(Missed::takes);
+    for (envelope, reason) in dead {
+        let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
+        post.dead(&DeadLetter { to, from, reason, type_name: type_name::<M>(), takes, message });
         drop_contained(envelope);
     }
 }
@@ -190,13 +201,13 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
     fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
         let mut dead = Vec::new();
         let posted = post.post(to, &mut |opened| self.fill(count, from, opened, &mut dead));
-        if let Err(missed) = posted {
+        if let &Err(missed) = &posted {
             let letters = self.letters.drain(..count as usize);
             let why = missed.dead_reason();
             dead.extend(letters.map(|message| (Envelope { from: Some(from), message }, why)));
         }
         if !dead.is_empty() {
-            tell_of_dead(dead, to, post);
+            tell_of_dead(dead, to, posted.err(), post);
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();
@@ -239,7 +250,7 @@ mod tests {
             Ok(())
         }
 
-        fn dead(&mut self, _: Pid, _: Option<Pid>, _: DeadReason, _: &'static str, _: &dyn Any) {}
+        fn dead(&mut self, _: &DeadLetter<'_>) {}
     }
 
     #[test]

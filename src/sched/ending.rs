@@ -47,13 +47,20 @@ pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
 /// Reports every message in a mailbox that no step will see, and drops it.
 #[inline]
 pub(super) fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
+    if mailbox.messages() > 0 {
+        bury_as(road, hands, mailbox, &DeadLetter::new(pid, reason));
+    }
+}
+
+/// The same, with what is said of all of them.
+pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn AnyMailbox, all: &DeadLetter<'_>) {
     if mailbox.messages() == 0 {
         return;
     }
     hands.let_go();
     let counters = hands.counters();
     mailbox.bury(&mut |from, type_name, message| {
-        road.dead_letter(counters, &DeadLetter { to: pid, from, reason, type_name, message: Some(message) });
+        road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..*all });
     });
 }
 

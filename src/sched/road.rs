@@ -220,6 +220,7 @@ impl Road {
                     from = letter.from.map(tracing::field::display),
                     reason = %letter.reason,
                     message = letter.type_name,
+                    takes = letter.takes,
                     "dead letter"
                 );
             });

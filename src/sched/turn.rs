@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::cell::{Birth, Cell, Freed, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, close, drop_failed, end, tell_of_room};
+use super::ending::{bury, bury_as, close, drop_failed, end, tell_of_room};
 pub(crate) use super::engine::Engine;
 use super::road::{Hands, Road};
 use super::router::Router;
@@ -228,13 +228,8 @@ fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
 fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
     hands.let_go();
     for _ in 0..taken {
-        let letter = DeadLetter {
-            to: body.head.pid,
-            from: None,
-            reason: DeadReason::StepFailed,
-            type_name: (body.machine.kind().message_name)(),
-            message: None,
-        };
+        let type_name = (body.machine.kind().message_name)();
+        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadReason::StepFailed) };
         road.dead_letter(hands.counters(), &letter);
     }
 }
@@ -359,7 +354,8 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     let mut dead = 0;
     for mut mailbox in [refused, inbox].into_iter().flatten() {
         dead += mailbox.messages() as u32;
-        bury(road, hands, pid, &mut *mailbox, DeadReason::WrongType);
+        let takes = Some((body.machine.kind().message_name)());
+        bury_as(road, hands, &mut *mailbox, &DeadLetter { takes, ..DeadLetter::new(pid, DeadReason::WrongType) });
     }
     cell.forget_messages(dead);
     hold(road, hands, cell, &mut body);
