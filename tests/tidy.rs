@@ -109,6 +109,7 @@ const ORDER: &[&str] = &[
     "process/event",
     "process/outbox",
     "process/link",
+    "process/pending_names",
     "process/body",
     "process/body/tests",
     "process/contract",

@@ -17,6 +17,7 @@ pub(crate) use super::link::{Link, NoVacancy};
 use super::mailbox::{AnyMailbox, Bound};
 use super::naming::Naming;
 use super::outbox::Outbox;
+use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
 use super::reply::{AskLink, Decided, PendingReply, ProcessAsk};
@@ -284,6 +285,8 @@ pub struct StepOutput {
     pub(crate) spare_asks: SpareAsks,
     /// Numbers at hand for monitors.
     pub(super) monitors: Range<u64>,
+    /// Only if the step gives or takes names.
+    pub(super) pending_names: Option<Box<PendingNames>>,
     /// How the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// What the process is to be replaced by, if it is.
@@ -372,6 +375,7 @@ impl StepOutput {
             spares: Spares::default(),
             spare_asks: SpareAsks::default(),
             monitors: 0..0,
+            pending_names: None,
             failure: None,
             successor: None,
             ask_link: Arc::new(Near::new(link.clone())),
@@ -406,6 +410,7 @@ impl StepOutput {
         if !self.yields.is_empty() {
             self.yields.clear();
         }
+        self.pending_names = None;
         if self.orders.capacity() > KEPT_ORDERS {
             self.shrink();
         }
@@ -431,6 +436,7 @@ impl StepOutput {
     /// Drops what was yielded by a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
+        self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {
             if let Yield::Spawn(body) = &one {
                 self.unspawn(body.head.pid);

@@ -22,6 +22,7 @@ mod told;
 mod event;
 pub(crate) mod outbox;
 mod link;
+mod pending_names;
 pub(crate) mod body;
 mod contract;
 pub(crate) mod machine;

@@ -307,7 +307,9 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
+    let mut has_name = false;
     if let Some(rare) = &mut child.head.rare {
+        has_name = rare.name.is_some();
         birth.bound = rare.bound;
         birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
         // Before anybody can end it: so its end is never unnoticed.
@@ -331,6 +333,11 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);
         }
         return;
+    }
+    if has_name {
+        // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins, if the name
+        // is still taken then.
+        drop_contained(engine.begins(&child.head));
     }
     hands.count(|counters| &counters.spawned, 1);
     if road.hook.is_some() {

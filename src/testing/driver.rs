@@ -16,8 +16,8 @@ use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Wo
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
-    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Pid, Process, ProcessAsk,
-    SpawnOptions, Tag, WaitedForNothing, described_body,
+    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Naming, Pid, Process,
+    ProcessAsk, SpawnOptions, Tag, WaitedForNothing, described_body,
 };
 use crate::sync::Arc;
 use crate::timer::TimerKey;
@@ -324,6 +324,7 @@ impl<P: Process> Driver<P> {
                 }
             }
         }
+        self.out.performed();
     }
 
     fn write_down(&mut self, one: Yield) {
@@ -341,6 +342,9 @@ impl<P: Process> Driver<P> {
                 reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));
             }
             Yield::Spawn(child) => {
+                if let Some(name) = child.head.name() {
+                    drop(self.bench.name(Naming::Register { name: name.clone(), pid: child.head.pid }));
+                }
                 if let Some(tag) = self.related.bond(&child) {
                     self.bench.answer(self.pid, tag, Ok(Box::new(())));
                 }
