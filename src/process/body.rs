@@ -439,7 +439,8 @@ impl StepOutput {
         self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {
             if let Yield::Spawn(body) = &one {
-                self.unspawn(body.head.pid);
+                // The PID was shown to a step, so no other process may have it.
+                self.link.give_back_after(body.head.pid);
             }
             drop_contained(one);
         }
@@ -447,11 +448,6 @@ impl StepOutput {
         if self.orders.capacity() > KEPT_ORDERS {
             self.orders = Vec::new();
         }
-    }
-
-    /// The PID was shown to a step, so no other process may have it; the slot is free under the next generation.
-    pub(crate) fn unspawn(&mut self, pid: Pid) {
-        self.stock.extend(pid.successor());
     }
 }
 

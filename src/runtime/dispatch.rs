@@ -380,6 +380,10 @@ impl Link for Core {
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
     }
 
+    fn give_back_after(&self, pid: Pid) {
+        self.road.table.give_back_after(pid);
+    }
+
     fn is_shutting_down(&self) -> bool {
         self.road.door.is_closed()
     }

@@ -92,7 +92,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     if !out.orders.is_empty() {
-        drop_failed(road, out);
+        out.clear();
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
@@ -127,16 +127,6 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
-    }
-}
-
-/// Drops what a failed step has yielded.
-#[cold]
-pub(super) fn drop_failed(road: &Road, out: &mut StepOutput) {
-    out.clear();
-    // The PIDs of children that were never born: no more than this output may keep.
-    while out.stock.len() > road.stock {
-        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::cell::{Birth, Cell, Freed, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, bury_as, close, drop_failed, end, tell_of_room};
+use super::ending::{bury, bury_as, close, end, tell_of_room};
 pub(crate) use super::engine::Engine;
 use super::road::{Hands, Road};
 use super::router::Router;
@@ -383,7 +383,7 @@ fn replace_failed<H: Hands>(
     tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
     // What the failed step had yielded will not be answered.
     body.head.answered(out.renounce());
-    drop_failed(road, out);
+    out.clear();
     close(hands, &mut body);
     drop_contained(exit);
     upgrade(road, hands, body, successor, taken)

@@ -118,6 +118,8 @@ impl Link for Bench {
         Ok(())
     }
 
+    fn give_back_after(&self, _: Pid) {}
+
     fn is_shutting_down(&self) -> bool {
         self.shuts_down.load(Ordering::Relaxed)
     }
