@@ -410,7 +410,9 @@ impl StepOutput {
         if !self.yields.is_empty() {
             self.yields.clear();
         }
-        self.pending_names = None;
+        if self.pending_names.is_some() {
+            self.pending_names = None;
+        }
         if self.orders.capacity() > KEPT_ORDERS {
             self.shrink();
         }

@@ -57,15 +57,32 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // Messages that were taken, in the lower half. In the upper half a mark: another event was taken, or a message passed
-    // over. (Also wider than the budget so that the compiler does not count both with one wide read of what was just written
-    // apart.)
+    // See `Taken`. (Also wider than the budget so that the compiler does not count both with one wide read of what was just
+    // written apart.)
     taken: u64,
     sender: Option<Pid>,
 }
 
-/// See [`Events::taken`].
+/// What a step has done with its events: how many messages it has taken, in the lower half; in the upper half a mark, if it
+/// has taken any other event, or passed over a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken(u64);
+
 const MORE: u64 = 1 << 32;
+
+impl Taken {
+    /// How many messages were taken.
+    #[inline]
+    pub(crate) fn messages(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether all is as it was: no event was taken, and no message passed over.
+    #[inline]
+    pub(crate) fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+}
 
 /// Messages that were passed over, in order; at least one.
 pub(crate) type Kept<M> = Box<VecDeque<Envelope<M>>>;
@@ -81,16 +98,10 @@ impl<'a, M> Events<'a, M> {
         Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None }
     }
 
-    /// How many messages were taken.
+    /// What the step has taken so far.
     #[inline]
-    pub(crate) fn taken(&self) -> u32 {
-        self.taken as u32
-    }
-
-    /// Whether all is as it was: no event was taken, and no message passed over.
-    #[inline]
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.taken == 0
+    pub(crate) fn taken(&self) -> Taken {
+        Taken(self.taken)
     }
 
     /// Messages that were passed over, and those of earlier steps that this one did not come to.
@@ -274,7 +285,7 @@ impl<M> std::fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events")
             .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.len()) + self.mailbox.messages.len()))
-            .field("taken", &self.taken())
+            .field("taken", &self.taken().messages())
             .finish()
     }
 }
@@ -320,7 +331,7 @@ mod tests {
         mailbox.signal(cancel());
         let mut events = Events::new(&mut mailbox, None, true, 100);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
-        assert_eq!(events.taken(), 3);
+        assert_eq!(events.taken().messages(), 3);
     }
 
     #[test]
@@ -339,7 +350,7 @@ mod tests {
         let mut events = Events::new(&mut mailbox, None, true, 5);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
-        assert_eq!(events.taken(), 2);
+        assert_eq!(events.taken().messages(), 2);
         let kept = events.into_kept();
         let mut events = Events::new(&mut mailbox, kept, true, 5);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
@@ -354,7 +365,7 @@ mod tests {
             let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
             let mut events = Events::new(&mut mailbox, kept, true, 100);
             deal(&mut events);
-            !events.is_untouched()
+            !events.taken().is_nothing()
         }
         assert!(!touches(|_| ()));
         assert!(!touches(|events| drop(format!("{events:?}"))));
@@ -362,19 +373,19 @@ mod tests {
         // Each kind by itself.
         let mut mailbox = filled([]);
         let mut events = Events::new(&mut mailbox, None, true, 100);
-        assert!(events.next().is_none() && events.select(|_| true).is_none() && events.is_untouched());
+        assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
         mailbox.signal(completed(7));
         let mut events = Events::new(&mut mailbox, None, true, 100);
-        assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.is_untouched());
-        assert_eq!(events.taken(), 0, "that is no message");
+        assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 0, "that is no message");
         let mut mailbox = filled([1, 2]);
         let mut events = Events::new(&mut mailbox, None, true, 100);
-        assert!(events.select(|_| false).is_none() && !events.is_untouched());
-        assert_eq!(events.taken(), 0, "none was taken");
+        assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 0, "none was taken");
         let kept = events.into_kept();
         let mut events = Events::new(&mut mailbox, kept, true, 100);
-        assert!(matches!(events.next(), Some(Event::Message(1))) && !events.is_untouched());
-        assert_eq!(events.taken(), 1);
+        assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 1);
     }
 
     #[test]

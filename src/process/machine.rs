@@ -147,13 +147,13 @@ impl<P: Process> Machine for Typed<P> {
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
-        let (taken, untouched) = (events.taken(), events.is_untouched());
+        let taken = events.taken();
         if let Some(kept) = events.into_kept() {
             self.rare().kept = Some(kept);
         }
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
-            Ok(Ok(Step::Idle)) if untouched => self.idle_untouched(head),
+            Ok(Ok(Step::Idle)) if taken.is_nothing() => self.idle_untouched(head),
             Ok(Ok(Step::Idle)) => Verdict::Idle,
             Ok(Ok(Step::Wait)) => Verdict::Wait,
             Ok(Ok(Step::Blocking)) => Verdict::Blocking,
@@ -177,7 +177,8 @@ impl<P: Process> Machine for Typed<P> {
                 Verdict::Broken
             }
         };
-        Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
+        let (unseen, signals) = (!self.mailbox.messages.is_empty(), self.mailbox.has_signals());
+        Stepped { verdict, unseen, signals, taken: taken.messages() }
     }
 
     fn held(&self) -> usize {

@@ -151,10 +151,8 @@ const KEPT: usize = 64 * 1024;
 /// Messages that are dead, with whoever had sent them.
 type Dead<M> = Vec<(Envelope<M>, DeadReason)>;
 
-/// `missed`: why none of them was put into the mailbox, if it was not opened.
 #[cold]
-fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, missed: Option<Missed>, post: &mut dyn Post) {
-    let takes = missed.and_then(Missed::takes);
+fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'static str>, post: &mut dyn Post) {
     for (envelope, reason) in dead {
         let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
         post.dead(&DeadLetter { to, from, reason, type_name: type_name::<M>(), takes, message });
@@ -197,17 +195,25 @@ impl<M: Send + 'static> LaneOf<M> {
     }
 }
 
+impl<M: Send + 'static> LaneOf<M> {
+    /// The mailbox of their receiver was not opened: the first `count` letters are dead.
+    #[cold]
+    fn bury(&mut self, count: u32, to: Pid, from: Pid, missed: Missed, post: &mut dyn Post) {
+        let letters = self.letters.drain(..count as usize);
+        let dead = letters.map(|message| (Envelope { from: Some(from), message }, missed.dead_reason())).collect();
+        tell_of_dead(dead, to, missed.takes(), post);
+    }
+}
+
 impl<M: Send + 'static> Lane for LaneOf<M> {
     fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
         let mut dead = Vec::new();
         let posted = post.post(to, &mut |opened| self.fill(count, from, opened, &mut dead));
-        if let &Err(missed) = &posted {
-            let letters = self.letters.drain(..count as usize);
-            let why = missed.dead_reason();
-            dead.extend(letters.map(|message| (Envelope { from: Some(from), message }, why)));
+        if let Err(missed) = posted {
+            self.bury(count, to, from, missed, post);
         }
         if !dead.is_empty() {
-            tell_of_dead(dead, to, posted.err(), post);
+            tell_of_dead(dead, to, None, post);
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();

@@ -172,9 +172,8 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
 /// Before a step of a process that has more than most.
 #[inline(never)]
 fn prepare<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
-    if let Some(bound) = body.head.bound() {
-        let freed = cell.fill(body, bound, road.budget);
-        tell_of_freed(road, hands, body, freed);
+    if body.head.is_bounded() {
+        fill(road, hands, cell, body);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
@@ -387,6 +386,14 @@ fn replace_failed<H: Hands>(
     close(hands, &mut body);
     drop_contained(exit);
     upgrade(road, hands, body, successor, taken)
+}
+
+/// Gives a process with a bound its share for the next step.
+#[inline(never)]
+fn fill<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.fill(body, bound, road.budget);
+    tell_of_freed(road, hands, body, freed);
 }
 
 /// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
