@@ -77,8 +77,8 @@ impl Outbox {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.shrink());
     }
 
-    /// The next message of a lane as it is, for a test that looks at what was yielded.
-    pub(crate) fn pop(&mut self, lane: u32) -> Option<Box<dyn Any + Send>> {
+    /// The next message of a lane as it is, and its type, for a test that looks at what was yielded.
+    pub(crate) fn pop(&mut self, lane: u32) -> Option<(Box<dyn Any + Send>, &'static str)> {
         self.lanes[lane as usize].1.pop()
     }
 }
@@ -138,7 +138,7 @@ trait Lane: Any + Send {
     fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool;
     fn clear(&mut self);
     fn shrink(&mut self);
-    fn pop(&mut self) -> Option<Box<dyn Any + Send>>;
+    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
 }
 
 struct LaneOf<M> {
@@ -238,8 +238,8 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         }
     }
 
-    fn pop(&mut self) -> Option<Box<dyn Any + Send>> {
-        Some(Box::new(self.letters.pop_front()?))
+    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+        Some((Box::new(self.letters.pop_front()?), type_name::<M>()))
     }
 }
 

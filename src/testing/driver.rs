@@ -1,12 +1,12 @@
 //! Drives one process, step by step.
 
 use std::any::{Any, type_name};
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::error::SentError;
 use super::related::Related;
 use crate::cancel::Cancel;
 use crate::clock::ManualClock;
@@ -25,9 +25,6 @@ use crate::timer::TimerKey;
 /// More steps in a row than a process takes that is going to rest.
 const MANY_STEPS: usize = 100_000;
 
-/// The most new events for one step, unless said otherwise; as in a runtime.
-const STEP_EVENTS: u32 = 128;
-
 /// Drives one process as a function from events to yields. See [the module](super).
 pub struct Driver<P: Process> {
     body: Option<Ready>,
@@ -40,7 +37,7 @@ pub struct Driver<P: Process> {
     cancel: Cancel,
     step_events: u32,
     steps: usize,
-    sent: VecDeque<(Pid, Box<dyn Any + Send>)>,
+    sent: VecDeque<Sent>,
     spawned: VecDeque<Ready>,
     blocking: VecDeque<(u64, Work)>,
     commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
@@ -49,6 +46,17 @@ pub struct Driver<P: Process> {
     cancelled: Vec<(Pid, CancelRequest)>,
     terminated: Vec<Pid>,
     pub(super) related: Related,
+}
+
+/// A message that the process has sent: to whom, the message, and its type.
+type Sent = (Pid, Box<dyn Any + Send>, &'static str);
+
+/// Where a driven process is, and when.
+pub(super) struct Setting {
+    pub(super) pid: Pid,
+    pub(super) clock: ManualClock,
+    /// The most new events for one step.
+    pub(super) step_events: u32,
 }
 
 /// Where a process is after a step.
@@ -98,20 +106,10 @@ pub enum Outstanding {
 }
 
 impl<P: Process> Driver<P> {
-    /// A process to be entered at `"main"` without input, which happens before its first step.
-    pub fn new(process: P) -> Driver<P> {
-        Driver::with(process, SpawnOptions::new())
-    }
-
-    /// A process to be entered at `method` with `input`.
-    pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
-        Driver::with(process, SpawnOptions::new().entry(method, input))
-    }
-
-    fn with(process: P, options: SpawnOptions) -> Driver<P> {
-        let clock = ManualClock::new();
-        let bench = Arc::new(Bench::new(&clock));
-        let (pid, exit) = (Pid::FIRST, Latch::new());
+    pub(super) fn with(process: P, options: SpawnOptions, setting: Setting) -> Driver<P> {
+        let Setting { pid, clock, step_events } = setting;
+        let bench = Arc::new(Bench::new(&clock, pid));
+        let exit = Latch::new();
         Driver {
             body: Some(described_body(process, pid, options, Some(exit.clone()))),
             pid,
@@ -121,7 +119,7 @@ impl<P: Process> Driver<P> {
             clock,
             exit,
             status: Status::Ready,
-            step_events: STEP_EVENTS,
+            step_events,
             steps: 0,
             sent: VecDeque::new(),
             spawned: VecDeque::new(),
@@ -133,12 +131,6 @@ impl<P: Process> Driver<P> {
             terminated: Vec::new(),
             related: Related::default(),
         }
-    }
-
-    /// Gives each step at most this many new events (at least one); the default is 128.
-    pub fn step_events(mut self, events: u32) -> Driver<P> {
-        self.step_events = events.max(1);
-        self
     }
 
     /// The PID of the process.
@@ -315,7 +307,7 @@ impl<P: Process> Driver<P> {
         for order in std::mem::take(&mut self.out.orders) {
             match order {
                 Order::Send { lane, count, to } => {
-                    self.sent.extend((0..count).filter_map(|_| Some((to, self.out.outbox.pop(lane)?))));
+                    (0..count).for_each(|_| self.write_down_message(lane, to));
                 }
                 Order::Next => {
                     if let Some(one) = others.next() {
@@ -327,6 +319,10 @@ impl<P: Process> Driver<P> {
         self.out.performed();
     }
 
+    fn write_down_message(&mut self, lane: u32, to: Pid) {
+        self.sent.extend(self.out.outbox.pop(lane).map(|(message, type_name)| (to, message, type_name)));
+    }
+
     fn write_down(&mut self, one: Yield) {
         match one {
             Yield::Ask { lane, to, ask, limit } => {
@@ -336,7 +332,7 @@ impl<P: Process> Driver<P> {
                     ask.set_timer(key);
                 }
                 self.asks.insert(ask.tag(), ask);
-                self.sent.extend(self.out.outbox.pop(lane).map(|message| (to, message)));
+                self.write_down_message(lane, to);
             }
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));
@@ -394,15 +390,18 @@ impl<P: Process> Driver<P> {
         self.steps
     }
 
-    /// Takes the oldest message that the process has sent (or asked), if it is of this type. A reply inside it may be
-    /// used: its answer comes to the process.
-    pub fn sent<M: 'static>(&mut self) -> Option<(Pid, M)> {
-        let (to, message) = self.sent.pop_front()?;
+    /// Takes the oldest message that the process has sent (or asked with): the receiver, and the message. A reply inside the
+    /// message may be used: its answer comes to the process.
+    ///
+    /// # Errors
+    /// The process has sent nothing that was not taken, or the oldest message is of another type. That one stays.
+    pub fn sent<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
+        let (to, message, found) = self.sent.pop_front().ok_or(SentError::Nothing)?;
         match message.downcast::<M>() {
-            Ok(message) => Some((to, *message)),
+            Ok(message) => Ok((to, *message)),
             Err(message) => {
-                self.sent.push_front((to, message));
-                None
+                self.sent.push_front((to, message, found));
+                Err(SentError::OtherType { to, found, expected: type_name::<M>() })
             }
         }
     }

@@ -9,6 +9,7 @@ mod helpers;
 mod seeded;
 
 mod a_declining;
+mod a_driving;
 mod a_process;
 mod a_process_ends;
 mod a_yields;
