@@ -328,13 +328,13 @@ mod tests {
         let mut clerk = clerk(somebody());
         let (reply, report) = question();
         clerk.message(ClerkMessage::Report(reply)).run();
-        clerk.sent::<CounterMessage>();
+        drop(clerk.sent::<CounterMessage>().unwrap());
         clerk.run();
         assert_eq!(report.answer().unwrap().unwrap(), "the counter does not answer: dropped without an answer");
 
         let (reply, report) = question();
         clerk.message(ClerkMessage::Report(reply)).run();
-        let _unanswered = clerk.sent::<CounterMessage>();
+        let _unanswered = clerk.sent::<CounterMessage>().unwrap();
         clerk.advance(PATIENCE - Duration::from_millis(1)).run();
         assert!(report.answer().is_none());
         clerk.advance(Duration::from_millis(1)).run();
@@ -347,7 +347,7 @@ mod tests {
         let mut clerk = clerk(somebody());
         let to = "<1.6.2>".parse().unwrap();
         clerk.message(ClerkMessage::Deliver(to, Note("hello"))).run();
-        assert_eq!(clerk.sent::<Note>(), Some((to, Note("hello"))));
+        assert_eq!(clerk.sent::<Note>(), Ok((to, Note("hello"))));
         clerk.cancel("enough");
         assert_eq!(clerk.run(), Status::Ended);
     }

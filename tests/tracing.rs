@@ -140,6 +140,7 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     let done = runtime.spawn_with(
         script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             out.send_to(lost, 1_u8);
+            out.send_to(out.pid(), 1_u16);
             Ok(Step::Done(()))
         }),
         SpawnOptions::new().name("heard"),
@@ -170,6 +171,7 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     expect(&["DEBUG message=done", &pid]);
     expect(&["WARN message=failed", &failed, "error=no"]);
     expect(&["DEBUG message=dead letter", "to=<0.8.8>", "reason=no such process"]);
+    expect(&["DEBUG message=dead letter", "reason=wrong type", "message=\"u16\"", "takes=\"()\""]);
     expect(&["INFO message=runtime shut down", "report=0 ended"]);
 }
 
@@ -189,4 +191,23 @@ fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
     go.set(()).unwrap();
     told(&["WARN message=a step that was stuck is over", "took=1"]);
     output(&held);
+}
+
+#[test]
+fn the_log_is_told_once_of_a_process_whose_steps_take_nothing_and_say_idle() {
+    let heard = heard();
+    let runtime = runtime(1);
+    let declines = script(|_: &mut Events<'_, u8>, _: &mut StepOutput| Ok(Step::<()>::Idle));
+    let declines = runtime.spawn_with(declines, SpawnOptions::new().name("declines")).unwrap();
+    for number in 1..=3 {
+        runtime.send(declines.address(), number).unwrap();
+        until("it is stepped", || runtime.is_at_rest());
+        assert_eq!(runtime.process(declines.pid()).unwrap().mailbox, usize::from(number));
+    }
+    let (pid, heard) = (format!("pid={} ", declines.pid()), heard.lock().unwrap().clone());
+    let told: Vec<_> = heard.iter().filter(|line| line.starts_with("WARN") && line.contains(&pid)).collect();
+    let [told] = told[..] else { panic!("{told:#?}") };
+    for part in ["a step took none of its events and said `Step::Idle`", "process=", "name=\"declines\""] {
+        assert!(told.contains(part), "{told}");
+    }
 }

@@ -229,7 +229,7 @@ mod tests {
     /// What the process asks the tally to add.
     fn added(file: &mut Driver<FileProcess>) -> Option<(Box<Counts>, Reply<()>)> {
         match file.sent::<TallyMessage>() {
-            Some((_, TallyMessage::Add(counts, reply))) => Some((counts, reply)),
+            Ok((_, TallyMessage::Add(counts, reply))) => Some((counts, reply)),
             _ => None,
         }
     }

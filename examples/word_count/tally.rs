@@ -130,7 +130,7 @@ mod tests {
         let walker: Pid = "<0.7.1>".parse().unwrap();
         tally.message(TallyMessage::Begin(walker.typed()));
         assert_eq!(tally.run(), Status::Idle);
-        let Some((to, WalkerMessage::Walk(reply))) = tally.sent() else { panic!("the walker is not asked") };
+        let Ok((to, WalkerMessage::Walk(reply))) = tally.sent() else { panic!("the walker is not asked") };
         assert_eq!(to, walker);
         (tally, reply)
     }

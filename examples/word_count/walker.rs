@@ -268,10 +268,10 @@ mod tests {
     fn sent(walker: &mut Driver<Walker>) -> (Vec<Reply<FileEnd>>, Vec<String>) {
         let (mut asked, mut told) = (Vec::new(), Vec::new());
         loop {
-            if let Some((_, FileMessage::Count(reply))) = walker.sent() {
+            if let Ok((_, FileMessage::Count(reply))) = walker.sent() {
                 assert_eq!(walker.spawned().unwrap().1, type_name::<FileProcess>());
                 asked.push(reply);
-            } else if let Some((_, message)) = walker.sent::<TallyMessage>() {
+            } else if let Ok((_, message)) = walker.sent::<TallyMessage>() {
                 told.push(match message {
                     TallyMessage::Found { files, bytes } => format!("found {files} of {bytes}"),
                     TallyMessage::Counted => String::from("counted"),

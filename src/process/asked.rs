@@ -1,4 +1,4 @@
-//! The questions of one process that may be open: for who ends it, and for who looks for asks that form a cycle.
+//! The questions of one process that may be open: for the end of the process, and to find asks that form a cycle.
 
 use super::pid::Pid;
 use super::reply::ProcessAsk;
@@ -70,22 +70,11 @@ impl Asked {
         }
     }
 
-    /// Whom the newest question waits for, if that may be all that the process waits for: with so many commands
-    /// outstanding, there is none but questions. That is said at a glance, and may be wrong in one way only: something else
-    /// is outstanding, after all.
+    /// The newest question, unless it is decided. While the process rests and one command is outstanding, that is this one:
+    /// an open question is outstanding.
     #[inline]
-    pub(crate) fn glance(&self, outstanding: u32) -> Option<Pid> {
-        let newest = self.newest.as_ref()?;
-        let older = self.older.as_ref().map_or(0, |older| older.asks.len());
-        if older + 1 < outstanding as usize { None } else { newest.waits_for() }
-    }
-
-    /// The question in this place, counted from the newest. Nothing beyond the oldest.
-    pub(crate) fn newest_but(&self, place: usize) -> Option<&Arc<ProcessAsk>> {
-        match place.checked_sub(1) {
-            None => self.newest.as_ref(),
-            Some(place) => self.older.as_ref()?.asks.iter().rev().nth(place),
-        }
+    pub(crate) fn newest(&self) -> Option<&Arc<ProcessAsk>> {
+        self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
     /// Takes out those that are open, and some that are decided.
@@ -174,10 +163,12 @@ mod tests {
         assert!(spares.0.is_empty(), "those below one that is open wait for it");
         decide(&newest);
         asked.forget_decided(&mut spares);
-        assert!(Arc::ptr_eq(asked.newest_but(0).unwrap(), &open) && asked.newest_but(1).is_none());
-        (0..1_000).for_each(|tag| asked.note(ask(tag)));
+        assert!(Arc::ptr_eq(asked.newest().unwrap(), &open) && asked.older.as_ref().unwrap().asks.is_empty());
+        let many: Vec<_> = (0..1_000).map(ask).collect();
+        many.iter().for_each(|one| asked.note(one.clone()));
         assert!(asked.older.as_ref().unwrap().asks.capacity() >= 1_000);
-        (0..1_000).for_each(|place| decide(asked.newest_but(place).unwrap()));
+        many.iter().for_each(|one| decide(one));
+        assert!(asked.newest().is_none(), "it is decided");
         asked.forget_decided(&mut spares);
         assert!(asked.older.is_none(), "what was there for many is gone with them");
         let many: Vec<_> = (0..2 * MOST_SPARE as u64).map(ask).collect();

@@ -17,6 +17,7 @@ pub(crate) use super::link::{Link, NoVacancy};
 use super::mailbox::{AnyMailbox, Bound};
 use super::naming::Naming;
 use super::outbox::Outbox;
+use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
 use super::reply::{AskLink, Decided, PendingReply, ProcessAsk};
@@ -46,6 +47,8 @@ pub(crate) struct Head {
     /// Turns to let pass before the next step.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
+    /// The log was told that a step took nothing of what it was offered.
+    pub(crate) warned: bool,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
@@ -84,7 +87,7 @@ pub(crate) struct Rare {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, rare: None }
+        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, warned: false, rare: None }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -95,8 +98,12 @@ impl Head {
         self.rare.as_ref()?.name.as_ref()
     }
 
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        self.rare.as_ref()?.bound
+    }
+
     pub(crate) fn is_bounded(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.bound.is_some())
+        self.bound().is_some()
     }
 
     /// A timer was set. Now and then those that are due are forgotten, so that one who sets timers for ever does not
@@ -111,10 +118,14 @@ impl Head {
         rare.timers.insert(tag, key);
     }
 
-    /// The process is about to rest until a command is answered: whom it has asked last, if it seems to wait for nothing but
-    /// answers to questions.
-    pub(crate) fn asking(&self) -> Option<Pid> {
-        self.rare.as_ref()?.asked.glance(self.outstanding)
+    /// The one command that is outstanding, if there is no other and it is an ask that is open.
+    pub(crate) fn only_ask(&self) -> Option<&Arc<ProcessAsk>> {
+        if self.outstanding == 1 { self.rare.as_ref()?.asked.newest() } else { None }
+    }
+
+    /// The process that alone can answer that ask.
+    pub(crate) fn waits_for(&self) -> Option<Pid> {
+        self.only_ask()?.waits_for()
     }
 
     /// Answers have arrived.
@@ -236,6 +247,8 @@ impl Spares {
 pub(crate) enum Verdict {
     Continue,
     Idle,
+    /// The same, and it took nothing of what it was offered: not to be offered the same again.
+    Declined,
     Wait,
     Blocking,
     Done,
@@ -272,6 +285,8 @@ pub struct StepOutput {
     pub(crate) spare_asks: SpareAsks,
     /// Numbers at hand for monitors.
     pub(super) monitors: Range<u64>,
+    /// Only if the step gives or takes names.
+    pub(super) pending_names: Option<Box<PendingNames>>,
     /// How the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// What the process is to be replaced by, if it is.
@@ -360,6 +375,7 @@ impl StepOutput {
             spares: Spares::default(),
             spare_asks: SpareAsks::default(),
             monitors: 0..0,
+            pending_names: None,
             failure: None,
             successor: None,
             ask_link: Arc::new(Near::new(link.clone())),
@@ -394,6 +410,9 @@ impl StepOutput {
         if !self.yields.is_empty() {
             self.yields.clear();
         }
+        if self.pending_names.is_some() {
+            self.pending_names = None;
+        }
         if self.orders.capacity() > KEPT_ORDERS {
             self.shrink();
         }
@@ -419,9 +438,11 @@ impl StepOutput {
     /// Drops what was yielded by a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
+        self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {
             if let Yield::Spawn(body) = &one {
-                self.unspawn(body.head.pid);
+                // The PID was shown to a step, so no other process may have it.
+                self.link.give_back_after(body.head.pid);
             }
             drop_contained(one);
         }
@@ -429,11 +450,6 @@ impl StepOutput {
         if self.orders.capacity() > KEPT_ORDERS {
             self.orders = Vec::new();
         }
-    }
-
-    /// The PID was shown to a step, so no other process may have it; the slot is free under the next generation.
-    pub(crate) fn unspawn(&mut self, pid: Pid) {
-        self.stock.extend(pid.successor());
     }
 }
 
@@ -444,45 +460,4 @@ impl std::fmt::Debug for StepOutput {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::timer::Timers;
-
-    #[test]
-    fn timers_that_have_fired_are_forgotten_and_those_that_are_pending_are_not() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let mut head = Head::new(Pid::FIRST);
-        let set = |head: &mut Head, tag: u64, delay: Duration| {
-            let key = timers.after(delay, Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || manual.now());
-        };
-        set(&mut head, 1, Duration::MAX);
-        set(&mut head, 2, Duration::from_secs(1_000_000));
-        for tag in 3..10_003 {
-            set(&mut head, tag, Duration::from_secs(1));
-            manual.advance(Duration::from_secs(1));
-            let remembered = head.rare().timers.len();
-            assert!(remembered <= 16, "{remembered} after {tag}");
-        }
-        assert_eq!((timers.fired(), timers.pending()), (10_000, 1));
-        assert!(head.rare().timers[&1].is_none() && head.rare().timers[&2].is_some());
-    }
-
-    #[test]
-    fn pending_timers_are_looked_through_no_more_often_than_they_double() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let (mut head, mut looks) = (Head::new(Pid::FIRST), 0);
-        for tag in 0..10_000 {
-            let key = timers.after(Duration::from_secs(1), Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || {
-                looks += 1;
-                manual.now()
-            });
-        }
-        assert_eq!(head.rare().timers.len(), 10_000);
-        assert!(looks <= 12, "{looks} times");
-    }
-}
+mod tests;

@@ -9,12 +9,16 @@ use crate::latch::Latch;
 ///
 /// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is there
 /// to be pushed out; a step gets its messages under that lock. What came into the places of messages that the step then
-/// left is over the bound, so there may be twice as many; nothing more is taken until it has room again.
+/// left is over the bound, so there may be twice as many; nothing more is taken until it has room again. A mailbox that drops
+/// the oldest takes a message in the place of one that a step has left, too: that one is older than all that is here, and is
+/// dropped before the next step.
 pub(crate) struct BoundedMailbox<M> {
     inner: Mailbox<M>,
     bound: Bound,
     // Messages that steps were given and have left: they are in the body.
     held: usize,
+    // A message has come in since a step was last given its share.
+    has_new: bool,
     // Senders outside that wait for room; told when there is some, or when the process has ended.
     waiting: Vec<Latch<()>>,
 }
@@ -29,7 +33,7 @@ pub(crate) enum Offer<M> {
 
 impl<M> BoundedMailbox<M> {
     pub(crate) fn new(bound: Bound) -> BoundedMailbox<M> {
-        BoundedMailbox { inner: Mailbox::new(), bound, held: 0, waiting: Vec::new() }
+        BoundedMailbox { inner: Mailbox::new(), bound, held: 0, has_new: false, waiting: Vec::new() }
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -37,8 +41,12 @@ impl<M> BoundedMailbox<M> {
     }
 
     pub(crate) fn offer(&mut self, envelope: Envelope<M>) -> Offer<M> {
-        if self.has_room() {
-            self.inner.messages.push(envelope);
+        let has_room = match self.bound.overflow {
+            Overflow::DropOldest => self.inner.messages.len() < self.bound.limit,
+            Overflow::Refuse | Overflow::DropNewest => self.has_room(),
+        };
+        if has_room {
+            self.push(envelope);
             return Offer::Taken;
         }
         match self.bound.overflow {
@@ -46,10 +54,15 @@ impl<M> BoundedMailbox<M> {
             Overflow::DropNewest => Offer::Dead(envelope, DeadReason::DroppedNewest),
             Overflow::DropOldest => {
                 let oldest = self.inner.pop_message();
-                self.inner.messages.push(envelope);
+                self.push(envelope);
                 oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadReason::DroppedOldest))
             }
         }
+    }
+
+    fn push(&mut self, envelope: Envelope<M>) {
+        self.inner.messages.push(envelope);
+        self.has_new = true;
     }
 
     /// Whether it keeps a buffer.
@@ -83,6 +96,14 @@ impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
 
     fn has_room(&self) -> bool {
         self.has_room()
+    }
+
+    fn has_new(&self) -> bool {
+        self.has_new
+    }
+
+    fn offered(&mut self) {
+        self.has_new = false;
     }
 
     fn take_waiting(&mut self) -> Vec<Latch<()>> {

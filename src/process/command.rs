@@ -152,9 +152,9 @@ pub enum CommandError {
         /// The type of the question.
         sent: &'static str,
     },
-    /// The process waits for this answer, and whoever was to give it waits, perhaps over others, for the process: the asks
-    /// form a cycle, and no answer would ever have come. The same question, asked again before the process has taken the
-    /// messages that wait for it, closes the same cycle again.
+    /// The process waits for this answer only, and the process that was asked waits in the same way, perhaps over others,
+    /// for this one: the asks form a cycle, and no answer would ever have come. The same question, asked again before the
+    /// process has taken the messages that wait for it, closes the same cycle again.
     #[error("the asks form a cycle: {0}")]
     Cycle(Cycle),
     /// It was asked by blocking from inside a step, which would hold up a worker: ask with `StepOutput::ask` there.

@@ -95,13 +95,21 @@ pub type StepResult<O> = Result<Step<O>, BoxError>;
 pub enum Step<O> {
     /// To be stepped again without any event, behind the others that are ready.
     Continue,
-    /// To be stepped when there is an event that it has not been shown.
+    /// To be stepped when there is an event that it has not been shown: at once if the step has taken some and left others.
+    ///
+    /// A step that has taken none of the events that it was offered, and has passed none over with
+    /// [`Events::select`](super::Events::select), has been shown all of them. It is stepped again, with all that is there, when
+    /// something new arrives. The log is told of the first such step of a process by a warning. To have the next step at once,
+    /// say [`Step::Continue`]; to leave messages until a command is answered, say [`Step::Wait`].
     Idle,
     /// To be stepped when one of its commands is answered, or a control signal comes. Messages wait meanwhile, and the
     /// next step is given none. With no command outstanding this can never end, and the process fails with
-    /// [`WaitedForNothing`]. If all that is outstanding are questions to processes that wait in the same way, and none of
-    /// them can answer any more because they wait for each other, one question ends with
-    /// [`CommandError::Cycle`](super::CommandError::Cycle).
+    /// [`WaitedForNothing`].
+    ///
+    /// If the only outstanding command is an ask, and the process that was asked waits in the same way, over at most 1,000
+    /// processes, for this one, then one of these asks ends at once with
+    /// [`CommandError::Cycle`](super::CommandError::Cycle). Other processes that wait for each other (one of them for several
+    /// answers) go on when the limit of one of their asks is over.
     Wait,
     /// To be stepped next on the pool, at once, where it may block.
     Blocking,

@@ -46,7 +46,9 @@ impl<M> From<Box<Control>> for Event<M> {
 /// [`Step::Wait`](super::Step::Wait) is given no messages, only what it waits for.
 ///
 /// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
-/// take stay, in order, in front of later ones.
+/// take stay, in order, in front of later ones. A step that takes some, leaves others, and says
+/// [`Step::Idle`](super::Step::Idle) is stepped again at once; one that takes none is stepped again when something new
+/// arrives.
 pub struct Events<'a, M> {
     mailbox: &'a mut Mailbox<M>,
     // Messages that earlier steps passed over; older than everything in the mailbox. Boxed, for most steps have none.
@@ -55,9 +57,31 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // Wider than the budget, so that the compiler does not count both with one wide read of what was just written apart.
+    // See `Taken`. (Also wider than the budget so that the compiler does not count both with one wide read of what was just
+    // written apart.)
     taken: u64,
     sender: Option<Pid>,
+}
+
+/// What a step has done with its events: how many messages it has taken, in the lower half; in the upper half a mark, if it
+/// has taken any other event, or passed over a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken(u64);
+
+const MORE: u64 = 1 << 32;
+
+impl Taken {
+    /// How many messages were taken.
+    #[inline]
+    pub(crate) fn messages(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether all is as it was: no event was taken, and no message passed over.
+    #[inline]
+    pub(crate) fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// Messages that were passed over, in order; at least one.
@@ -74,10 +98,10 @@ impl<'a, M> Events<'a, M> {
         Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None }
     }
 
-    /// How many messages were taken.
+    /// What the step has taken so far.
     #[inline]
-    pub(crate) fn taken(&self) -> u32 {
-        self.taken as u32
+    pub(crate) fn taken(&self) -> Taken {
+        Taken(self.taken)
     }
 
     /// Messages that were passed over, and those of earlier steps that this one did not come to.
@@ -139,6 +163,7 @@ impl<'a, M> Events<'a, M> {
     }
 
     fn pass(&mut self, envelope: Envelope<M>) {
+        self.taken |= MORE;
         self.passed.get_or_insert_default().push_back(envelope);
     }
 
@@ -154,6 +179,7 @@ impl<'a, M> Events<'a, M> {
         let signals = signals.as_mut()?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         signals.takes_control(&control);
+        self.taken |= MORE;
         Some(control)
     }
 
@@ -162,6 +188,7 @@ impl<'a, M> Events<'a, M> {
         let signals = self.mailbox.signals.as_mut()?;
         let completed = signals.next_completion(messages)?;
         self.budget -= 1;
+        self.taken |= MORE;
         signals.takes_completion(completed.tag());
         Some(completed)
     }
@@ -258,7 +285,7 @@ impl<M> std::fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events")
             .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.len()) + self.mailbox.messages.len()))
-            .field("taken", &self.taken)
+            .field("taken", &self.taken().messages())
             .finish()
     }
 }
@@ -304,7 +331,7 @@ mod tests {
         mailbox.signal(cancel());
         let mut events = Events::new(&mut mailbox, None, true, 100);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
-        assert_eq!(events.taken(), 3);
+        assert_eq!(events.taken().messages(), 3);
     }
 
     #[test]
@@ -323,10 +350,42 @@ mod tests {
         let mut events = Events::new(&mut mailbox, None, true, 5);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
-        assert_eq!(events.taken(), 2);
+        assert_eq!(events.taken().messages(), 2);
         let kept = events.into_kept();
         let mut events = Events::new(&mut mailbox, kept, true, 5);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
+    }
+
+    #[test]
+    fn a_step_that_has_taken_or_passed_over_anything_has_not_left_all_as_it_was() {
+        fn touches(deal: impl Fn(&mut Events<'_, u32>)) -> bool {
+            let mut mailbox = filled([1]);
+            mailbox.signal(completed(7));
+            mailbox.signal(cancel());
+            let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
+            let mut events = Events::new(&mut mailbox, kept, true, 100);
+            deal(&mut events);
+            !events.taken().is_nothing()
+        }
+        assert!(!touches(|_| ()));
+        assert!(!touches(|events| drop(format!("{events:?}"))));
+        assert!(touches(|events| drop(events.next())), "a signal");
+        // Each kind by itself.
+        let mut mailbox = filled([]);
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
+        mailbox.signal(completed(7));
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 0, "that is no message");
+        let mut mailbox = filled([1, 2]);
+        let mut events = Events::new(&mut mailbox, None, true, 100);
+        assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 0, "none was taken");
+        let kept = events.into_kept();
+        let mut events = Events::new(&mut mailbox, kept, true, 100);
+        assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
+        assert_eq!(events.taken().messages(), 1);
     }
 
     #[test]

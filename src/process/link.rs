@@ -19,6 +19,9 @@ pub(crate) trait Link: AskLink {
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
 
+    /// Takes back the slot of a PID that no process will have any more.
+    fn give_back_after(&self, pid: Pid);
+
     /// Whether no process may begin any more.
     fn is_shutting_down(&self) -> bool;
 

@@ -112,6 +112,13 @@ impl<P: Process> Typed<P> {
     fn rare(&mut self) -> &mut TypedRare<P> {
         self.rare.get_or_insert_default()
     }
+
+    /// What a step wants that has said `Idle` and left all as it was. A step after `Wait` was not offered the messages.
+    #[cold]
+    fn idle_untouched(&self, head: &Head) -> Verdict {
+        let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals();
+        if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
+    }
 }
 
 impl<P: Process> Machine for Typed<P> {
@@ -146,6 +153,7 @@ impl<P: Process> Machine for Typed<P> {
         }
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
+            Ok(Ok(Step::Idle)) if taken.is_nothing() => self.idle_untouched(head),
             Ok(Ok(Step::Idle)) => Verdict::Idle,
             Ok(Ok(Step::Wait)) => Verdict::Wait,
             Ok(Ok(Step::Blocking)) => Verdict::Blocking,
@@ -169,7 +177,8 @@ impl<P: Process> Machine for Typed<P> {
                 Verdict::Broken
             }
         };
-        Stepped { verdict, unseen: !self.mailbox.messages.is_empty(), signals: self.mailbox.has_signals(), taken }
+        let (unseen, signals) = (!self.mailbox.messages.is_empty(), self.mailbox.has_signals());
+        Stepped { verdict, unseen, signals, taken: taken.messages() }
     }
 
     fn held(&self) -> usize {

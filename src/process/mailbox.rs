@@ -225,6 +225,15 @@ pub(crate) trait AnyMailbox: Any + Send {
         true
     }
 
+    /// Whether a message has come in since a step was last given its share. Without a bound a step is given all that is
+    /// here, so each of them has.
+    fn has_new(&self) -> bool {
+        self.messages() > 0
+    }
+
+    /// A step is given its share now.
+    fn offered(&mut self) {}
+
     /// Those who wait for room.
     fn take_waiting(&mut self) -> Vec<Latch<()>> {
         Vec::new()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::body::{StepOutput, Yield};
 use super::command::Tag;
 use super::naming::{Naming, NoSuchName, Subscription};
+use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::refusal::SendError;
 use super::relation::{Monitor, Relate};
@@ -13,27 +14,38 @@ use crate::outcome::{Reason, Rejected};
 use crate::sync::Arc;
 
 /// Names and groups. What changes them is performed in order with the other yields; who has a name, and who is in a group, is
-/// looked up at once, as it is at that moment.
+/// looked up at once, as it is at that moment. A name is looked up as if the yields that the step has written so far had been
+/// performed: a process that the step has registered, or spawned with a name, is found by it, and a name that the step has
+/// taken away is not. If another process has the name already, that one is found, as it also keeps the name.
 impl StepOutput {
     /// Gives a process a further name: this one ([`pid`](Self::pid)) or another. Answered when it has it; with a
     /// [`NameError`](super::NameError) (see [`CommandError::downcast_ref`](super::CommandError::downcast_ref)) if the name is
     /// taken, and by whom, or empty, or the process has ended. The name is free again when its holder has ended, before
     /// those who monitor it are told.
     pub fn register(&mut self, name: impl Into<Arc<str>>, pid: Pid) -> Tag<()> {
-        self.naming(Naming::Register { name: name.into(), pid })
+        let name = name.into();
+        self.pending_names().give(&name, pid);
+        self.naming(Naming::Register { name, pid })
     }
 
     /// Takes a name from whoever has it. Answered with the process that had it, if one did.
     pub fn unregister(&mut self, name: impl Into<Arc<str>>) -> Tag<Option<Pid>> {
-        self.naming(Naming::Unregister { name: name.into() })
+        let name = name.into();
+        self.pending_names().free(&name);
+        self.naming(Naming::Unregister { name })
     }
 
-    /// The process that has this name now.
+    /// The process that has this name now, or that this step has given it.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
-        self.link.whereis(name)
+        let now = || self.link.whereis(name);
+        self.pending_names.as_ref().map_or_else(now, |pending| pending.holder(name, now))
     }
 
-    /// The process that has this name now, in the place of a PID.
+    pub(super) fn pending_names(&mut self) -> &mut PendingNames {
+        self.pending_names.get_or_insert_default()
+    }
+
+    /// The process that [`whereis`](Self::whereis) finds, in the place of a PID.
     pub fn named<'a>(&'a mut self, name: &'a str) -> NamedOutput<'a> {
         NamedOutput { name, out: self }
     }

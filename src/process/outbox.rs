@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::bounded::{BoundedMailbox, Offer};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::pid::Pid;
-use super::refusal::{DeadReason, SendError};
+use super::refusal::{DeadLetter, DeadReason, SendError};
 use crate::outcome::drop_contained;
 
 /// The lanes of one step output. They are kept from step to step, so that the next message finds room.
@@ -77,8 +77,8 @@ impl Outbox {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.shrink());
     }
 
-    /// The next message of a lane as it is, for a test that looks at what was yielded.
-    pub(crate) fn pop(&mut self, lane: u32) -> Option<Box<dyn Any + Send>> {
+    /// The next message of a lane as it is, and its type, for a test that looks at what was yielded.
+    pub(crate) fn pop(&mut self, lane: u32) -> Option<(Box<dyn Any + Send>, &'static str)> {
         self.lanes[lane as usize].1.pop()
     }
 }
@@ -90,7 +90,7 @@ pub(crate) trait Post {
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
 
     /// Reports a message that will not be stepped. No mailbox is open.
-    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any);
+    fn dead(&mut self, letter: &DeadLetter<'_>);
 }
 
 /// Why a mailbox was not opened. Small, for it is the result of every post.
@@ -115,6 +115,14 @@ impl Missed {
             Missed::WrongType(_) => DeadReason::WrongType,
         }
     }
+
+    /// The type that the process takes, if that is why.
+    fn takes(self) -> Option<&'static str> {
+        match self {
+            Missed::NoSuchProcess => None,
+            Missed::WrongType(takes) => Some(takes()),
+        }
+    }
 }
 
 /// An open mailbox.
@@ -130,7 +138,7 @@ trait Lane: Any + Send {
     fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool;
     fn clear(&mut self);
     fn shrink(&mut self);
-    fn pop(&mut self) -> Option<Box<dyn Any + Send>>;
+    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
 }
 
 struct LaneOf<M> {
@@ -144,9 +152,10 @@ const KEPT: usize = 64 * 1024;
 type Dead<M> = Vec<(Envelope<M>, DeadReason)>;
 
 #[cold]
-fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, post: &mut dyn Post) {
-    for (envelope, why) in dead {
-        post.dead(to, envelope.from, why, type_name::<M>(), &envelope.message);
+fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'static str>, post: &mut dyn Post) {
+    for (envelope, reason) in dead {
+        let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
+        post.dead(&DeadLetter { to, from, reason, type_name: type_name::<M>(), takes, message });
         drop_contained(envelope);
     }
 }
@@ -186,17 +195,25 @@ impl<M: Send + 'static> LaneOf<M> {
     }
 }
 
+impl<M: Send + 'static> LaneOf<M> {
+    /// The mailbox of their receiver was not opened: the first `count` letters are dead.
+    #[cold]
+    fn bury(&mut self, count: u32, to: Pid, from: Pid, missed: Missed, post: &mut dyn Post) {
+        let letters = self.letters.drain(..count as usize);
+        let dead = letters.map(|message| (Envelope { from: Some(from), message }, missed.dead_reason())).collect();
+        tell_of_dead(dead, to, missed.takes(), post);
+    }
+}
+
 impl<M: Send + 'static> Lane for LaneOf<M> {
     fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
         let mut dead = Vec::new();
         let posted = post.post(to, &mut |opened| self.fill(count, from, opened, &mut dead));
         if let Err(missed) = posted {
-            let letters = self.letters.drain(..count as usize);
-            let why = missed.dead_reason();
-            dead.extend(letters.map(|message| (Envelope { from: Some(from), message }, why)));
+            self.bury(count, to, from, missed, post);
         }
         if !dead.is_empty() {
-            tell_of_dead(dead, to, post);
+            tell_of_dead(dead, to, None, post);
         }
         // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
         self.shrink();
@@ -221,8 +238,8 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         }
     }
 
-    fn pop(&mut self) -> Option<Box<dyn Any + Send>> {
-        Some(Box::new(self.letters.pop_front()?))
+    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+        Some((Box::new(self.letters.pop_front()?), type_name::<M>()))
     }
 }
 
@@ -239,7 +256,7 @@ mod tests {
             Ok(())
         }
 
-        fn dead(&mut self, _: Pid, _: Option<Pid>, _: DeadReason, _: &'static str, _: &dyn Any) {}
+        fn dead(&mut self, _: &DeadLetter<'_>) {}
     }
 
     #[test]

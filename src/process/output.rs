@@ -67,10 +67,12 @@ impl StepOutput {
     /// or with an error that says why there is none: at once if the process is not there, takes other messages, has
     /// ended, or drops the reply; and when `limit` is over ([`Duration::MAX`] is no limit).
     ///
-    /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If it waits for nothing
-    /// but answers, and all whom it has asked wait likewise, over however many others, for it and for each other, one of these
-    /// questions is answered at once, whatever its limit, with [`CommandError::Cycle`](super::CommandError::Cycle), which
-    /// names them. See [`Reply`] for questions that somebody else than who was asked will answer.
+    /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If processes wait so for
+    /// each other, each for one answer of the next, and the last for one of the first, they form a cycle. One ask of a cycle of
+    /// at most 1,000 processes is answered at once, whatever its limit, with
+    /// [`CommandError::Cycle`](super::CommandError::Cycle), which names them. A longer cycle, and a cycle in which a process waits
+    /// for several answers, ends by the limits: so give each ask one. See [`Reply`] for questions that the process that was
+    /// asked leaves to another.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
         to: Address<M>,

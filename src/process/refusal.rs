@@ -106,10 +106,17 @@ pub struct DeadLetter<'a> {
     pub reason: DeadReason,
     /// The type of the message.
     pub type_name: &'static str,
+    /// The type of messages that the receiver takes, where the reason is [`DeadReason::WrongType`].
+    pub takes: Option<&'static str>,
     pub(crate) message: Option<&'a dyn Any>,
 }
 
 impl DeadLetter<'_> {
+    /// One to this process for this reason, of which nothing else is known.
+    pub(crate) fn new(to: Pid, reason: DeadReason) -> DeadLetter<'static> {
+        DeadLetter { to, from: None, reason, type_name: "", takes: None, message: None }
+    }
+
     /// The message, if it is of this type and still there: a step that failed had it in its hands.
     pub fn message<M: 'static>(&self) -> Option<&M> {
         self.message?.downcast_ref()
@@ -123,6 +130,7 @@ impl fmt::Debug for DeadLetter<'_> {
             .field("from", &self.from)
             .field("reason", &self.reason)
             .field("type_name", &self.type_name)
+            .field("takes", &self.takes)
             .finish_non_exhaustive()
     }
 }

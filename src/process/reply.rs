@@ -14,10 +14,11 @@ use crate::timer::TimerKey;
 /// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
 /// handed to another process, or taken to another thread. Dropping it tells the asker that no answer will come.
 ///
-/// As long as the question is open, the process that was asked is presumed to be the one that will answer it: if that one
-/// waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
-/// [`CommandError::Cycle`]. Whoever leaves the answer to somebody else, and then asks and waits itself, says so with
-/// [`handed_on`](Self::handed_on).
+/// As long as the question is open, the process that was asked is presumed to be the one that will answer it. If that
+/// process waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
+/// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits itself,
+/// calls [`handed_on`](Self::handed_on) first. Without that the question still counts as its own, and a cycle may be told
+/// that the other would have opened.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
     ask: Option<Arc<dyn Ask<T>>>,
@@ -78,12 +79,12 @@ impl<T> Reply<T> {
         open
     }
 
-    /// Says that somebody else than the process that was asked will answer: another process, a thread, a callback. From
-    /// here on it is nobody's business what the process that was asked waits for: the question is part of no cycle of asks,
-    /// and ends with its answer or its limit only.
+    /// Says that another process, a thread or a callback will answer, and not the process that was asked. From here on
+    /// the question is part of no cycle of asks, whatever the process that was asked waits for. It ends with its answer or
+    /// its limit.
     ///
-    /// To be called in the step that hands it on; it makes a difference only where that process, before the answer is
-    /// given, asks others and waits.
+    /// Call it in the step that passes the reply on, before that process asks others and waits. Otherwise it makes no
+    /// difference.
     pub fn handed_on(self) -> Reply<T> {
         if let Some(ask) = &self.ask {
             ask.hand_on();

@@ -35,7 +35,8 @@ impl SpawnOptions {
         SpawnOptions::default()
     }
 
-    /// Under this name the process can be found as long as it lives. No other process of the runtime may have it.
+    /// Under this name the process can be found as long as it lives, also by the step that spawns it. No other process of
+    /// the runtime may have it.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
         self.name = Some(name.into());
         self
@@ -182,9 +183,14 @@ impl StepOutput {
         Ok(pid.typed())
     }
 
+    /// A PID for a process with these options.
     pub(super) fn vacancy_for(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
         options.check()?;
-        self.vacancy()
+        let pid = self.vacancy()?;
+        if let Some(name) = &options.name {
+            self.pending_names().give(name, pid);
+        }
+        Ok(pid)
     }
 
     #[inline(never)]

@@ -25,7 +25,6 @@ use crate::pool::{BadPool, DEFAULT_IDLE_PERIOD, Pool, PoolBuilder};
 use crate::process::body::StepOutput;
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::relations::Relations;
-use crate::sched::asks::Asks;
 use crate::sched::counters::Counters;
 use crate::sched::lookout::Lookout;
 use crate::sched::queue::Queues;
@@ -300,7 +299,7 @@ impl RuntimeBuilder {
             door: Gate::new(),
             roll_called: AtomicBool::new(false),
             roll: Roll::new(),
-            asks: Asks::default(),
+            ask_cycles: Mutex::new(()),
             stopped: AtomicBool::new(false),
             reaper: OnceLock::new(),
             budget: budget as u32,

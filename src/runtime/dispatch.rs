@@ -294,13 +294,6 @@ impl Engine for Core {
         self.names.ended(pid);
     }
 
-    fn follow_far(&self) {
-        let Some(core) = self.shared() else { return };
-        // A job that is refused, or gets no thread in the end, is dropped, and done by whoever drops it.
-        let follow = FollowFar(core);
-        let _ = self.pool.execute(move || drop(follow));
-    }
-
     fn to_pool(&self, ready: Ready) {
         let Some(core) = self.shared() else { return };
         let pid = ready.head.pid;
@@ -387,6 +380,10 @@ impl Link for Core {
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
     }
 
+    fn give_back_after(&self, pid: Pid) {
+        self.road.table.give_back_after(pid);
+    }
+
     fn is_shutting_down(&self) -> bool {
         self.road.door.is_closed()
     }
@@ -432,15 +429,6 @@ impl Drop for BlockingJob {
             drop_contained(work);
             self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(self.core.why_no_job())));
         }
-    }
-}
-
-/// Follows the ways of asks that are long when it is dropped: once, whatever becomes of the job that it is in.
-struct FollowFar(Arc<Core>);
-
-impl Drop for FollowFar {
-    fn drop(&mut self) {
-        self.0.road.follow_far(&mut self.0.hands());
     }
 }
 

@@ -329,6 +329,38 @@ mod tests {
         }
     }
 
+    /// Spawns a child in its first step, and fails.
+    struct Parent;
+
+    impl Process for Parent {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+            let gate = Some(Latch::new());
+            out.spawn(Held { begun: Latch::new(), gate })?;
+            Err("with a child".into())
+        }
+    }
+
+    #[test]
+    fn the_limit_is_exact_after_a_failed_step_with_a_child_in_a_slot_that_is_worn_out() {
+        let runtime = Runtime::builder().workers(1).max_processes(2).start().unwrap();
+        let table = &runtime.core().road.table;
+        let slots = [table.vacancy().unwrap(), table.vacancy().unwrap()];
+        // Both have been given to all processes but the last.
+        slots.iter().for_each(|pid| table.give_back(table.pid(pid.slot(), Pid::MAX_GENERATION).unwrap()));
+        let parent = runtime.spawn(Parent).unwrap();
+        assert_eq!(parent.pid().generation(), Pid::MAX_GENERATION);
+        assert!(matches!(parent.join(), Exit::Failed(_)));
+        let held = || Held { begun: Latch::new(), gate: None };
+        let gate = Latch::new();
+        let two: Vec<_> = (0..2).map(|_| runtime.spawn(Held { gate: Some(gate.clone()), ..held() })).collect();
+        assert!(two.iter().all(Result::is_ok), "there is room for two, in slots of their own: {two:?}");
+        assert!(matches!(runtime.spawn(held()).unwrap_err().reason(), SpawnError::Limit { limit: 2 }));
+        gate.set(()).unwrap();
+    }
+
     #[test]
     fn an_upgrade_tells_those_who_wait_for_room() {
         let runtime = Runtime::builder().workers(1).start().unwrap();

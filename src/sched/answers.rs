@@ -1,5 +1,6 @@
 //! What a process's cell is asked for, and what comes back.
 
+use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready};
 use crate::process::mailbox::{AnyMailbox, Bound};
@@ -21,8 +22,10 @@ pub(crate) enum Want {
     Again,
     /// To be stepped again on the pool.
     AgainOnPool,
-    /// To be stepped when there is an event.
+    /// To be stepped when there is an event that it has not been shown.
     AnyEvent,
+    /// To be stepped when there is an event that has come since the step was given its events: it took none of those.
+    NewEvent,
     /// To be stepped when there is a signal.
     Signal,
 }
@@ -32,7 +35,7 @@ pub(crate) enum Want {
 pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
-    /// It is at rest, and seems to wait for nothing but answers to questions. The newest was put to this process.
+    /// It is at rest, and waits for one answer, of this process.
     Asking(Pid),
     /// It is to be stepped again.
     Again(Ready),
@@ -40,6 +43,16 @@ pub(crate) enum Settled {
     Doomed(Ready),
     /// It waits for a signal, and none can come.
     WaitsForNothing(Ready),
+}
+
+/// What a mailbox with a bound has let go of.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Freed {
+    /// Messages that were pushed out.
+    pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
+    /// Senders that wait for room, if there is some.
+    pub(crate) waiting: Vec<Latch<()>>,
 }
 
 /// What came of dooming a process.

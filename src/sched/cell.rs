@@ -9,14 +9,30 @@
 //! | **out** (in a queue, or in somebody's hands) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
+//! When a step has said `Idle`, "the process waits for any of it" depends on what the step did with its events:
+//!
+//! | the step | nothing has come since it was given its events | something has come |
+//! |---|---|---|
+//! | took some, or passed some over, and nothing is left that it was not shown | rests | stepped again |
+//! | took some, or passed some over, and left others | stepped again | stepped again |
+//! | took none and passed none over, and there are some | rests | stepped again, with all that is there |
+//! | the same, after `Wait`: it was not offered the messages | stepped again | stepped again |
+//!
+//! The third row is [`Want::NewEvent`]. "Something has come" is seen by what is in the inbox: it is empty when a step is given
+//! its events, or holds only what was not shown to the step, and what is found there goes to the body at once. Nothing
+//! is found there for new twice. With a bound the inbox also holds older messages, for which the share of the step had no room. So there a
+//! mark says whether a message has come: it is set with the message, and cleared when the step is given its share. Both
+//! happen under this lock, as the decision to rest does. So what comes is either seen by the decision, or finds the body at
+//! rest and takes it out. Messages that were passed over earlier (and are kept in the body) are shown to each step, and wake
+//! nobody.
+//!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
 mod asking;
 mod related;
 
-pub(crate) use self::asking::Question;
-pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
-use crate::latch::Latch;
+pub(crate) use self::asking::AskWait;
+pub(crate) use super::answers::{Birth, Doomed, Freed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
@@ -171,14 +187,16 @@ impl Cell {
         if inner.stamp & DOOMED != 0 {
             return Settled::Doomed(body);
         }
-        let (mut messages, mut signals) = (stepped.unseen, stepped.signals);
+        let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
         let mut spare = None;
         if let Place::Out(Some(inbox)) = &mut inner.place {
             // Messages under a bound stay here until a step is about to be given them; the others until those that came
             // before them are stepped, so that they are never copied: the empty queue goes the other way.
+            // What is new to one that took nothing goes to it at once, so that the next step finds nothing here for new.
             let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
-            let stay = bounded || mailbox.messages() > 0;
+            news = inbox.has_new() || inbox.has_signals();
+            let stay = bounded || (mailbox.messages() > 0 && want != Want::NewEvent);
             let completions = mailbox.absorb(&mut **inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
@@ -187,6 +205,7 @@ impl Cell {
         let again = match want {
             Want::Again | Want::AgainOnPool => true,
             Want::AnyEvent => messages || signals,
+            Want::NewEvent => news,
             Want::Signal => signals,
         };
         body.head.waits = want == Want::Signal;
@@ -215,7 +234,7 @@ impl Cell {
             body.machine.mailbox().shrink();
         }
         let waits = want == Want::Signal;
-        let asked = if waits { body.head.asking() } else { None };
+        let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
         // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
         std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
@@ -239,31 +258,28 @@ impl Cell {
         Some(inbox)
     }
 
-    /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room. Those
-    /// who wait for room come back, to be told.
-    pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Vec<Latch<()>> {
+    /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room.
+    pub(crate) fn fill(&self, body: &mut Ready, bound: Bound, budget: u32) -> Freed {
         let mut inner = enter(&self.inner);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return Vec::new() };
+        let oldest = inner.push_out(body, bound);
+        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
         let completions = mailbox.absorb(&mut **inbox, wanted);
+        inbox.offered();
         body.head.answered(completions);
-        if inbox.has_room() { inbox.take_waiting() } else { Vec::new() }
+        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
+        Freed { oldest, waiting }
     }
 
-    /// After such a step: what it has left holds its places again. If that is too much for a bound that drops the oldest,
-    /// these come back; and those who wait for room, if there is some.
-    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> (Option<Box<dyn AnyMailbox>>, Vec<Latch<()>>) {
+    /// After such a step: what it has left holds its places again.
+    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
         let mut inner = enter(&self.inner);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return (None, Vec::new()) };
-        let oldest = match bound.overflow {
-            Overflow::DropOldest => body.machine.push_out(bound.limit.saturating_sub(inbox.messages())),
-            Overflow::Refuse | Overflow::DropNewest => None,
-        };
+        let oldest = inner.push_out(body, bound);
+        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
         inbox.hold(body.machine.held());
         let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
-        inner.queued = inner.queued.saturating_sub(oldest.as_ref().map_or(0, |oldest| oldest.messages() as u32));
-        (oldest, waiting)
+        Freed { oldest, waiting }
     }
 
     /// Decides that the process is to be ended instead of stepped.
@@ -381,6 +397,17 @@ impl Cell {
 }
 
 impl Inner {
+    /// Under a bound that drops the oldest: takes out of the body what is too much. It is older than all that is here.
+    fn push_out(&mut self, body: &mut Ready, bound: Bound) -> Option<Box<dyn AnyMailbox>> {
+        let Place::Out(Some(inbox)) = &self.place else { return None };
+        if bound.overflow != Overflow::DropOldest {
+            return None;
+        }
+        let oldest = body.machine.push_out(bound.limit.saturating_sub(inbox.messages()))?;
+        self.queued = self.queued.saturating_sub(oldest.messages() as u32);
+        Some(oldest)
+    }
+
     fn is_live(&self, pid: Pid) -> bool {
         self.generation == pid.generation() && !matches!(self.place, Place::Vacant)
     }
@@ -437,52 +464,4 @@ impl Inner {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::any::Any;
-
-    use super::*;
-    use crate::process::body::Verdict;
-    use crate::process::bounded::{BoundedMailbox, Offer};
-    use crate::process::mailbox::{Envelope, Mailbox};
-    use crate::process::{Events, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
-
-    struct Anybody;
-
-    impl Process for Anybody {
-        type Message = u64;
-        type Output = ();
-
-        fn step(&mut self, _: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<()> {
-            Ok(Step::Idle)
-        }
-    }
-
-    #[test]
-    fn a_mailbox_with_a_bound_keeps_no_large_buffer_at_rest() {
-        const BURST: u32 = 1_000;
-        let options = SpawnOptions::new().mailbox(BURST as usize, Overflow::Refuse);
-        let (cell, bound) = (Cell::new(), options.bound);
-        let mut body: Ready = described_body(Anybody, Pid::FIRST, options, None);
-        let birth = Birth { bound, ..Birth::default() };
-        assert!(cell.install(1, body.machine.kind(), birth, 0, || false));
-        for message in 0..u64::from(BURST) {
-            let posted = cell.post(Pid::FIRST, |opened| {
-                let Opened::Bounded(mailbox) = opened else { panic!("it has a bound") };
-                let mailbox = (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<u64>>()?;
-                assert!(matches!(mailbox.offer(Envelope { from: None, message }), Offer::Taken));
-                Some(1)
-            });
-            assert!(posted.is_ok_and(|(woken, _)| woken.is_none()));
-        }
-        assert!(cell.fill(&mut body, BURST).is_empty());
-        // The step takes them all; settling exchanges the two empty queues, and the grown one comes into the cell.
-        let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u64>>().unwrap();
-        assert_eq!(std::iter::from_fn(|| mailbox.pop_message()).count(), BURST as usize);
-        let stepped = Stepped { verdict: Verdict::Idle, unseen: false, signals: false, taken: BURST };
-        assert!(matches!(cell.settle(body, Want::AnyEvent, stepped), Settled::Resting));
-        let inner = enter(&cell.inner);
-        let Place::Resting(body) = &inner.place else { panic!("it rests") };
-        let mailbox = body.head.rare.as_ref().unwrap().bounded.as_deref().unwrap();
-        assert!(!(mailbox as &dyn Any).downcast_ref::<BoundedMailbox<u64>>().unwrap().has_buffer());
-    }
-}
+mod tests;

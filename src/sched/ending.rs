@@ -47,13 +47,20 @@ pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
 /// Reports every message in a mailbox that no step will see, and drops it.
 #[inline]
 pub(super) fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
+    if mailbox.messages() > 0 {
+        bury_as(road, hands, mailbox, &DeadLetter::new(pid, reason));
+    }
+}
+
+/// The same, with what is said of all of them.
+pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn AnyMailbox, all: &DeadLetter<'_>) {
     if mailbox.messages() == 0 {
         return;
     }
     hands.let_go();
     let counters = hands.counters();
     mailbox.bury(&mut |from, type_name, message| {
-        road.dead_letter(counters, &DeadLetter { to: pid, from, reason, type_name, message: Some(message) });
+        road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..*all });
     });
 }
 
@@ -85,7 +92,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     if !out.orders.is_empty() {
-        drop_failed(road, out);
+        out.clear();
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
@@ -120,16 +127,6 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
-    }
-}
-
-/// Drops what a failed step has yielded.
-#[cold]
-pub(super) fn drop_failed(road: &Road, out: &mut StepOutput) {
-    out.clear();
-    // The PIDs of children that were never born: no more than this output may keep.
-    while out.stock.len() > road.stock {
-        out.stock.pop().into_iter().for_each(|vacancy| road.table.give_back(vacancy));
     }
 }
 

@@ -38,9 +38,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// A process has ended whose head is lost: what can be found goes.
     fn forget(&self, pid: Pid);
 
-    /// Finds somebody who has time for [`Road::follow_far`].
-    fn follow_far(&self);
-
     /// The next step of this process is to be run on the pool.
     fn to_pool(&self, ready: Ready);
 }

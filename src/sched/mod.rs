@@ -6,7 +6,6 @@
 
 pub(crate) mod answers;
 pub(crate) mod cell;
-pub(crate) mod asks;
 pub(crate) mod table;
 pub(crate) mod counters;
 pub(crate) mod queue;
@@ -15,7 +14,7 @@ pub(crate) mod seat;
 pub(crate) mod lookout;
 pub(crate) mod road;
 pub(crate) mod router;
-mod untie;
+mod ask_cycles;
 pub(crate) mod engine;
 mod ending;
 pub(crate) mod turn;

@@ -1,16 +1,18 @@
 //! The races of waking, and of asks that form a cycle, under the model checker: the real cell, the real body, no queue.
 
-use super::asks::{Asks, Untied, Way, follow, untie};
+use super::ask_cycles::{LONGEST, give_up, leads_back};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
+use crate::process::asked::Asked;
 use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::process::bounded::{BoundedMailbox, Offer};
+use crate::process::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
-    CancelRequest, Clerk, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk, SpawnOptions, Step,
-    StepOutput, StepResult, described_body,
+    CancelRequest, Clerk, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
+    Step, StepOutput, StepResult, described_body,
 };
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 
 struct Anybody;
 
@@ -27,9 +29,13 @@ const NOTHING_LEFT: Stepped = Stepped { verdict: Verdict::Idle, unseen: false, s
 
 /// A live process with its body in hand.
 fn in_hand() -> (Arc<Cell>, Ready) {
-    let cell = Arc::new(Cell::new());
-    let body: Ready = described_body(Anybody, Pid::FIRST, SpawnOptions::new(), None);
-    assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
+    in_hand_with(SpawnOptions::new())
+}
+
+fn in_hand_with(options: SpawnOptions) -> (Arc<Cell>, Ready) {
+    let (cell, bound) = (Arc::new(Cell::new()), options.bound);
+    let body: Ready = described_body(Anybody, Pid::FIRST, options, None);
+    assert!(cell.install(1, body.machine.kind(), Birth { bound, ..Birth::default() }, 0, || false));
     (cell, body)
 }
 
@@ -41,10 +47,18 @@ fn at_rest() -> Arc<Cell> {
 }
 
 fn send(cell: &Cell, message: u32) -> Option<Ready> {
+    let envelope = Envelope { from: None, message };
     cell.post(Pid::FIRST, |opened| {
-        let Opened::Free(mailbox) = opened else { panic!("it has no bound") };
-        let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
-        mailbox.messages.push(Envelope { from: None, message });
+        match opened {
+            Opened::Free(mailbox) => {
+                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
+                mailbox.messages.push(envelope);
+            }
+            Opened::Bounded(mailbox) => {
+                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<BoundedMailbox<u32>>().unwrap();
+                assert!(matches!(mailbox.offer(envelope), Offer::Taken));
+            }
+        }
         Some(1)
     })
     .unwrap()
@@ -73,6 +87,56 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
         let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
         assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
         assert_eq!(awake[0].machine.mailbox().messages(), 1, "and the message is with it");
+    });
+}
+
+/// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in the inbox
+/// is not looked at, and when it is taken for what the step has seen.
+#[test]
+fn a_process_that_took_nothing_is_woken_by_what_is_new_while_it_is_about_to_rest() {
+    loom::model(|| {
+        let (cell, mut body) = in_hand();
+        assert!(send(&cell, 1).is_none());
+        drop(cell.hand_over(&mut body));
+        let sender = loom::thread::spawn({
+            let cell = cell.clone();
+            move || send(&cell, 2)
+        });
+        let kept = settle(&cell, body, Want::NewEvent);
+        let woken = sender.join().unwrap();
+        let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
+        assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
+        assert_eq!(awake[0].machine.mailbox().messages(), 2, "and both messages are with it");
+        assert!(settle(&cell, awake.remove(0), Want::NewEvent).is_none(), "nothing is new twice");
+    });
+}
+
+/// The same under a bound, where a step is given its share under the lock. Breaks when the mark is not set with the message,
+/// and when it is cleared after the step.
+#[test]
+fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
+    loom::model(|| {
+        let options = SpawnOptions::new().mailbox(10, Overflow::Refuse);
+        let bound = options.bound.unwrap();
+        let (cell, body) = in_hand_with(options);
+        assert!(send(&cell, 1).is_none());
+        let sender = loom::thread::spawn({
+            let cell = cell.clone();
+            move || send(&cell, 2)
+        });
+        let step = |mut body: Ready| {
+            drop(cell.fill(&mut body, bound, 2));
+            drop(cell.hold(&mut body, bound));
+            settle(&cell, body, Want::NewEvent)
+        };
+        let kept = step(body).and_then(step);
+        let woken = sender.join().unwrap();
+        assert!(kept.is_none(), "nothing is new twice");
+        assert!(woken.and_then(step).is_none());
+        // Only to look at it.
+        let control = Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None });
+        let mut body = cell.signal(Pid::FIRST, Signal::Control(control)).ok().flatten().expect("it is at rest");
+        assert_eq!(body.machine.mailbox().messages(), 2, "a step was given both");
     });
 }
 
@@ -149,13 +213,13 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
 /// Processes that ask each other.
 struct Ring {
     cells: Vec<Cell>,
-    asks: Asks,
+    decisions: Mutex<()>,
 }
 
 impl Ring {
     /// So many, with their bodies in hand; each of them has asked these.
     fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<ProcessAsk>>)>) {
-        let mut ring = Ring { cells: Vec::new(), asks: Asks::default() };
+        let mut ring = Ring { cells: Vec::new(), decisions: Mutex::new(()) };
         let mut bodies = Vec::new();
         for (slot, whom) in whom.iter().enumerate() {
             let (cell, me) = (Cell::new(), pid(slot as u32));
@@ -173,23 +237,32 @@ impl Ring {
         (Arc::new(ring), bodies)
     }
 
-    /// Puts a process to rest and looks, as a turn does. Whether it has given a question up.
+    fn find(&self, pid: Pid) -> Option<&Cell> {
+        self.cells.get(pid.slot() as usize)
+    }
+
+    /// Puts a process to rest and looks, as a turn does. Whether it has given its ask up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
-        let find = |pid: Pid| self.cells.get(pid.slot() as usize);
         match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
-            Settled::Asking(asked) if follow(&find, pid(slot), asked) == Way::Back => {
-                matches!(untie(&find, &self.asks, pid(slot), usize::MAX), Untied::One(_, Decided::Deliver { .. }))
-            }
+            Settled::Asking(asked) => leads_back(&|pid| self.find(pid), pid(slot), asked) && self.gives_up(slot),
             _ => false,
         }
     }
 
-    /// Answers a question, if it is open. Whether it was.
-    fn answer(&self, asker: u32, ask: &ProcessAsk) -> bool {
-        let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else { return false };
+    /// Whether a process gives its ask up. It is not asked before whether the arrows lead back: that spares the lock, and
+    /// decides nothing.
+    fn gives_up(&self, slot: u32) -> bool {
+        let given_up = give_up(&|pid| self.find(pid), &self.decisions, pid(slot));
+        matches!(given_up, Some((_, Decided::Deliver { .. })))
+    }
+
+    /// Answers an ask that is open. The asker's body, if that woke it.
+    fn answer(&self, ask: &ProcessAsk) -> Option<Ready> {
+        let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else {
+            panic!("it is open")
+        };
         let answer = Signal::Completed(Completed::new(tag, Ok(Box::new(()))));
-        let _ = self.cells[asker as usize].signal(to, answer);
-        true
+        self.find(to)?.signal(to, answer).ok()?
     }
 }
 
@@ -197,7 +270,7 @@ fn pid(slot: u32) -> Pid {
     Pid::new(0, slot, 1).unwrap()
 }
 
-/// Breaks when there is no second look before a question is given up.
+/// Breaks when there is no second look before an ask is given up.
 #[test]
 fn two_that_close_a_cycle_at_once_give_one_error() {
     let mut model = loom::model::Builder::new();
@@ -212,22 +285,6 @@ fn two_that_close_a_cycle_at_once_give_one_error() {
         });
         let mine = ring.rest(0, one);
         assert!(mine != other.join().unwrap(), "one of the two is told, and not both");
-    });
-}
-
-#[test]
-fn a_knot_of_too_many_questions_is_left_to_who_may_look_at_all_of_them() {
-    loom::model(|| {
-        let (ring, bodies) = Ring::new(&[&[1], &[0]]);
-        for (slot, (body, _)) in bodies.into_iter().enumerate() {
-            let settled = ring.cells[slot].settle(body, Want::Signal, NOTHING_LEFT);
-            assert!(matches!(settled, Settled::Asking(_)));
-        }
-        let find = |pid: Pid| ring.cells.get(pid.slot() as usize);
-        assert!(matches!(untie(&find, &ring.asks, pid(0), 3), Untied::Far));
-        // Two questions, and at each of the two that there are no more.
-        assert!(matches!(untie(&find, &ring.asks, pid(0), 4), Untied::One(_, Decided::Deliver { .. })));
-        assert!(matches!(untie(&find, &ring.asks, pid(1), 4), Untied::Not), "there is no knot any more");
     });
 }
 
@@ -249,9 +306,67 @@ fn three_that_close_a_cycle_at_once_give_one_error() {
     });
 }
 
-/// The newest question leads back; that is not enough.
+/// The arrows lead back, but not all of them at the same moment. Breaks when there is no second look, and when that does
+/// not ask whether a process is still in the same rest.
 #[test]
-fn a_question_to_one_that_does_not_wait_is_never_given_up() {
+fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        // The first has asked the second, and rests. The second answers it, and asks the third, which asks the first.
+        let (ring, mut bodies) = Ring::new(&[&[1], &[2], &[0]]);
+        let (three, _asks_of_three) = bodies.pop().unwrap();
+        let (two, _asks_of_two) = bodies.pop().unwrap();
+        let (one, asks_of_one) = bodies.pop().unwrap();
+        assert!(!ring.rest(0, one));
+        let other = loom::thread::spawn({
+            let ring = ring.clone();
+            move || {
+                let mut first = ring.answer(&asks_of_one[0]).expect("it was at rest");
+                let two_is_told = ring.rest(1, two);
+                // The first is stepped, and asks one that does not ask.
+                first.machine.mailbox().drop_signals();
+                first.head.outstanding = 1;
+                let ask = Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), pid(0), 9, pid(9)));
+                first.head.rare().asked = Asked::default();
+                first.head.rare().asked.note(ask);
+                two_is_told || ring.rest(0, first)
+            }
+        });
+        let settled = ring.cells[2].settle(three, Want::Signal, NOTHING_LEFT);
+        assert!(matches!(settled, Settled::Asking(_)));
+        let mine = ring.gives_up(2);
+        assert!(!mine && !other.join().unwrap(), "the first could go on at any time");
+    });
+}
+
+/// Breaks when the second look does not ask whether an ask was handed on.
+#[test]
+fn an_ask_that_is_handed_on_before_the_cycle_is_closed_is_never_given_up() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (ring, mut bodies) = Ring::new(&[&[1], &[0]]);
+        let (two, _asks_of_two) = bodies.pop().unwrap();
+        let (one, asks_of_one) = bodies.pop().unwrap();
+        let other = loom::thread::spawn({
+            let (ring, ask) = (ring.clone(), asks_of_one[0].clone());
+            move || {
+                // A step of the second, which then rests.
+                let reply = Reply::<()>::new(ask).handed_on();
+                (ring.rest(1, two), reply)
+            }
+        });
+        let mine = ring.rest(0, one);
+        let (other, reply) = other.join().unwrap();
+        assert!(!mine && !other, "somebody else answers the first");
+        std::mem::forget(reply);
+    });
+}
+
+/// Breaks when a process that waits for something else as well is taken for one that waits for one answer.
+#[test]
+fn a_process_that_waits_for_two_answers_is_part_of_no_cycle() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -266,10 +381,24 @@ fn a_question_to_one_that_does_not_wait_is_never_given_up() {
         });
         let third = loom::thread::spawn({
             let (ring, ask) = (ring.clone(), asks_of_one[0].clone());
-            move || ring.answer(0, &ask)
+            move || ring.answer(&ask)
         });
         let mine = ring.rest(0, one);
-        assert!(!mine && !other.join().unwrap(), "there is no knot");
-        assert!(third.join().unwrap(), "and the answer comes");
+        assert!(!mine && !other.join().unwrap(), "the first can go on with the answer of the third");
+        let _woken = third.join().unwrap();
+    });
+}
+
+#[test]
+fn a_cycle_of_as_many_as_are_looked_at_is_found_and_a_longer_one_is_not() {
+    loom::model(|| {
+        for length in [LONGEST, LONGEST + 1] {
+            let whom: Vec<[u32; 1]> = (1..=length).map(|next| [(next % length) as u32]).collect();
+            let (ring, bodies) = Ring::new(&whom.iter().map(|whom| &whom[..]).collect::<Vec<_>>());
+            let told = bodies.into_iter().enumerate();
+            let told = told.map(|(slot, (body, _))| ring.rest(slot as u32, body)).collect::<Vec<_>>();
+            assert_eq!(told.iter().filter(|told| **told).count(), usize::from(length == LONGEST));
+            assert_eq!(told.last(), Some(&(length == LONGEST)), "the last to rest closes the cycle");
+        }
     });
 }

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::asks::Asks;
 use super::counters::{Count, Counters};
 use super::lookout::Lookout;
 use super::queue::Queues;
@@ -15,7 +14,7 @@ use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
 use crate::process::{DeadLetter, Hook, Pid};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, OnceLock, Ordering, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -41,7 +40,8 @@ pub(crate) struct Road {
     /// The shutdown has begun to look through the table: from here on nobody may begin.
     pub(crate) roll_called: AtomicBool,
     pub(crate) roll: Roll,
-    pub(crate) asks: Asks,
+    /// Held while it is decided whether an ask is part of a cycle.
+    pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to leave.
     pub(crate) stopped: AtomicBool,
     /// Who ends what becomes ready when they have left.
@@ -220,6 +220,7 @@ impl Road {
                     from = letter.from.map(tracing::field::display),
                     reason = %letter.reason,
                     message = letter.type_name,
+                    takes = letter.takes,
                     "dead letter"
                 );
             });

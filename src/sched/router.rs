@@ -37,10 +37,9 @@ impl<H: Hands> Post for Router<'_, H> {
         Ok(())
     }
 
-    fn dead(&mut self, to: Pid, from: Option<Pid>, reason: DeadReason, type_name: &'static str, message: &dyn Any) {
+    fn dead(&mut self, letter: &DeadLetter<'_>) {
         self.hands.let_go();
-        let letter = DeadLetter { to, from, reason, type_name, message: Some(message) };
-        self.road.dead_letter(self.hands.counters(), &letter);
+        self.road.dead_letter(self.hands.counters(), letter);
     }
 }
 
@@ -67,17 +66,17 @@ impl<H: Hands> Post for AskPost<'_, '_, H> {
         self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
     }
 
-    fn dead(&mut self, to: Pid, from: Option<Pid>, why: DeadReason, type_name: &'static str, message: &dyn Any) {
+    fn dead(&mut self, letter: &DeadLetter<'_>) {
         // A message that an older one made room for is somebody else's.
         let refused = match self.missed {
-            Some(missed) => Some(missed.into_error(to, type_name).into()),
-            None => (why != DeadReason::DroppedOldest).then_some(CommandError::Full(to)),
+            Some(missed) => Some(missed.into_error(letter.to, letter.type_name).into()),
+            None => (letter.reason != DeadReason::DroppedOldest).then_some(CommandError::Full(letter.to)),
         };
         if let Some(refused) = refused {
             self.refused = true;
             self.ask.refuse(refused);
         }
-        self.router.dead(to, from, why, type_name, message);
+        self.router.dead(letter);
     }
 }
 
@@ -159,7 +158,12 @@ impl Road {
                 if reason == DeadReason::DroppedNewest {
                     full();
                 }
-                let letter = DeadLetter { to, from, reason, type_name: type_name::<M>(), message: Some(&message) };
+                let letter = DeadLetter {
+                    from,
+                    type_name: type_name::<M>(),
+                    message: Some(&message),
+                    ..DeadLetter::new(to, reason)
+                };
                 self.dead_letter(&self.outside, &letter);
                 drop_contained(message);
             }

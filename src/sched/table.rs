@@ -94,9 +94,9 @@ impl Table {
         self.vacant.push(vacancy);
     }
 
-    /// Takes back the slot of a process that has ended.
-    pub(crate) fn give_back_after(&self, ended: Pid) {
-        match ended.successor() {
+    /// Takes back the slot of a PID that no process will have any more: its process has ended, or was never begun.
+    pub(crate) fn give_back_after(&self, pid: Pid) {
+        match pid.successor() {
             Some(next) => self.vacant.push(next),
             None => drop(self.retired.fetch_add(1, Ordering::Relaxed)),
         }

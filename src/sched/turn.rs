@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use super::cell::{Birth, Cell, Marks, Settled, Want};
+use super::cell::{Birth, Cell, Freed, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, close, drop_failed, end, tell_of_room};
+use super::ending::{bury, bury_as, close, end, tell_of_room};
 pub(crate) use super::engine::Engine;
 use super::road::{Hands, Road};
 use super::router::Router;
@@ -67,12 +67,16 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
         }
         if body.head.rare.is_some() {
-            prepare(road, cell, &mut body, out);
+            prepare(road, hands, cell, &mut body, out);
         }
         let stepped = step(road, hands, out, &mut body);
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
+            Verdict::Declined => {
+                tell_of_declining(hands, &mut body);
+                Want::NewEvent
+            }
             Verdict::Wait => Want::Signal,
             Verdict::Blocking => Want::AgainOnPool,
             Verdict::Done => {
@@ -112,8 +116,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::Asking(asked) => {
-                if !hands.is_next(asked) && road.came_to_rest(hands, pid, asked) {
-                    engine.follow_far();
+                if !hands.is_next(asked) {
+                    road.came_to_rest(hands, pid, asked);
                 }
                 return After::Nothing;
             }
@@ -167,9 +171,9 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
 
 /// Before a step of a process that has more than most.
 #[inline(never)]
-fn prepare(road: &Road, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+fn prepare<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
     if body.head.is_bounded() {
-        tell_of_room(cell.fill(body, road.budget));
+        fill(road, hands, cell, body);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
@@ -199,18 +203,32 @@ fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     body.machine.step(&mut body.head, out, road.budget)
 }
 
+/// Warns, once for each process, of a step that takes nothing and says `Idle`: mostly it was meant otherwise.
+#[cold]
+fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
+    if std::mem::replace(&mut body.head.warned, true) {
+        return;
+    }
+    let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name().map(|name| &**name));
+    hands.let_go();
+    tell_log(|| {
+        tracing::warn!(
+            %pid,
+            process = process(),
+            name,
+            "a step took none of its events and said `Step::Idle`, so they wait until something new arrives: take them, \
+             pass them over with `Events::select`, or say `Step::Continue`"
+        );
+    });
+}
+
 /// The messages that a failed step had taken are dead letters, though nobody has them any more.
 #[cold]
 fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
     hands.let_go();
     for _ in 0..taken {
-        let letter = DeadLetter {
-            to: body.head.pid,
-            from: None,
-            reason: DeadReason::StepFailed,
-            type_name: (body.machine.kind().message_name)(),
-            message: None,
-        };
+        let type_name = (body.machine.kind().message_name)();
+        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadReason::StepFailed) };
         road.dead_letter(hands.counters(), &letter);
     }
 }
@@ -288,7 +306,9 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
+    let mut has_name = false;
     if let Some(rare) = &mut child.head.rare {
+        has_name = rare.name.is_some();
         birth.bound = rare.bound;
         birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
         // Before anybody can end it: so its end is never unnoticed.
@@ -313,6 +333,11 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         }
         return;
     }
+    if has_name {
+        // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins, if the name
+        // is still taken then.
+        drop_contained(engine.begins(&child.head));
+    }
     hands.count(|counters| &counters.spawned, 1);
     if road.hook.is_some() {
         hands.let_go();
@@ -326,8 +351,7 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     let pid = body.head.pid;
     let (mut body, refused) = successor.succeed(body);
     let Some(cell) = road.table.cell(pid) else { return body };
-    let bound = body.head.rare.as_ref().and_then(|rare| rare.bound);
-    let mut inbox = cell.upgrade(body.machine.kind(), bound, taken);
+    let mut inbox = cell.upgrade(body.machine.kind(), body.head.bound(), taken);
     if let Some(inbox) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
         body.head.answered(completions);
@@ -336,7 +360,8 @@ fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn
     let mut dead = 0;
     for mut mailbox in [refused, inbox].into_iter().flatten() {
         dead += mailbox.messages() as u32;
-        bury(road, hands, pid, &mut *mailbox, DeadReason::WrongType);
+        let takes = Some((body.machine.kind().message_name)());
+        bury_as(road, hands, &mut *mailbox, &DeadLetter { takes, ..DeadLetter::new(pid, DeadReason::WrongType) });
     }
     cell.forget_messages(dead);
     hold(road, hands, cell, &mut body);
@@ -357,19 +382,31 @@ fn replace_failed<H: Hands>(
     tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
     // What the failed step had yielded will not be answered.
     body.head.answered(out.renounce());
-    drop_failed(road, out);
+    out.clear();
     close(hands, &mut body);
     drop_contained(exit);
     upgrade(road, hands, body, successor, taken)
 }
 
+/// Gives a process with a bound its share for the next step.
+#[inline(never)]
+fn fill<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.fill(body, bound, road.budget);
+    tell_of_freed(road, hands, body, freed);
+}
+
 /// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
 #[cold]
 fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.rare.as_ref().and_then(|rare| rare.bound) else { return };
-    let (oldest, waiting) = cell.hold(body, bound);
-    if let Some(mut oldest) = oldest {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.hold(body, bound);
+    tell_of_freed(road, hands, body, freed);
+}
+
+fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
+    if let Some(mut oldest) = freed.oldest {
         bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
     }
-    tell_of_room(waiting);
+    tell_of_room(freed.waiting);
 }

@@ -11,11 +11,15 @@ use crate::process::{Answer, AnswerTo, AskLink, CommandError, NameError, Naming,
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::timer::{TimerKey, Timers};
 
+/// A process may have so many children before their PIDs are those of the children of the next one.
+const CHILDREN: usize = 1_000;
+
 /// Keeps answers until the driver takes them, and hands out PIDs.
 pub(super) struct Bench {
     clock: Clock,
     pub(super) timers: Timers,
     answers: Mutex<VecDeque<(u64, Answer)>>,
+    node: u32,
     next_slot: AtomicUsize,
     pub(super) shuts_down: AtomicBool,
     named: Mutex<NamesAndGroups>,
@@ -29,14 +33,16 @@ struct NamesAndGroups {
 }
 
 impl Bench {
-    pub(super) fn new(manual: &ManualClock) -> Bench {
+    /// For the process with this PID.
+    pub(super) fn new(manual: &ManualClock, pid: Pid) -> Bench {
         let clock = manual.clock();
         let timers = Timers::new(clock.clone(), "testing-timers");
         Bench {
             clock,
             timers,
             answers: Mutex::default(),
-            next_slot: AtomicUsize::new(1),
+            node: pid.node(),
+            next_slot: AtomicUsize::new(pid.slot() as usize * CHILDREN % Pid::MAX_SLOT as usize + 1),
             shuts_down: AtomicBool::new(false),
             named: Mutex::default(),
         }
@@ -114,9 +120,11 @@ impl Link for Bench {
             return Err(NoVacancy::ShuttingDown);
         }
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) as u32;
-        stock.push(Pid::new(0, slot, 1).ok_or(NoVacancy::Limit(slot))?);
+        stock.push(Pid::new(self.node, slot, 1).ok_or(NoVacancy::Limit(slot))?);
         Ok(())
     }
+
+    fn give_back_after(&self, _: Pid) {}
 
     fn is_shutting_down(&self) -> bool {
         self.shuts_down.load(Ordering::Relaxed)
@@ -144,7 +152,7 @@ impl Link for Bench {
 /// assert_eq!(asked.answer().unwrap().unwrap(), 7);
 /// ```
 pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
-    let bench = Arc::new(Bench::new(&ManualClock::new()));
+    let bench = Arc::new(Bench::new(&ManualClock::new(), Pid::FIRST));
     let ask = Arc::new(OutsideAsk::new(bench, Pid::FIRST));
     (Reply::new(ask.clone()), Asked { ask })
 }

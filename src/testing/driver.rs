@@ -1,12 +1,12 @@
 //! Drives one process, step by step.
 
 use std::any::{Any, type_name};
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::error::SentError;
 use super::related::Related;
 use crate::cancel::Cancel;
 use crate::clock::ManualClock;
@@ -16,17 +16,14 @@ use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Wo
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
-    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Pid, Process, ProcessAsk,
-    SpawnOptions, Tag, WaitedForNothing, described_body,
+    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Naming, Pid, Process,
+    ProcessAsk, SpawnOptions, Tag, WaitedForNothing, described_body,
 };
 use crate::sync::Arc;
 use crate::timer::TimerKey;
 
 /// More steps in a row than a process takes that is going to rest.
 const MANY_STEPS: usize = 100_000;
-
-/// The most new events for one step, unless said otherwise; as in a runtime.
-const STEP_EVENTS: u32 = 128;
 
 /// Drives one process as a function from events to yields. See [the module](super).
 pub struct Driver<P: Process> {
@@ -40,7 +37,7 @@ pub struct Driver<P: Process> {
     cancel: Cancel,
     step_events: u32,
     steps: usize,
-    sent: VecDeque<(Pid, Box<dyn Any + Send>)>,
+    sent: VecDeque<Sent>,
     spawned: VecDeque<Ready>,
     blocking: VecDeque<(u64, Work)>,
     commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
@@ -49,6 +46,17 @@ pub struct Driver<P: Process> {
     cancelled: Vec<(Pid, CancelRequest)>,
     terminated: Vec<Pid>,
     pub(super) related: Related,
+}
+
+/// A message that the process has sent: to whom, the message, and its type.
+type Sent = (Pid, Box<dyn Any + Send>, &'static str);
+
+/// Where a driven process is, and when.
+pub(super) struct Setting {
+    pub(super) pid: Pid,
+    pub(super) clock: ManualClock,
+    /// The most new events for one step.
+    pub(super) step_events: u32,
 }
 
 /// Where a process is after a step.
@@ -98,20 +106,10 @@ pub enum Outstanding {
 }
 
 impl<P: Process> Driver<P> {
-    /// A process to be entered at `"main"` without input, which happens before its first step.
-    pub fn new(process: P) -> Driver<P> {
-        Driver::with(process, SpawnOptions::new())
-    }
-
-    /// A process to be entered at `method` with `input`.
-    pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
-        Driver::with(process, SpawnOptions::new().entry(method, input))
-    }
-
-    fn with(process: P, options: SpawnOptions) -> Driver<P> {
-        let clock = ManualClock::new();
-        let bench = Arc::new(Bench::new(&clock));
-        let (pid, exit) = (Pid::FIRST, Latch::new());
+    pub(super) fn with(process: P, options: SpawnOptions, setting: Setting) -> Driver<P> {
+        let Setting { pid, clock, step_events } = setting;
+        let bench = Arc::new(Bench::new(&clock, pid));
+        let exit = Latch::new();
         Driver {
             body: Some(described_body(process, pid, options, Some(exit.clone()))),
             pid,
@@ -121,7 +119,7 @@ impl<P: Process> Driver<P> {
             clock,
             exit,
             status: Status::Ready,
-            step_events: STEP_EVENTS,
+            step_events,
             steps: 0,
             sent: VecDeque::new(),
             spawned: VecDeque::new(),
@@ -133,12 +131,6 @@ impl<P: Process> Driver<P> {
             terminated: Vec::new(),
             related: Related::default(),
         }
-    }
-
-    /// Gives each step at most this many new events (at least one); the default is 128.
-    pub fn step_events(mut self, events: u32) -> Driver<P> {
-        self.step_events = events.max(1);
-        self
     }
 
     /// The PID of the process.
@@ -250,7 +242,9 @@ impl<P: Process> Driver<P> {
 
     fn settle(&mut self, mut body: Ready, stepped: Stepped) -> Status {
         body.head.waits = stepped.verdict == Verdict::Wait;
-        for (tag, answer) in self.bench.take_answers() {
+        let answers = self.bench.take_answers();
+        let has_news = !answers.is_empty();
+        for (tag, answer) in answers {
             self.timers.remove(&tag);
             self.asks.remove(&tag);
             body.head.answered(1);
@@ -260,6 +254,7 @@ impl<P: Process> Driver<P> {
         self.status = match stepped.verdict {
             Verdict::Blocking => Status::ReadyOnPool,
             Verdict::Idle if !signals && !stepped.unseen => Status::Idle,
+            Verdict::Declined if !has_news => Status::Idle,
             Verdict::Wait if !signals && body.head.outstanding == 0 => {
                 return self.end(body, Exit::Failed(Failure::new(WaitedForNothing)));
             }
@@ -273,7 +268,8 @@ impl<P: Process> Driver<P> {
     /// Steps the process as long as there is something for it to do.
     ///
     /// # Panics
-    /// It has been stepped 100,000 times and has come to no rest.
+    /// It has been stepped 100,000 times and has come to no rest: it always says [`Step::Continue`](crate::Step::Continue), or
+    /// always answers itself.
     pub fn run(&mut self) -> Status {
         let before = self.steps;
         self.collect_answers();
@@ -311,7 +307,7 @@ impl<P: Process> Driver<P> {
         for order in std::mem::take(&mut self.out.orders) {
             match order {
                 Order::Send { lane, count, to } => {
-                    self.sent.extend((0..count).filter_map(|_| Some((to, self.out.outbox.pop(lane)?))));
+                    (0..count).for_each(|_| self.write_down_message(lane, to));
                 }
                 Order::Next => {
                     if let Some(one) = others.next() {
@@ -320,6 +316,11 @@ impl<P: Process> Driver<P> {
                 }
             }
         }
+        self.out.performed();
+    }
+
+    fn write_down_message(&mut self, lane: u32, to: Pid) {
+        self.sent.extend(self.out.outbox.pop(lane).map(|(message, type_name)| (to, message, type_name)));
     }
 
     fn write_down(&mut self, one: Yield) {
@@ -331,12 +332,15 @@ impl<P: Process> Driver<P> {
                     ask.set_timer(key);
                 }
                 self.asks.insert(ask.tag(), ask);
-                self.sent.extend(self.out.outbox.pop(lane).map(|message| (to, message)));
+                self.write_down_message(lane, to);
             }
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));
             }
             Yield::Spawn(child) => {
+                if let Some(name) = child.head.name() {
+                    drop(self.bench.name(Naming::Register { name: name.clone(), pid: child.head.pid }));
+                }
                 if let Some(tag) = self.related.bond(&child) {
                     self.bench.answer(self.pid, tag, Ok(Box::new(())));
                 }
@@ -386,15 +390,18 @@ impl<P: Process> Driver<P> {
         self.steps
     }
 
-    /// Takes the oldest message that the process has sent (or asked), if it is of this type. A reply inside it may be
-    /// used: its answer comes to the process.
-    pub fn sent<M: 'static>(&mut self) -> Option<(Pid, M)> {
-        let (to, message) = self.sent.pop_front()?;
+    /// Takes the oldest message that the process has sent (or asked with): the receiver, and the message. A reply inside the
+    /// message may be used: its answer comes to the process.
+    ///
+    /// # Errors
+    /// The process has sent nothing that was not taken, or the oldest message is of another type. That one stays.
+    pub fn sent<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
+        let (to, message, found) = self.sent.pop_front().ok_or(SentError::Nothing)?;
         match message.downcast::<M>() {
-            Ok(message) => Some((to, *message)),
+            Ok(message) => Ok((to, *message)),
             Err(message) => {
-                self.sent.push_front((to, message));
-                None
+                self.sent.push_front((to, message, found));
+                Err(SentError::OtherType { to, found, expected: type_name::<M>() })
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A [`Driver`] holds one process and no thread. What the process yields is written down instead of done: messages and
 //! children can be looked at, commands can be carried out, mocked or refused one by one, and timers are due when the
 //! test says so. The rules are those of the runtime: a failed step yields nothing, `Wait` is given no messages, each
-//! command is answered once.
+//! command is answered once. Several processes that talk to each other are driven with [`Driver::builder`].
 //!
 //! ```
 //! use procession::testing::{Driver, Status};
@@ -40,9 +40,13 @@
 //! ```
 
 mod bench;
+mod error;
 mod related;
 mod driver;
+mod builder;
 mod telling;
 
 pub use self::bench::{Asked, question};
+pub use self::builder::DriverBuilder;
 pub use self::driver::{Driver, Outstanding, Status};
+pub use self::error::SentError;

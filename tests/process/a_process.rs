@@ -488,7 +488,7 @@ fn a_process_can_be_driven_without_a_runtime() {
     }));
     let friend: Pid = "<1.5.1>".parse().unwrap();
     assert_eq!(adder.message((21, friend)).run(), Status::Idle);
-    assert_eq!(adder.sent::<u32>(), Some((friend, 42)));
+    assert_eq!(adder.sent::<u32>(), Ok((friend, 42)));
     assert_eq!(adder.cancel("enough").run(), Status::Ended);
     assert_eq!(**adder.exit().unwrap().output().unwrap(), "enough");
 }

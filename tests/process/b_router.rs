@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::{
-    Address, DeadReason, Event, Events, Latch, NoSuchProcess, Pid, ProcessState, SendError, Step, StepOutput,
+    Address, DeadLetter, DeadReason, Event, Events, Hook, Latch, NoSuchProcess, Overflow, Pid, ProcessState, Reply,
+    SendError, SpawnOptions, Step, StepOutput, Upgrade,
 };
 
 use crate::helpers::*;
@@ -161,6 +162,53 @@ fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
     until("the right one has arrived", || log.len() == 1);
     assert_eq!(watcher.dead.take(), [(to, Some(from), DeadReason::WrongType)]);
     assert_eq!(log.take(), [1]);
+    assert_accounted(&runtime);
+}
+
+/// Writes down what a dead letter is, and what its receiver takes.
+#[derive(Clone)]
+struct Types(Log<(DeadReason, &'static str, Option<&'static str>)>);
+
+impl Hook for Types {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        self.0.push((letter.reason, letter.type_name, letter.takes));
+        assert!(format!("{letter:?}").contains(&format!("takes: {:?}", letter.takes)));
+    }
+}
+
+#[test]
+fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_is_taken() {
+    let dead = Log::new();
+    let runtime = builder().workers(1).hook(Types(dead.clone())).start().unwrap();
+    let (bounded, go) = (SpawnOptions::new().mailbox(5, Overflow::Refuse), Latch::new());
+    let gate = go.clone();
+    // It is replaced by one that takes something else, when messages wait for it.
+    let changes = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
+        gate.wait();
+        Ok(Step::Upgrade(Upgrade::to(sink::<i8>())))
+    });
+    let changes = runtime.spawn(changes).unwrap();
+    (0..2_u32).for_each(|n| runtime.send(changes.address(), n).unwrap());
+    go.set(()).unwrap();
+    until("they are dead", || dead.len() == 2);
+    assert_eq!(dead.take(), [(DeadReason::WrongType, "u32", Some("i8")); 2]);
+    let (free, full) = (runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn_with(sink::<u64>(), bounded).unwrap());
+    let to = [free.pid(), full.pid(), changes.pid(), "<0.77.7>".parse().unwrap()];
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        to.into_iter().for_each(|to| out.send_to(to, true));
+        out.ask(to[0].typed(), |reply: Reply<()>| Some(reply), LIMIT);
+        Ok(Step::Done(()))
+    }));
+    output(&process.unwrap());
+    let asked = std::any::type_name::<Option<Reply<()>>>();
+    let expected = [
+        (DeadReason::WrongType, "bool", Some("u32")),
+        (DeadReason::WrongType, "bool", Some("u64")),
+        (DeadReason::WrongType, "bool", Some("i8")),
+        (DeadReason::NoSuchProcess, "bool", None),
+        (DeadReason::WrongType, asked, Some("u32")),
+    ];
+    assert_eq!(dead.take(), expected);
     assert_accounted(&runtime);
 }
 

@@ -236,10 +236,14 @@ impl Process for Member {
             self.rounds -= 1;
             let all = self.all.lock().unwrap().clone();
             let before = self.open.len();
-            for _ in 0..=self.random.below(3) {
+            let asks = 1 + self.random.below(3);
+            // Without a limit is only one that is asked alone: members that wait for several answers of each other go on when
+            // a limit is over.
+            let longest = if asks == 1 && before == 0 { Duration::MAX } else { Duration::from_millis(1) };
+            for _ in 0..asks {
                 let n = self.numbers.fetch_add(1, Ordering::Relaxed) as u64;
-                let limit = [Duration::MAX, Duration::MAX, Duration::ZERO, Duration::from_micros(80)]
-                    [self.random.below(4) as usize];
+                let limit =
+                    [longest, longest, Duration::ZERO, Duration::from_micros(80)][self.random.below(4) as usize];
                 let to = all[self.random.below(all.len() as u64) as usize];
                 self.open.push((out.ask(to, |reply| Chaos::Asked(n, reply), limit), n));
             }

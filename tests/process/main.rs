@@ -8,6 +8,8 @@ mod helpers;
 #[path = "../common/seeded.rs"]
 mod seeded;
 
+mod a_declining;
+mod a_driving;
 mod a_process;
 mod a_process_ends;
 mod a_yields;
@@ -16,7 +18,7 @@ mod c_ask;
 mod c_bounded;
 mod c_commands;
 mod c_cycles;
-mod c_knots;
+mod c_cycles_random;
 mod c_messages;
 mod c_questions;
 mod d_fairness;

@@ -291,6 +291,6 @@ fn a_driven_process_finds_names_and_groups() {
     driver.name("peer", pid).join_group("peers", pid).join_group("peers", pid);
     driver.run();
     assert!(gate.is_set());
-    assert_eq!((driver.sent::<u32>(), driver.sent::<u32>()), (Some((pid, 1)), Some((pid, 2))));
+    assert_eq!((driver.sent::<u32>(), driver.sent::<u32>()), (Ok((pid, 1)), Ok((pid, 2))));
     assert_eq!(driver.subscriptions()[0].group(), "peers");
 }

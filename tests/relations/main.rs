@@ -15,6 +15,7 @@ mod b_links;
 mod b_storms;
 mod c_groups;
 mod c_names;
+mod c_names_in_a_step;
 mod d_containing;
 mod d_crossing;
 mod d_delays;

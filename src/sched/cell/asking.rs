@@ -1,4 +1,4 @@
-//! What is asked of a cell by who looks for asks that form a cycle; `sched/asks.rs` has the protocol.
+//! What is asked of a cell to find asks that form a cycle; `sched/ask_cycles.rs` has the protocol.
 
 use super::Cell;
 use super::Inner;
@@ -8,38 +8,34 @@ use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
 use crate::sync::{Arc, enter};
 
-/// One of the questions of a process that rests.
-pub(crate) enum Question {
-    Open(Arc<ProcessAsk>),
-    Decided,
-    /// There are no more.
-    NoMore,
+/// The wait of a process for one answer.
+pub(crate) struct AskWait {
+    /// Which of the process's rests it is.
+    rest: u64,
+    /// The process that alone can answer.
+    pub(crate) asked: Pid,
+    pub(crate) ask: Arc<ProcessAsk>,
+}
+
+impl AskWait {
+    /// Whether this is the wait that `before` was, and the ask is open at this very moment.
+    pub(crate) fn is_still(&self, before: &AskWait) -> bool {
+        self.rest == before.rest && self.ask.is_open_now()
+    }
 }
 
 impl Cell {
-    /// Whom the process has asked last, if it rests and, by all that can be seen at a glance, waits for nothing but answers.
-    pub(crate) fn asking(&self, pid: Pid) -> Option<Pid> {
+    /// The process for whose answer this one waits, if it rests and waits for one answer.
+    pub(crate) fn waits_for(&self, pid: Pid) -> Option<Pid> {
         let inner = enter(&self.inner);
-        let head = &inner.waiting(pid)?.head;
-        head.asking()
+        inner.waiting(pid)?.head.waits_for()
     }
 
-    /// If the process rests until a command is answered: which of its rests this is, and how many commands are outstanding.
-    pub(crate) fn rests(&self, pid: Pid) -> Option<(u64, u32)> {
+    /// The same, with what a second look needs.
+    pub(crate) fn ask_wait(&self, pid: Pid) -> Option<AskWait> {
         let inner = enter(&self.inner);
-        inner.waiting(pid).map(|body| (inner.steps, body.head.outstanding))
-    }
-
-    /// The question in this place, counted from the newest, if the process is still in this rest, in which questions keep
-    /// their places.
-    pub(crate) fn question(&self, pid: Pid, rest: u64, place: usize) -> Option<Question> {
-        let inner = enter(&self.inner);
-        let body = inner.waiting(pid).filter(|_| inner.steps == rest)?;
-        Some(match body.head.rare.as_ref().and_then(|rare| rare.asked.newest_but(place)) {
-            Some(ask) if !ask.is_decided() => Question::Open(ask.clone()),
-            Some(_) => Question::Decided,
-            None => Question::NoMore,
-        })
+        let ask = inner.waiting(pid)?.head.only_ask()?;
+        Some(AskWait { rest: inner.steps, asked: ask.waits_for()?, ask: ask.clone() })
     }
 }
 

@@ -1,0 +1,114 @@
+//! Asks that form a cycle: the process that closes the cycle finds it, and one ask of it ends with an error.
+//!
+//! A process *waits for one answer* if it rests after `Step::Wait`, exactly one command of it is outstanding, and that
+//! command is an ask: open, and not handed on. Only the answer wakes it (or a control signal). So each process has at most
+//! one *arrow*, from itself to the process that it has asked. A cycle of arrows waits for ever. A process that waits for
+//! several answers has no arrow: a knot of such processes is not looked for, and ends by the limits of its asks.
+//!
+//! An arrow is written down nowhere but in the body that rests in its cell. So nothing has to be kept up to date, and a
+//! process that does not ask and wait has no part in this. The protocol:
+//!
+//! 1. A process comes to rest, in the critical section of its cell. It has asked before. Each rest has a number of its
+//!    own: the count of the process's steps.
+//! 2. The worker that has put the process to rest *follows* the arrows from cell to cell, one lock at a time, and notes
+//!    nothing. Mostly the first or the second process on the way has no arrow: there is no cycle. If the first one is the
+//!    process that this worker steps next, no cell is looked at: a process whose body is in a worker's hands does not rest.
+//! 3. If the arrows lead back to the process within [`LONGEST`] arrows, there may be a cycle. So far nothing is decided: the
+//!    arrows were not seen at the same moment. The worker takes the one lock for such decisions. It follows the arrows again,
+//!    and notes each process with the number of its rest and its ask.
+//! 4. Under the same lock it takes a *second look* at each of them: is the process still in this rest, and is the ask
+//!    still open and not handed on? If so, it decides the ask of the process that came to rest, with the cycle as its
+//!    answer. To the process this is an answer like any other, so nothing has to be undone.
+//!
+//! *A cycle that is told was there.* Between the noting and the second look lies a moment at which each of the processes
+//! rested, because it was in the same rest before and after that moment. At that moment each ask was open, because an ask
+//! that is open later was open before. So at that moment all of them waited for each other.
+//!
+//! *One error for one cycle.* Two workers may close a cycle at the same time. The second one to have the lock finds the ask
+//! of the first one decided. A process that only leads into a cycle is not led back to, and is told nothing.
+//!
+//! *No cycle is missed.* Let there be a cycle of at most [`LONGEST`] processes, all of them in their last rest, and suppose
+//! that none of them has found it. Then each of them, when it had come to rest, looked at another one before that one had
+//! come to its last rest: otherwise it would have seen every arrow of the cycle. (An ask that is decided stays decided, and
+//! a rest that is over does not come back. So "it has no arrow" and "it has another arrow" can only mean: not yet in the
+//! last rest.) So for each of them there is another one that came to its last rest later: the cell of that one was looked
+//! at before the critical section in which it came to rest, and after the critical section in which the first one did.
+//! "Later" is an order without circles, and a finite set has a last one in it. The last one has found the cycle.
+//!
+//! A hand-on is said in a step of the process that was asked, before that process rests. Whoever sees it at rest has
+//! entered its cell since, and sees the hand-on in the second look.
+
+use super::cell::{AskWait, Cell};
+use super::road::{Hands, Road};
+use crate::outcome::tell_log;
+use crate::process::{CommandError, Cycle, Decided, Pid};
+use crate::sync::{Mutex, lock};
+
+/// The most processes that a cycle may have to be found, so also the most cells that are looked at for one process that
+/// comes to rest. More would make each ask at the end of a long chain dearer, and a longer cycle ends by its limits.
+#[cfg(not(loom))]
+pub(super) const LONGEST: usize = 1_000;
+#[cfg(loom)]
+pub(super) const LONGEST: usize = 3;
+
+impl Road {
+    /// A process has come to rest and waits for one answer, of `asked`. If that closes a cycle, its ask ends with an error.
+    #[inline(never)]
+    pub(super) fn came_to_rest<H: Hands>(&self, hands: &mut H, pid: Pid, asked: Pid) {
+        let find = |pid| self.table.cell(pid);
+        if leads_back(&find, pid, asked) {
+            // A subscriber of the log may take long.
+            hands.let_go();
+            if let Some((cycle, Decided::Deliver { to, tag, answer, .. })) = give_up(&find, &self.ask_cycles, pid) {
+                tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
+                self.answer(hands, to, tag, answer);
+            }
+        }
+    }
+}
+
+/// Whether the arrows lead from `asked` back to `from`. Step 2 of the protocol.
+pub(super) fn leads_back<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid, asked: Pid) -> bool {
+    let mut at = asked;
+    for _ in 0..LONGEST {
+        if at == from {
+            return true;
+        }
+        match find(at).and_then(|cell| cell.waits_for(at)) {
+            Some(next) => at = next,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Decides the ask of a process, if that is part of a cycle. The answer is not delivered yet. Steps 3 and 4 of the protocol.
+pub(super) fn give_up<'a>(
+    find: &impl Fn(Pid) -> Option<&'a Cell>,
+    decisions: &Mutex<()>,
+    pid: Pid,
+) -> Option<(Cycle, Decided)> {
+    let look = |pid: Pid| find(pid)?.ask_wait(pid);
+    // Dropped when the lock is released.
+    let mut cycle: Vec<(Pid, AskWait)> = Vec::new();
+    let _alone = lock(decisions);
+    let mut at = pid;
+    while cycle.len() < LONGEST {
+        let wait = look(at)?;
+        let next = wait.asked;
+        cycle.push((at, wait));
+        if next == pid {
+            break;
+        }
+        at = next;
+    }
+    let (_, last) = cycle.last()?;
+    let is_closed = last.asked == pid;
+    if !is_closed || !cycle.iter().all(|(pid, wait)| look(*pid).is_some_and(|now| now.is_still(wait))) {
+        return None;
+    }
+    let (_, first) = cycle.first()?;
+    let told = Cycle::new(cycle.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
+    let decided = first.ask.decide_with(Err(CommandError::Cycle(told.clone())));
+    Some((told, decided))
+}

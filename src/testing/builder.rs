@@ -1,0 +1,149 @@
+//! How a process is driven: under which PID, by which clock, and how much it is given at once.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::driver::{Driver, Setting};
+use crate::clock::ManualClock;
+use crate::process::{Pid, Process, SpawnOptions};
+
+/// The most new events for one step, unless said otherwise; as in a runtime.
+const STEP_EVENTS: u32 = 128;
+
+/// Describes a [`Driver`], made with [`Driver::builder`].
+///
+/// Several processes with one clock and a PID each can talk to each other in a test, which carries their messages:
+///
+/// ```
+/// use procession::clock::ManualClock;
+/// use procession::testing::{Driver, Status};
+/// use procession::{Address, CommandError, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag};
+/// use std::time::Duration;
+///
+/// struct Read(Reply<u64>);
+///
+/// /// Answers with the time that has passed, in seconds.
+/// struct Watch { start: Option<std::time::Instant> }
+///
+/// impl Process for Watch {
+///     type Message = Read;
+///     type Output = ();
+///
+///     fn step(&mut self, events: &mut Events<Read>, out: &mut StepOutput) -> StepResult<()> {
+///         let start = *self.start.get_or_insert(out.now());
+///         for event in events {
+///             if let Event::Message(Read(reply)) = event {
+///                 out.reply(reply, (out.now() - start).as_secs());
+///             }
+///         }
+///         Ok(Step::Idle)
+///     }
+/// }
+///
+/// /// Asks it, but does not wait for ever.
+/// struct Visitor { watch: Address<Read>, asked: Option<Tag<u64>> }
+///
+/// impl Process for Visitor {
+///     type Message = ();
+///     type Output = Result<u64, CommandError>;
+///
+///     fn step(&mut self, events: &mut Events<()>, out: &mut StepOutput) -> StepResult<Self::Output> {
+///         let tag = *self.asked.get_or_insert_with(|| out.ask(self.watch, Read, Duration::from_secs(5)));
+///         for event in events {
+///             if let Event::Completed(done) = event
+///                 && let Some(seconds) = done.take(tag)
+///             {
+///                 return Ok(Step::Done(seconds));
+///             }
+///         }
+///         Ok(Step::Wait)
+///     }
+/// }
+///
+/// let clock = ManualClock::new();
+/// let mut watch = Driver::builder().pid("<0.1.1>".parse()?).clock(&clock).build(Watch { start: None });
+/// let visitor = Visitor { watch: watch.address(), asked: None };
+/// let mut visitor = Driver::builder().pid("<0.2.1>".parse()?).clock(&clock).build(visitor);
+///
+/// assert_eq!((watch.run(), visitor.run()), (Status::Idle, Status::Blocked));
+/// let (to, question) = visitor.sent()?;
+/// assert_eq!(to, watch.pid());
+/// // The time is the same for both.
+/// clock.advance(Duration::from_secs(3));
+/// watch.message_from(visitor.pid(), question).run();
+/// // The reply has brought the answer to the visitor.
+/// assert_eq!(visitor.run(), Status::Ended);
+/// assert!(matches!(**visitor.exit().unwrap().output().unwrap(), Ok(3)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "nothing is driven until `build` is called"]
+pub struct DriverBuilder<P: Process> {
+    setting: Setting,
+    options: SpawnOptions,
+    drives: PhantomData<fn(P)>,
+}
+
+impl<P: Process> Driver<P> {
+    /// A process to be entered at `"main"` without input, which happens before its first step.
+    pub fn new(process: P) -> Driver<P> {
+        Driver::builder().build(process)
+    }
+
+    /// A process to be entered at `method` with `input`.
+    pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
+        Driver::builder().entry(method, input).build(process)
+    }
+
+    /// Describes a driver, where [`new`](Self::new) is not enough.
+    pub fn builder() -> DriverBuilder<P> {
+        let setting = Setting { pid: Pid::FIRST, clock: ManualClock::new(), step_events: STEP_EVENTS };
+        DriverBuilder { setting, options: SpawnOptions::new(), drives: PhantomData }
+    }
+}
+
+impl<P: Process> DriverBuilder<P> {
+    /// The PID of the process; the default is `<0.0.1>`.
+    ///
+    /// Its children get PIDs of the same node, in the slots from 1,000 times its own slot, plus 1, on. So the children of two
+    /// driven processes in different slots have different PIDs. (The children of a process in slot 0 are in the first slots,
+    /// so give processes that talk to each other others.)
+    pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
+        self.setting.pid = pid;
+        self
+    }
+
+    /// The clock that the process sees, by which its timers and time limits run; the default is a clock of its own.
+    pub fn clock(mut self, clock: &ManualClock) -> DriverBuilder<P> {
+        self.setting.clock = clock.clone();
+        self
+    }
+
+    /// The entry method, and its input, with which `init` is called; the default is `"main"` without input.
+    pub fn entry<I: Send + 'static>(mut self, method: impl Into<Cow<'static, str>>, input: I) -> DriverBuilder<P> {
+        self.options = self.options.entry(method, input);
+        self
+    }
+
+    /// Gives each step at most this many new events (at least one); the default is 128.
+    pub fn step_events(mut self, events: usize) -> DriverBuilder<P> {
+        self.setting.step_events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
+        self
+    }
+
+    /// Drives this process. It is entered before its first step.
+    pub fn build(self, process: P) -> Driver<P> {
+        Driver::with(process, self.options, self.setting)
+    }
+}
+
+impl<P: Process> fmt::Debug for DriverBuilder<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setting { pid, clock, step_events } = &self.setting;
+        f.debug_struct("DriverBuilder")
+            .field("pid", pid)
+            .field("clock", clock)
+            .field("step_events", step_events)
+            .finish_non_exhaustive()
+    }
+}

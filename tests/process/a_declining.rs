@@ -1,0 +1,325 @@
+//! A. Steps that say `Idle`: which of them are followed by another step at once, case by case.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+use procession::testing::{Driver, Status};
+use procession::{
+    DeadReason, Event, Events, Handle, Overflow, Process, Runtime, SendError, SpawnOptions, Step, StepOutput,
+    StepResult,
+};
+
+use crate::helpers::*;
+
+/// What a step does with its events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Do {
+    Nothing,
+    /// Takes so many events, or as many as it is given.
+    Take(usize),
+    /// Passes over all messages that it is given, and takes everything else.
+    PassOver,
+    /// Takes this message, and passes over what is in front of it.
+    Pick(u32),
+}
+
+/// What it says afterwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Say {
+    Idle,
+    /// With a command outstanding.
+    Wait,
+}
+
+/// Does in each step what it is told in that step.
+struct Puppet {
+    begun: Sender<()>,
+    orders: Receiver<(Do, Say)>,
+    taken: Log<u32>,
+}
+
+/// Written down for an event that is no message.
+const SIGNAL: u32 = 1_000;
+
+impl Process for Puppet {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<()> {
+        let _ = self.begun.send(());
+        // When the test is over there is nobody who says what to do.
+        let Ok((order, say)) = self.orders.recv() else { return Ok(Step::Done(())) };
+        let note = |event| match event {
+            Event::Message(message) => self.taken.push(message),
+            _ => self.taken.push(SIGNAL),
+        };
+        match order {
+            Do::Nothing => {}
+            Do::Take(most) => events.take(most).for_each(note),
+            Do::PassOver => std::iter::from_fn(|| events.select(|_| false)).for_each(note),
+            Do::Pick(message) => events.select(|one| *one == message).into_iter().for_each(note),
+        }
+        if say == Say::Idle {
+            return Ok(Step::Idle);
+        }
+        out.after(Duration::MAX);
+        Ok(Step::Wait)
+    }
+}
+
+/// The most new events that a step is given.
+const SHARE: usize = 2;
+
+struct Rig {
+    orders: Sender<(Do, Say)>,
+    begun: Receiver<()>,
+    puppet: Handle<Puppet>,
+    runtime: Runtime,
+    taken: Log<u32>,
+    sent: Vec<u32>,
+}
+
+impl Rig {
+    /// A puppet in its first step.
+    fn new(runtime: Runtime, options: SpawnOptions) -> Rig {
+        let ((begin, begun), (orders, order), taken) = (channel(), channel(), Log::new());
+        let puppet = Puppet { begun: begin, orders: order, taken: taken.clone() };
+        let puppet = runtime.spawn_with(puppet, options).unwrap();
+        let rig = Rig { orders, begun, puppet, runtime, taken, sent: Vec::new() };
+        rig.is_stepped();
+        rig
+    }
+
+    /// Sends the next number.
+    fn send(&mut self) {
+        let message = self.sent.len() as u32;
+        self.runtime.send(self.puppet.address(), message).unwrap();
+        self.sent.push(message);
+    }
+
+    fn signal(&self) {
+        assert!(self.runtime.cancel(self.puppet.pid(), "a signal").unwrap());
+    }
+
+    /// The puppet is woken by what was just sent.
+    fn is_stepped(&self) {
+        self.begun.recv_timeout(LIMIT).expect("it is stepped");
+    }
+
+    /// Has the puppet, which is in a step, do this and say that. Whether it is in the next step; if not, all is at rest.
+    fn does(&self, order: Do, say: Say) -> bool {
+        self.orders.send((order, say)).unwrap();
+        let began = std::time::Instant::now();
+        loop {
+            // Asked for first: if it is at rest, a step that has begun before is in the channel.
+            let at_rest = self.runtime.is_at_rest();
+            match self.begun.try_recv() {
+                Ok(()) => return true,
+                Err(TryRecvError::Empty) if at_rest => return false,
+                Err(TryRecvError::Empty) => assert!(began.elapsed() < LIMIT, "neither stepped nor at rest"),
+                Err(TryRecvError::Disconnected) => panic!("it has ended"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn declines(&self) -> bool {
+        self.does(Do::Nothing, Say::Idle)
+    }
+
+    /// The puppet, which is in a step, takes all that there is, in this step and those that follow.
+    fn takes_all(&self) {
+        while self.does(Do::Take(usize::MAX), Say::Idle) {}
+    }
+}
+
+fn small_steps() -> Runtime {
+    builder().workers(1).step_events(SHARE).start().unwrap()
+}
+
+/// What comes while the step in question runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Comes {
+    Nothing,
+    Message,
+    Signal,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    bounded: bool,
+    /// A message was passed over before.
+    kept: bool,
+    /// The step in question is one after `Wait`, woken by a signal.
+    after_wait: bool,
+    /// A signal waits for it, whatever has woken it.
+    signal: bool,
+    /// So many messages wait for it.
+    waiting: usize,
+    order: Do,
+    comes: Comes,
+}
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let mut all = Vec::new();
+        for flags in 0..16 {
+            let [bounded, kept, after_wait, signal] = [1, 2, 4, 8].map(|flag| flags & flag != 0);
+            for waiting in [0, 1, SHARE + 2] {
+                for order in [Do::Nothing, Do::Take(1), Do::Take(usize::MAX), Do::PassOver] {
+                    for comes in [Comes::Nothing, Comes::Message, Comes::Signal] {
+                        all.push(Case { bounded, kept, after_wait, signal, waiting, order, comes });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Brings a new puppet into the step in question. How many signals are there for it.
+    fn reach(self) -> (Rig, usize) {
+        let options = SpawnOptions::new();
+        let options = if self.bounded { options.mailbox(100, Overflow::Refuse) } else { options };
+        let mut rig = Rig::new(small_steps(), options);
+        let mut last = Do::Nothing;
+        if self.kept {
+            rig.send();
+            assert!(rig.declines(), "something has come");
+            assert!(!rig.does(Do::PassOver, Say::Idle), "what is passed over wakes nobody");
+            rig.send();
+            rig.is_stepped();
+            last = Do::Pick(1);
+        }
+        (0..self.waiting).for_each(|_| rig.send());
+        if self.signal {
+            rig.signal();
+        }
+        let say = if self.after_wait { Say::Wait } else { Say::Idle };
+        if rig.does(last, say) {
+            return (rig, usize::from(self.signal));
+        }
+        rig.signal();
+        rig.is_stepped();
+        (rig, 1)
+    }
+
+    /// Whether the table at the head of `src/sched/cell.rs` says that the step in question is followed by another at once.
+    fn is_stepped_again(self, signals: usize) -> bool {
+        let (kept, messages) = if self.after_wait { (false, 0) } else { (self.kept, self.waiting) };
+        let is_there = kept || messages + signals > 0;
+        // Signals come first, then the one that was kept, which is not new.
+        let (touches, dealt_with) = match self.order {
+            Do::Nothing => (false, 0),
+            Do::Take(1) => (is_there, (messages + signals).min(if kept { signals } else { 1 })),
+            _ => (is_there, signals + messages.min(SHARE)),
+        };
+        let (left, comes) = (self.waiting + signals - dealt_with, self.comes != Comes::Nothing);
+        comes || left > 0 && (touches || self.after_wait)
+    }
+
+    fn check(self) {
+        let (mut rig, signals) = self.reach();
+        match self.comes {
+            Comes::Nothing => {}
+            Comes::Message => rig.send(),
+            Comes::Signal => rig.signal(),
+        }
+        let mut again = rig.does(self.order, Say::Idle);
+        assert_eq!(again, self.is_stepped_again(signals), "{self:?}");
+        // What has come is shown to one more step, or is behind what that is shown, and then it is not new any more.
+        for _ in 0..2 {
+            again = again && rig.declines();
+        }
+        assert!(!again, "it is stepped though nothing has come: {self:?}");
+        rig.send();
+        rig.is_stepped();
+        rig.takes_all();
+        let (mut taken, mut sent) = (rig.taken.take(), rig.sent.clone());
+        taken.retain(|one| *one != SIGNAL);
+        if self.kept {
+            // Picked out of its order.
+            assert_eq!((taken.remove(0), sent.remove(1)), (1, 1));
+        }
+        assert_eq!(taken, sent, "{self:?}");
+        assert_accounted(&rig.runtime);
+    }
+}
+
+#[test]
+fn after_a_step_that_says_idle_the_next_one_comes_as_the_table_says() {
+    let all = Case::all();
+    assert_eq!(all.len(), 576);
+    all.into_iter().for_each(Case::check);
+}
+
+#[test]
+fn a_step_that_takes_nothing_comes_once_for_each_message_and_not_without_end() {
+    for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(100, Overflow::Refuse)] {
+        let mut rig = Rig::new(small_steps(), options);
+        assert!(!rig.declines());
+        for _ in 0..10 {
+            rig.send();
+            rig.is_stepped();
+            assert!(!rig.declines());
+        }
+        assert_eq!(rig.runtime.process(rig.puppet.pid()).unwrap().steps, 11);
+        assert_eq!(rig.runtime.process(rig.puppet.pid()).unwrap().mailbox, 10);
+        rig.signal();
+        rig.is_stepped();
+        rig.takes_all();
+        assert_eq!(rig.taken.take(), [&[SIGNAL], &rig.sent[..]].concat());
+    }
+}
+
+#[test]
+fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_oldest_is() {
+    for overflow in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest] {
+        let watcher = Watcher::new();
+        let runtime = builder().workers(1).step_events(SHARE).hook(watcher.clone()).start().unwrap();
+        let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(3, overflow));
+        (0..3).for_each(|_| rig.send());
+        assert!(rig.declines(), "they have come");
+        assert!(!rig.declines());
+        rig.signal();
+        rig.is_stepped();
+        // Two are in the hands of the step, and it leaves them.
+        let sent = rig.runtime.send(rig.puppet.address(), 3);
+        match overflow {
+            Overflow::Refuse => {
+                assert_eq!(sent.unwrap_err().reason(), &SendError::Full { pid: rig.puppet.pid(), limit: 3 });
+                assert!(!rig.declines());
+            }
+            Overflow::DropNewest => {
+                assert!(!rig.declines());
+                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadReason::DroppedNewest)]);
+            }
+            Overflow::DropOldest => {
+                assert!(rig.declines(), "it has come");
+                assert!(!rig.declines());
+                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadReason::DroppedOldest)]);
+                rig.sent = vec![1, 2, 3];
+            }
+        }
+        rig.signal();
+        rig.is_stepped();
+        rig.takes_all();
+        assert_eq!(rig.taken.take(), [&[SIGNAL, SIGNAL], &rig.sent[..]].concat(), "{overflow:?}");
+        assert_accounted(&rig.runtime);
+    }
+}
+
+#[test]
+fn a_driven_process_that_takes_nothing_rests_until_something_comes() {
+    let mut takes = false;
+    let mut driver = Driver::new(script(move |events: &mut Events<'_, bool>, _: &mut StepOutput| {
+        let taken = if takes { events.count() } else { 0 };
+        takes = !takes;
+        Ok(if taken > 0 { Step::Done(taken) } else { Step::Idle })
+    }));
+    driver.message(true);
+    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 1));
+    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 1));
+    driver.cancel("something new");
+    assert_eq!((driver.run(), driver.steps()), (Status::Ended, 2));
+    assert_eq!(driver.exit().unwrap().output(), Some(&std::sync::Arc::new(2)));
+}
