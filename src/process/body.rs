@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::asked::{Asked, SpareAsks};
-use super::command::CommandError;
+use super::command::{CommandError, INCARNATION_SHIFT};
 use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
@@ -19,7 +19,7 @@ use super::naming::Naming;
 use super::outbox::Outbox;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
-use super::reply::{AskLink, Decided, PendingReply, ProcessAsk};
+use super::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::Arc;
@@ -77,6 +77,12 @@ pub(crate) struct Rare {
     pub(crate) bound: Option<Bound>,
     /// Exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
+    /// The process has its name: it does not take it once more when its state machine is replaced.
+    pub(crate) is_named: bool,
+    /// Groups that it joins when its first `init` has returned.
+    pub(crate) groups: Vec<Arc<str>>,
+    /// Asked when `recover` gives nothing.
+    pub(crate) recover: Option<Recover>,
     pub(crate) bond: Option<Bond>,
     /// Whose command is answered when `init` has returned, and which.
     pub(crate) begun: Option<(Pid, u64)>,
@@ -117,6 +123,14 @@ impl Head {
         self.rare.as_ref()?.asked.glance(self.outstanding)
     }
 
+    /// The state machine has failed, and the next one begins with nothing outstanding. The incarnation of its commands.
+    #[cold]
+    pub(crate) fn next_incarnation(&mut self) -> u16 {
+        self.tags = self.tags.wrapping_add(1 << INCARNATION_SHIFT);
+        self.outstanding = 0;
+        (self.tags >> INCARNATION_SHIFT) as u16
+    }
+
     /// Answers have arrived.
     pub(crate) fn answered(&mut self, completions: u32) {
         self.outstanding = self.outstanding.saturating_sub(completions);
@@ -154,7 +168,7 @@ pub(crate) trait Machine: Any + Send {
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
     /// Calls `recover`: what replaces it, if anything.
-    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
+    fn recover(&mut self, exit: &Exit) -> Option<Recovery>;
 
     /// Calls `close`.
     fn close(&mut self);
@@ -251,6 +265,16 @@ pub(crate) trait Successor: Send {
     fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
 }
 
+/// What replaces a state machine that has failed.
+pub(crate) struct Recovery {
+    pub(crate) successor: Box<dyn Successor>,
+    /// Also if the process was asked to stop.
+    pub(crate) even_if_stopping: bool,
+}
+
+/// The spawner's function that is asked for one, contained.
+pub(crate) type Recover = Box<dyn FnMut(&Exit) -> Option<Recovery> + Send>;
+
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
 /// fails.
 pub struct StepOutput {
@@ -331,17 +355,6 @@ pub(crate) enum Yield {
     Performed,
 }
 
-impl Yield {
-    /// Whether it has a tag, and will be answered.
-    fn is_command(&self) -> bool {
-        match self {
-            Yield::Reply(_) | Yield::CancelTimer { .. } | Yield::Relate(_) | Yield::Performed => false,
-            Yield::Spawn(child) => child.head.rare.as_ref().is_some_and(|rare| rare.begun.is_some()),
-            _ => true,
-        }
-    }
-}
-
 /// A blocking closure and its result.
 pub(crate) type Work = Box<dyn FnOnce(&Cancel) -> Box<dyn Any + Send> + Send>;
 
@@ -406,14 +419,13 @@ impl StepOutput {
         self.outbox.shrink();
     }
 
-    /// For a process that goes on though the step has failed: how many of its commands will not be answered. A question is
-    /// decided here, so that dropping it tells nobody; one that was decided within the step has its answer on the way.
-    pub(crate) fn renounce(&self) -> u32 {
-        let unanswered = |one: &&Yield| match one {
-            Yield::Ask { ask, .. } => !matches!(ask.decide_with(Err(CommandError::Dropped)), Decided::Late),
-            other => other.is_command(),
-        };
-        self.yields.iter().filter(unanswered).count() as u32
+    /// For a process that goes on though the step has failed: its questions are decided, so that dropping them tells nobody.
+    pub(crate) fn renounce(&self) {
+        for one in &self.yields {
+            if let Yield::Ask { ask, .. } = one {
+                drop(ask.decide_with(Err(CommandError::Dropped)));
+            }
+        }
     }
 
     /// Drops what was yielded by a step that failed.

@@ -4,7 +4,8 @@ use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
 use super::body::{
-    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
+    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Recovery, Spares, Stage, StepOutput, Stepped, Successor,
+    Verdict,
 };
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
@@ -56,12 +57,20 @@ impl<P: Process> Drop for TypedRare<P> {
     }
 }
 
+/// The name that a type of process shows. What it says itself is code of the user's.
+fn name_of<P: Process>() -> &'static str {
+    contain(P::type_name).unwrap_or_else(|panic| {
+        drop_contained(panic);
+        type_name::<P>()
+    })
+}
+
 /// The kind of a type of process, in one place for the whole program.
 struct KindOf<P>(PhantomData<P>);
 
 impl<P: Process> KindOf<P> {
     const KIND: Kind = Kind {
-        process: type_name::<P>,
+        process: name_of::<P>,
         message_name: type_name::<P::Message>,
         new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
         new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
@@ -126,7 +135,7 @@ impl<P: Process> Machine for Typed<P> {
     fn enter(&mut self) -> Result<(), Exit> {
         let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
         let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
-        match contain(|| process.init(Entry::new(type_name::<P>, point))) {
+        match contain(|| process.init(Entry::new(name_of::<P>, point))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
             Err(panic) => Err(Exit::Panicked(panic)),
@@ -191,12 +200,12 @@ impl<P: Process> Machine for Typed<P> {
         Some(Box::new(out))
     }
 
-    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>> {
+    fn recover(&mut self, exit: &Exit) -> Option<Recovery> {
         let process = self.process.as_mut()?;
         match contain(|| process.recover(exit)) {
-            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
+            Ok(upgrade) => upgrade.map(Recovery::from),
             Err(panic) => {
-                tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`recover` panicked"));
+                tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`recover` panicked"));
                 None
             }
         }
@@ -205,7 +214,7 @@ impl<P: Process> Machine for Typed<P> {
     fn close(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Err(panic) = contain(|| process.close()) {
-            tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`close` panicked"));
+            tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`close` panicked"));
         }
     }
 
@@ -284,7 +293,7 @@ impl<P: Process> Successor for SuccessorOf<P> {
 impl<O> Upgrade<O> {
     /// Replacement by `process`, entered at `"main"` without input.
     pub fn to<P: Process<Output = O>>(process: P) -> Upgrade<O> {
-        Upgrade { successor: Box::new(SuccessorOf { process, entry: None }), leaves: PhantomData }
+        Upgrade::of(SuccessorOf { process, entry: None })
     }
 
     /// Replacement by `process`, entered at `method` with `input`.
@@ -294,7 +303,11 @@ impl<O> Upgrade<O> {
         input: I,
     ) -> Upgrade<O> {
         let entry = Some(Box::new(EntryPoint::new(method, input)));
-        Upgrade { successor: Box::new(SuccessorOf { process, entry }), leaves: PhantomData }
+        Upgrade::of(SuccessorOf { process, entry })
+    }
+
+    fn of(successor: SuccessorOf<impl Process<Output = O>>) -> Upgrade<O> {
+        Upgrade { successor: Box::new(successor), even_if_stopping: false, leaves: PhantomData }
     }
 }
 

@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 
 use super::dispatch::Core;
-use crate::outcome::drop_contained;
-use crate::process::Pid;
-use crate::process::Relate;
-use crate::process::body::Ready;
+use crate::outcome::{Reason, drop_contained};
+use crate::process::body::{Head, Ready};
 use crate::process::mailbox::Unwanted;
+use crate::process::{CommandError, Pid, Recovered, Relate};
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
 use crate::sched::road::{Hands, Road};
@@ -35,10 +34,14 @@ impl Core {
                 return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {
-                let untold = self.relations.unlink(pid, other);
-                // Of one that lives nothing was told, and what will be is of a link that it makes after this.
-                let lives = || road.table.cell(other).is_some_and(|cell| cell.is_live(other));
-                return (!untold && !lives()).then_some(Unwanted::Exit(other));
+                return match self.relations.unlink(pid, other) {
+                    Some(half) => half.told.then_some(Unwanted::Recovered(other)),
+                    // The end of one that lives was not told, and what will be is of a link that it makes after this.
+                    None => match road.table.cell(other) {
+                        Some(cell) => cell.may_have_told(other),
+                        None => Some(Unwanted::Exit(other)),
+                    },
+                };
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), hands);
@@ -54,6 +57,27 @@ impl Core {
             }
         }
         None
+    }
+
+    /// The state machine of the process in hand has failed and is replaced: its timers, questions and blocking work end.
+    #[cold]
+    pub(super) fn abandon(&self, head: &mut Head) {
+        let Some(rare) = head.rare.as_mut() else { return };
+        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
+            self.timers.cancel(key);
+        }
+        // Nobody is told the answer; a reply that comes from now on is late.
+        rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
+        if let Some(cancel) = rare.cancel.take() {
+            cancel.cancel(Reason::Ended);
+        }
+    }
+
+    /// The same for its relations and groups. Whether anybody was told that the process goes on.
+    #[cold]
+    pub(super) fn tell_related_of_recovery<H: Hands>(&self, recovered: &Recovered, hands: &mut H) -> bool {
+        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, hands));
+        self.relations.recovered(&*self.road, recovered, |told| self.told(told, hands))
     }
 
     /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.

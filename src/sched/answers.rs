@@ -1,9 +1,9 @@
 //! What a process's cell is asked for, and what comes back.
 
 use crate::outcome::Reason;
+use crate::process::Pid;
 use crate::process::body::{Kind, Ready};
-use crate::process::mailbox::{AnyMailbox, Bound};
-use crate::process::{ExitSignal, Pid};
+use crate::process::mailbox::{AnyMailbox, Bound, Control};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) struct Birth {
     pub(crate) marks: Marks,
 }
 
-/// What few processes have: a bit for each.
+/// What few processes have: a bit for each, of the lowest ten.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u16);
 
@@ -119,7 +119,7 @@ pub(crate) enum LinkTold {
     /// It is to be ended. With its body, if it was at rest.
     Doomed(Option<Ready>),
     /// It has ended, or is being ended, or does not mind.
-    Refused(ExitSignal),
+    Refused(Control),
 }
 
 /// What is left in the cell of a process that has ended.
@@ -138,7 +138,7 @@ pub(crate) struct Look {
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
     pub(crate) queued: u32,
-    /// Microseconds since the runtime was started.
+    /// Microseconds since the runtime was started, to within a millisecond.
     pub(crate) born: u64,
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod router;
 mod untie;
 pub(crate) mod engine;
 mod ending;
+mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;
 mod watched;

@@ -7,14 +7,15 @@ use std::collections::HashSet;
 
 use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, close, drop_failed, end, tell_of_room};
+use super::ending::{bury, close, end, tell_of_room};
 pub(crate) use super::engine::Engine;
+use super::replacing::{failed, hold, upgrade};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
-use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
+use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, DeadLetter, DeadReason, Relate, WaitedForNothing};
+use crate::process::{CommandError, DeadReason, Relate, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -55,6 +56,11 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 return After::Nothing;
             }
             if let Some(rare) = &mut body.head.rare
+                && !rare.groups.is_empty()
+            {
+                engine.joins(std::mem::take(&mut rare.groups), pid, hands);
+            }
+            if let Some(rare) = &mut body.head.rare
                 && let Some((parent, tag)) = rare.begun.take()
             {
                 road.answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
@@ -84,16 +90,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 return After::Nothing;
             }
             Verdict::Broken => {
-                lost(road, hands, &body, stepped.taken);
-                let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-                match body.machine.recover(&exit) {
-                    Some(successor) => {
-                        body = replace_failed(road, hands, out, (body, exit), successor, stepped.taken);
-                        return After::Ready(body);
-                    }
-                    None => end(engine, hands, out, body, exit),
-                }
-                return After::Nothing;
+                return failed(engine, hands, out, body, stepped.taken).map_or(After::Nothing, After::Ready);
             }
             Verdict::Upgrade => {
                 close(hands, &mut body);
@@ -160,7 +157,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
 }
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
-    engine.begins(&body.head)?;
+    engine.begins(&mut body.head)?;
     body.head.stage = Stage::Open;
     body.machine.enter()
 }
@@ -197,22 +194,6 @@ fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
     body.machine.step(&mut body.head, out, road.budget)
-}
-
-/// The messages that a failed step had taken are dead letters, though nobody has them any more.
-#[cold]
-fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
-    hands.let_go();
-    for _ in 0..taken {
-        let letter = DeadLetter {
-            to: body.head.pid,
-            from: None,
-            reason: DeadReason::StepFailed,
-            type_name: (body.machine.kind().message_name)(),
-            message: None,
-        };
-        road.dead_letter(hands.counters(), &letter);
-    }
 }
 
 /// Performs what the step has yielded, in order.
@@ -262,7 +243,7 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                 Some(Yield::Relate(relate)) => {
                     // A link that is made anew is told of anew: what was told of the old one goes before.
                     if let Relate::Link(to) = &relate
-                        && let Some(told) = unwanted.take_if(|told| told.contains(&Unwanted::Exit(*to)))
+                        && let Some(told) = unwanted.take_if(|told| Unwanted::concerns_link(told, *to))
                     {
                         engine.forget_told(&told, body);
                     }
@@ -319,57 +300,4 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     }
     told_of_spawn(road, &child);
     hands.spawned(child);
-}
-
-/// Replaces the state machine. What waited for the old one and is of a type that the new one does not take, is dead.
-fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn Successor>, taken: u32) -> Ready {
-    let pid = body.head.pid;
-    let (mut body, refused) = successor.succeed(body);
-    let Some(cell) = road.table.cell(pid) else { return body };
-    let bound = body.head.rare.as_ref().and_then(|rare| rare.bound);
-    let mut inbox = cell.upgrade(body.machine.kind(), bound, taken);
-    if let Some(inbox) = &mut inbox {
-        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
-        body.head.answered(completions);
-        tell_of_room(inbox.take_waiting());
-    }
-    let mut dead = 0;
-    for mut mailbox in [refused, inbox].into_iter().flatten() {
-        dead += mailbox.messages() as u32;
-        bury(road, hands, pid, &mut *mailbox, DeadReason::WrongType);
-    }
-    cell.forget_messages(dead);
-    hold(road, hands, cell, &mut body);
-    body
-}
-
-/// Replaces a state machine that has failed, and says that it did not want to end with that.
-#[cold]
-fn replace_failed<H: Hands>(
-    road: &Road,
-    hands: &mut H,
-    out: &mut StepOutput,
-    (mut body, exit): (Ready, Exit),
-    successor: Box<dyn Successor>,
-    taken: u32,
-) -> Ready {
-    let (pid, process) = (body.head.pid, body.machine.kind().process);
-    tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
-    // What the failed step had yielded will not be answered.
-    body.head.answered(out.renounce());
-    drop_failed(road, out);
-    close(hands, &mut body);
-    drop_contained(exit);
-    upgrade(road, hands, body, successor, taken)
-}
-
-/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
-#[cold]
-fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.rare.as_ref().and_then(|rare| rare.bound) else { return };
-    let (oldest, waiting) = cell.hold(body, bound);
-    if let Some(mut oldest) = oldest {
-        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
-    }
-    tell_of_room(waiting);
 }

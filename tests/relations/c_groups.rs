@@ -92,13 +92,17 @@ fn a_process_joins_and_leaves_by_commands() {
     assert!(runtime.groups().is_empty());
 }
 
-/// Keeps the members of a group as its events tell them; says so when asked to stop.
-fn mirror(runtime: &Runtime, seen: &Log<GroupChange>) -> procession::Handle<impl procession::Process<Message = ()>> {
+/// Writes down what happens to a group, until it is asked to stop.
+pub fn mirror(
+    runtime: &Runtime,
+    group: &'static str,
+    seen: &Log<GroupChange>,
+) -> procession::Handle<impl procession::Process<Message = ()>> {
     let (log, mut begun) = (seen.clone(), false);
     runtime
         .spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             let first = !std::mem::replace(&mut begun, true);
-            let subscription = first.then(|| out.subscribe("g"));
+            let subscription = first.then(|| out.subscribe(group));
             for event in events {
                 match event {
                     Event::Group(event) => log.push(event.change.clone()),
@@ -160,7 +164,7 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
                     }
                 })
             });
-            let mirrors = scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, log))));
+            let mirrors = scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, "g", log))));
             // One by one: how a scope waits for its threads is hidden from the thread sanitizer.
             joins.into_iter().chain([mirrors]).for_each(|join| join.join().unwrap());
         });
@@ -214,7 +218,7 @@ fn a_subscription_that_is_taken_back_tells_nothing_more() {
 fn a_subscriber_that_ends_leaves_nothing_behind_and_a_group_of_its_name_is_nobodys() {
     let runtime = runtime(1);
     let log = Log::new();
-    let subscriber = mirror(&runtime, &log);
+    let subscriber = mirror(&runtime, "g", &log);
     until("it has the snapshot", || log.len() == 1);
     assert!(runtime.groups().is_empty(), "a group that is only subscribed to has no members");
     runtime.terminate(subscriber.pid()).unwrap();

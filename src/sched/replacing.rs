@@ -1,0 +1,171 @@
+//! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
+//! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
+
+use super::cell::{Cell, Next};
+use super::ending::{bury, close, drop_failed, end, tell_of_room};
+use super::engine::Engine;
+use super::road::{Hands, Road};
+use crate::outcome::{Exit, Reason, drop_contained, tell_log};
+use crate::process::body::{Ready, StepOutput, Successor};
+use crate::process::mailbox::{AnyMailbox, Signal};
+use crate::process::{DeadLetter, DeadReason, Recovered, RecoveredBy};
+
+/// Replaces the state machine by what a step has said. What waited for the old one and is of a type that the new one does not
+/// take, is dead.
+pub(super) fn upgrade<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    body: Ready,
+    successor: Box<dyn Successor>,
+    taken: u32,
+) -> Ready {
+    let pid = body.head.pid;
+    let (mut body, refused) = successor.succeed(body);
+    let Some(cell) = road.table.cell(pid) else { return body };
+    let inbox = cell.upgrade(next(&body, taken));
+    take_over(road, hands, cell, &mut body, inbox, refused);
+    body
+}
+
+/// A step has failed: the process recovers, or it ends. The body, if it goes on.
+#[cold]
+pub(super) fn failed<E: Engine, H: Hands>(
+    engine: &E,
+    hands: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    taken: u32,
+) -> Option<Ready> {
+    let (road, pid, process) = (engine.road(), body.head.pid, body.machine.kind().process);
+    lost(road, hands, &body, taken);
+    let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
+    let recovery = road.table.cell(pid).and_then(|cell| Some((cell, recovery(cell, &mut body, &exit)?)));
+    let Some((cell, (successor, by))) = recovery else {
+        end(engine, hands, out, body, exit);
+        return None;
+    };
+    out.renounce();
+    drop_failed(road, out);
+    close(hands, &mut body);
+    engine.abandons(&mut body.head);
+    // The failed state machine is dropped here, with the replies that it held.
+    let (mut body, refused) = successor.succeed(body);
+    // Before the next incarnation begins: what others tell of relations that the failed one had is told by then, or never.
+    let recovered = Recovered { pid, exit, by };
+    let told = engine.tell_recovered(&recovered, hands);
+    begin_again(road, hands, cell, &mut body, refused, taken);
+    tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
+    drop_contained(recovered);
+    Some(body)
+}
+
+/// What replaces a state machine that has failed, if anything.
+fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
+    if cell.doomed().is_some() {
+        return None;
+    }
+    let (recovery, by) = match body.machine.recover(exit) {
+        Some(recovery) => (recovery, RecoveredBy::Process),
+        None => (body.head.rare.as_mut()?.recover.as_mut()?(exit)?, RecoveredBy::SpawnOption),
+    };
+    let mut is_asked_to_stop = || body.machine.mailbox().is_asked_to_stop() || cell.is_asked_to_stop();
+    if !recovery.even_if_stopping && is_asked_to_stop() {
+        drop_contained(recovery.successor);
+        return None;
+    }
+    Some((recovery.successor, by))
+}
+
+/// Begins the next incarnation of a process, whose successor is in hand.
+fn begin_again<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    refused: Option<Box<dyn AnyMailbox>>,
+    taken: u32,
+) {
+    let incarnation = body.head.next_incarnation();
+    let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
+    let mut inbox = cell.recover(next(body, taken), incarnation, traps);
+    forget(hands, body.machine.mailbox());
+    if let Some(inbox) = &mut inbox {
+        forget(hands, &mut **inbox);
+    }
+    body.machine.mailbox().ask_to_stop_again();
+    take_over(road, hands, cell, body, inbox, refused);
+}
+
+/// Lets go of what waits in a mailbox, and was for the failed state machine alone.
+fn forget<H: Hands>(hands: &mut H, mailbox: &mut dyn AnyMailbox) {
+    for signal in mailbox.take_of_failed() {
+        if let Signal::Completed(_) = signal {
+            hands.count(|counters| &counters.discarded_answers, 1);
+        }
+        drop_contained(signal);
+    }
+}
+
+/// The process that goes on tells the log. One that was told of it may say more.
+fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, told: bool) {
+    let Recovered { pid, exit, by } = recovered;
+    if told || *by == RecoveredBy::SpawnOption {
+        tell_log(|| tracing::debug!(%pid, process, name, %exit, "recovered from a failure"));
+    } else {
+        tell_log(|| tracing::warn!(%pid, process, name, %exit, "recovered from a failure"));
+    }
+}
+
+fn next(body: &Ready, taken: u32) -> Next {
+    let bound = body.head.rare.as_ref().and_then(|rare| rare.bound);
+    Next { kind: body.machine.kind(), bound, taken }
+}
+
+/// The successor gets what has arrived meanwhile. What is of a type that it does not take, is dead.
+fn take_over<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    mut inbox: Option<Box<dyn AnyMailbox>>,
+    refused: Option<Box<dyn AnyMailbox>>,
+) {
+    if let Some(inbox) = &mut inbox {
+        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+        body.head.answered(completions);
+        tell_of_room(inbox.take_waiting());
+    }
+    let mut dead = 0;
+    for mut mailbox in [refused, inbox].into_iter().flatten() {
+        dead += mailbox.messages() as u32;
+        bury(road, hands, body.head.pid, &mut *mailbox, DeadReason::WrongType);
+    }
+    cell.forget_messages(dead);
+    hold(road, hands, cell, body);
+}
+
+/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
+#[cold]
+pub(super) fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.rare.as_ref().and_then(|rare| rare.bound) else { return };
+    let (oldest, waiting) = cell.hold(body, bound);
+    if let Some(mut oldest) = oldest {
+        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
+    }
+    tell_of_room(waiting);
+}
+
+/// The messages that a failed step had taken are dead letters, though nobody has them any more.
+fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
+    hands.let_go();
+    for _ in 0..taken {
+        let letter = DeadLetter {
+            to: body.head.pid,
+            from: None,
+            reason: DeadReason::StepFailed,
+            type_name: (body.machine.kind().message_name)(),
+            message: None,
+        };
+        road.dead_letter(hands.counters(), &letter);
+    }
+}
