@@ -77,7 +77,7 @@ struct Entry {
 }
 
 /// One end's half of a link.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct LinkHalf {
     by: LinkedBy,
     /// This end was told of a recovery of the other, and perhaps has not taken that event yet.
@@ -105,6 +105,15 @@ pub(crate) enum Told {
 }
 
 impl Entry {
+    /// Notes that this end, or the other, has made a link.
+    fn link(&mut self, other: Pid, by: LinkedBy) {
+        // Mostly there is none yet.
+        if let Some(before) = self.links.insert(other, LinkHalf { by, told: false }) {
+            let by = LinkedBy { me: by.me || before.by.me, other: by.other || before.by.other };
+            self.links.insert(other, LinkHalf { by, ..before });
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.watched_by.is_empty() && self.watches.is_empty() && self.links.is_empty()
     }
@@ -319,8 +328,8 @@ fn write_monitor(both: &mut Both<'_>, cells: &impl Cells, watcher: Pid, monitor:
 }
 
 fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
-    both.first().of(one).links.entry(other).or_default().by.me = true;
-    both.second().of(other).links.entry(one).or_default().by.other = true;
+    both.first().of(one).link(other, LinkedBy::ME);
+    both.second().of(other).link(one, LinkedBy::OTHER);
     mark(cells, one);
 }
 

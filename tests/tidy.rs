@@ -111,6 +111,7 @@ const ORDER: &[&str] = &[
     "process/outbox",
     "process/link",
     "process/body",
+    "process/body/tests",
     "process/contract",
     "process/machine",
     "process/output",

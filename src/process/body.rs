@@ -4,7 +4,7 @@
 //! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
 //! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -79,13 +79,26 @@ pub(crate) struct Rare {
     pub(crate) traps: bool,
     /// The process has its name: it does not take it once more when its state machine is replaced.
     pub(crate) is_named: bool,
-    /// Groups that it joins when its first `init` has returned.
-    pub(crate) groups: Vec<Arc<str>>,
-    /// Asked when `recover` gives nothing.
-    pub(crate) recover: Option<Recover>,
+    pub(crate) given: Option<Box<Given>>,
     pub(crate) bond: Option<Bond>,
     /// Whose command is answered when `init` has returned, and which.
     pub(crate) begun: Option<(Pid, u64)>,
+}
+
+/// What few spawners give.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Groups that the process joins when its first `init` has returned.
+    pub(crate) groups: Vec<Arc<str>>,
+    pub(crate) recover: Option<RecoverWith>,
+}
+
+/// Asked what replaces a state machine that has failed, when its own `recover` gives nothing.
+pub(crate) struct RecoverWith {
+    /// Contained.
+    pub(crate) recover: Box<dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send>,
+    /// The output of what it returns, with the name of the type.
+    pub(crate) output: (TypeId, &'static str),
 }
 
 impl Head {
@@ -124,7 +137,6 @@ impl Head {
     }
 
     /// The state machine has failed, and the next one begins with nothing outstanding. The incarnation of its commands.
-    #[cold]
     pub(crate) fn next_incarnation(&mut self) -> u16 {
         self.tags = self.tags.wrapping_add(1 << INCARNATION_SHIFT);
         self.outstanding = 0;
@@ -168,7 +180,7 @@ pub(crate) trait Machine: Any + Send {
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
     /// Calls `recover`: what replaces it, if anything.
-    fn recover(&mut self, exit: &Exit) -> Option<Recovery>;
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
 
     /// Calls `close`.
     fn close(&mut self);
@@ -263,17 +275,10 @@ pub(crate) enum Verdict {
 pub(crate) trait Successor: Send {
     /// A body for the same process, with whatever waited in the old one. Also what waited and is of another type.
     fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
-}
 
-/// What replaces a state machine that has failed.
-pub(crate) struct Recovery {
-    pub(crate) successor: Box<dyn Successor>,
-    /// Also if the process was asked to stop.
-    pub(crate) even_if_stopping: bool,
+    /// Whether it also replaces one that has failed and was asked to stop.
+    fn even_if_stopping(&mut self) -> &mut bool;
 }
-
-/// The spawner's function that is asked for one, contained.
-pub(crate) type Recover = Box<dyn FnMut(&Exit) -> Option<Recovery> + Send>;
 
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
 /// fails.
@@ -456,45 +461,4 @@ impl std::fmt::Debug for StepOutput {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::timer::Timers;
-
-    #[test]
-    fn timers_that_have_fired_are_forgotten_and_those_that_are_pending_are_not() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let mut head = Head::new(Pid::FIRST);
-        let set = |head: &mut Head, tag: u64, delay: Duration| {
-            let key = timers.after(delay, Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || manual.now());
-        };
-        set(&mut head, 1, Duration::MAX);
-        set(&mut head, 2, Duration::from_secs(1_000_000));
-        for tag in 3..10_003 {
-            set(&mut head, tag, Duration::from_secs(1));
-            manual.advance(Duration::from_secs(1));
-            let remembered = head.rare().timers.len();
-            assert!(remembered <= 16, "{remembered} after {tag}");
-        }
-        assert_eq!((timers.fired(), timers.pending()), (10_000, 1));
-        assert!(head.rare().timers[&1].is_none() && head.rare().timers[&2].is_some());
-    }
-
-    #[test]
-    fn pending_timers_are_looked_through_no_more_often_than_they_double() {
-        let manual = ManualClock::new();
-        let timers = Timers::new(manual.clock(), "test-timers");
-        let (mut head, mut looks) = (Head::new(Pid::FIRST), 0);
-        for tag in 0..10_000 {
-            let key = timers.after(Duration::from_secs(1), Box::new(|| ())).ok().unwrap();
-            head.timers_set(tag, key, || {
-                looks += 1;
-                manual.now()
-            });
-        }
-        assert_eq!(head.rare().timers.len(), 10_000);
-        assert!(looks <= 12, "{looks} times");
-    }
-}
+mod tests;

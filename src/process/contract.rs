@@ -1,6 +1,6 @@
 //! The contract: what a type must do to be a process.
 
-use super::body::{Recovery, StepOutput, Successor};
+use super::body::{StepOutput, Successor};
 use super::entry::{Entry, InitResult};
 use super::event::Events;
 use crate::outcome::{BoxError, Exit};
@@ -138,7 +138,6 @@ pub enum Step<O> {
 /// The state machine that takes over, made with [`Upgrade::to`].
 pub struct Upgrade<O> {
     pub(super) successor: Box<dyn Successor>,
-    pub(super) even_if_stopping: bool,
     pub(super) leaves: std::marker::PhantomData<fn() -> O>,
 }
 
@@ -146,14 +145,8 @@ impl<O> Upgrade<O> {
     /// For a recovery: the process recovers also if it was asked to stop. If a step has taken the request, the next state
     /// machine is given the last one again, before its messages. In a [`Step::Upgrade`] this changes nothing.
     pub fn even_if_stopping(mut self) -> Upgrade<O> {
-        self.even_if_stopping = true;
+        *self.successor.even_if_stopping() = true;
         self
-    }
-}
-
-impl<O> From<Upgrade<O>> for Recovery {
-    fn from(upgrade: Upgrade<O>) -> Recovery {
-        Recovery { successor: upgrade.successor, even_if_stopping: upgrade.even_if_stopping }
     }
 }
 

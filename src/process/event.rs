@@ -235,7 +235,7 @@ enum Next {
 impl<M> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         let plain = self.mailbox.signals.is_none() && self.kept.is_none() && self.messages;
         match if plain { Next::Message } else { self.look() } {

@@ -4,8 +4,7 @@ use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
 use super::body::{
-    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Recovery, Spares, Stage, StepOutput, Stepped, Successor,
-    Verdict,
+    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
@@ -200,10 +199,10 @@ impl<P: Process> Machine for Typed<P> {
         Some(Box::new(out))
     }
 
-    fn recover(&mut self, exit: &Exit) -> Option<Recovery> {
+    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>> {
         let process = self.process.as_mut()?;
         match contain(|| process.recover(exit)) {
-            Ok(upgrade) => upgrade.map(Recovery::from),
+            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
             Err(panic) => {
                 tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`recover` panicked"));
                 None
@@ -272,6 +271,7 @@ impl<P: Process> Machine for Typed<P> {
 struct SuccessorOf<P: Process> {
     process: P,
     entry: Option<Box<EntryPoint>>,
+    even_if_stopping: bool,
 }
 
 impl<P: Process> Successor for SuccessorOf<P> {
@@ -288,12 +288,16 @@ impl<P: Process> Successor for SuccessorOf<P> {
         let refused = (waiting.messages() > 0).then_some(waiting);
         (new, refused)
     }
+
+    fn even_if_stopping(&mut self) -> &mut bool {
+        &mut self.even_if_stopping
+    }
 }
 
 impl<O> Upgrade<O> {
     /// Replacement by `process`, entered at `"main"` without input.
     pub fn to<P: Process<Output = O>>(process: P) -> Upgrade<O> {
-        Upgrade::of(SuccessorOf { process, entry: None })
+        Upgrade::of(process, None)
     }
 
     /// Replacement by `process`, entered at `method` with `input`.
@@ -303,11 +307,12 @@ impl<O> Upgrade<O> {
         input: I,
     ) -> Upgrade<O> {
         let entry = Some(Box::new(EntryPoint::new(method, input)));
-        Upgrade::of(SuccessorOf { process, entry })
+        Upgrade::of(process, entry)
     }
 
-    fn of(successor: SuccessorOf<impl Process<Output = O>>) -> Upgrade<O> {
-        Upgrade { successor: Box::new(successor), even_if_stopping: false, leaves: PhantomData }
+    fn of<P: Process<Output = O>>(process: P, entry: Option<Box<EntryPoint>>) -> Upgrade<O> {
+        let successor = SuccessorOf { process, entry, even_if_stopping: false };
+        Upgrade { successor: Box::new(successor), leaves: PhantomData }
     }
 }
 

@@ -90,7 +90,7 @@ pub enum RecoveredBy {
 }
 
 /// Which ends of a link have made it, as seen from one end: linking twice is one link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedBy {
     pub(crate) me: bool,
     pub(crate) other: bool,
@@ -98,6 +98,7 @@ pub(crate) struct LinkedBy {
 
 impl LinkedBy {
     pub(crate) const ME: LinkedBy = LinkedBy { me: true, other: false };
+    pub(crate) const OTHER: LinkedBy = LinkedBy { me: false, other: true };
 }
 
 /// A relation that a step wants begun or ended.

@@ -3,7 +3,7 @@
 use std::any::{TypeId, type_name};
 use std::borrow::Cow;
 
-use super::body::{NoVacancy, Ready, Recover, Recovery, StepOutput, Yield};
+use super::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
 use super::machine::{ExitLatch, HasProcess, body_in, new_body};
@@ -28,15 +28,7 @@ pub struct SpawnOptions {
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
-    groups: Vec<Arc<str>>,
-    recover: Option<RecoverWith>,
-}
-
-/// The function of [`SpawnOptions::recover_with`], and the output of what it returns.
-struct RecoverWith {
-    recover: Recover,
-    output: TypeId,
-    output_name: &'static str,
+    given: Option<Box<Given>>,
 }
 
 impl SpawnOptions {
@@ -74,7 +66,7 @@ impl SpawnOptions {
     ///
     /// It joins when its `init` has returned. The membership stays when its state machine is replaced, also after a failure.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
-        self.groups.push(name.into());
+        self.given.get_or_insert_default().groups.push(name.into());
         self
     }
 
@@ -116,14 +108,14 @@ impl SpawnOptions {
         mut recover: impl FnMut(&Exit) -> Option<Upgrade<O>> + Send + 'static,
     ) -> SpawnOptions {
         let contained = move |exit: &Exit| match contain(|| recover(exit)) {
-            Ok(upgrade) => upgrade.map(Recovery::from),
+            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
             Err(panic) => {
                 tell_log(|| tracing::error!(%panic, "the function of `recover_with` panicked"));
                 None
             }
         };
-        let (output, output_name) = (TypeId::of::<O>(), type_name::<O>());
-        self.recover = Some(RecoverWith { recover: Box::new(contained), output, output_name });
+        let output = (TypeId::of::<O>(), type_name::<O>());
+        self.given.get_or_insert_default().recover = Some(RecoverWith { recover: Box::new(contained), output });
         self
     }
 
@@ -132,17 +124,26 @@ impl SpawnOptions {
         self.name.as_ref()
     }
 
+    fn groups(&self) -> &[Arc<str>] {
+        self.given.as_ref().map_or(&[], |given| &given.groups)
+    }
+
+    /// The output of what the function returns that was given with [`recover_with`](Self::recover_with).
+    fn recovers_to(&self) -> Option<(TypeId, &'static str)> {
+        Some(self.given.as_ref()?.recover.as_ref()?.output)
+    }
+
     /// What can be said of the options by themselves, for a process of this type.
     pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
-        if let Some(RecoverWith { output, output_name, .. }) = &self.recover
-            && *output != TypeId::of::<P::Output>()
+        if let Some((output, given)) = self.recovers_to()
+            && output != TypeId::of::<P::Output>()
         {
-            return Err(SpawnError::WrongRecovery { output: type_name::<P::Output>(), given: output_name });
+            return Err(SpawnError::WrongRecovery { output: type_name::<P::Output>(), given });
         }
         if self.bound.is_some_and(|bound| bound.limit == 0) {
             return Err(SpawnError::ZeroMailbox);
         }
-        if self.name.iter().chain(&self.groups).any(|name| name.is_empty()) {
+        if self.name.iter().chain(self.groups()).any(|name| name.is_empty()) {
             return Err(SpawnError::EmptyName);
         }
         Ok(())
@@ -156,8 +157,8 @@ impl std::fmt::Debug for SpawnOptions {
             .field("entry", &self.entry.as_ref().map(|entry| &entry.method))
             .field("mailbox", &self.bound)
             .field("traps_exits", &self.traps)
-            .field("groups", &self.groups)
-            .field("recovers", &self.recover.is_some())
+            .field("groups", &self.groups())
+            .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
     }
 }
@@ -221,12 +222,11 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<super::body::Body<impl super::body::Machine + HasProcess<P>>> {
-    let SpawnOptions { name, entry, bound, traps, groups, recover } = options;
+    let SpawnOptions { name, entry, bound, traps, given } = options;
     let mut body = new_body(process, pid, entry, exit);
-    if name.is_some() || bound.is_some() || traps || !groups.is_empty() || recover.is_some() {
+    if name.is_some() || bound.is_some() || traps || given.is_some() {
         let rare = body.head.rare();
-        (rare.name, rare.bound, rare.traps, rare.groups) = (name, bound, traps, groups);
-        rare.recover = recover.map(|with| with.recover);
+        (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
     }
     body
 }

@@ -83,8 +83,8 @@ impl Runtime {
             return Err(Rejected::new(body.machine.into_process(), why));
         }
         body.head.stage = Stage::Open;
-        if let Some(rare) = &mut body.head.rare {
-            core.joins(std::mem::take(&mut rare.groups), pid, &mut core.hands());
+        if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
+            core.joins(std::mem::take(&mut given.groups), pid, &mut core.hands());
         }
         let ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);

@@ -138,7 +138,7 @@ pub(crate) struct Look {
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
     pub(crate) queued: u32,
-    /// Microseconds since the runtime was started, to within a millisecond.
+    /// Microseconds since the runtime was started, to within 1,024 of them.
     pub(crate) born: u64,
 }
 

@@ -65,8 +65,9 @@ const FLAGS: u64 = 0x3ff;
 
 const INCARNATION_SHIFT: u32 = 10;
 
-/// Milliseconds since the runtime was started, as far as 38 bits reach: nine years.
+/// In units of 1,024 microseconds since the runtime was started, as far as 38 bits reach: nine years.
 const BORN_SHIFT: u32 = 26;
+const BORN_UNIT: u32 = 10;
 
 impl Cell {
     pub(crate) fn new() -> Cell {
@@ -97,7 +98,7 @@ impl Cell {
             place: Place::Out(inbox),
             kind: Some(kind),
             steps: 0,
-            stamp: (born / 1_000) << BORN_SHIFT | flags,
+            stamp: (born >> BORN_UNIT) << BORN_SHIFT | flags,
             generation,
             queued: birth.queued,
         };
@@ -140,9 +141,11 @@ impl Cell {
     }
 
     /// Delivers a signal. A body that comes back has been woken. The answer to a command of an earlier incarnation is refused.
+    #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
         let mut inner = enter(&self.inner);
-        match inner.missing(pid).or_else(|| inner.is_late(&signal).then_some(Missing::Ended)) {
+        match inner.missing(pid) {
+            None if inner.is_late(&signal) => Err((Missing::Ended, signal)),
             None => Ok(inner.signal(signal)),
             Some(missing) => Err((missing, signal)),
         }
@@ -365,7 +368,7 @@ impl Cell {
             rest,
             steps: inner.steps,
             queued: inner.queued,
-            born: (inner.stamp >> BORN_SHIFT) * 1_000,
+            born: inner.stamp >> BORN_SHIFT << BORN_UNIT,
         })
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn failed<E: Engine, H: Hands>(
     // Before the next incarnation begins: what others tell of relations that the failed one had is told by then, or never.
     let recovered = Recovered { pid, exit, by };
     let told = engine.tell_recovered(&recovered, hands);
+    hands.let_go();
     begin_again(road, hands, cell, &mut body, refused, taken);
     tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
@@ -61,19 +62,19 @@ pub(super) fn failed<E: Engine, H: Hands>(
 
 /// What replaces a state machine that has failed, if anything.
 fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
-    if cell.doomed().is_some() {
-        return None;
-    }
-    let (recovery, by) = match body.machine.recover(exit) {
-        Some(recovery) => (recovery, RecoveredBy::Process),
-        None => (body.head.rare.as_mut()?.recover.as_mut()?(exit)?, RecoveredBy::SpawnOption),
+    let (mut successor, by) = match body.machine.recover(exit) {
+        Some(successor) => (successor, RecoveredBy::Process),
+        None => {
+            let with = body.head.rare.as_mut()?.given.as_mut()?.recover.as_mut()?;
+            ((with.recover)(exit)?, RecoveredBy::SpawnOption)
+        }
     };
     let mut is_asked_to_stop = || body.machine.mailbox().is_asked_to_stop() || cell.is_asked_to_stop();
-    if !recovery.even_if_stopping && is_asked_to_stop() {
-        drop_contained(recovery.successor);
+    if cell.doomed().is_some() || !*successor.even_if_stopping() && is_asked_to_stop() {
+        drop_contained(successor);
         return None;
     }
-    Some((recovery.successor, by))
+    Some((successor, by))
 }
 
 /// Begins the next incarnation of a process, whose successor is in hand.

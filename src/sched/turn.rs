@@ -34,6 +34,7 @@ const MOST_MORE_IN_A_ROW: u32 = 16;
 const LONG: u64 = 500;
 
 /// Gives the process a turn.
+#[inline(always)]
 pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready) -> After {
     let road = engine.road();
     let pid = body.head.pid;
@@ -55,17 +56,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
-            if let Some(rare) = &mut body.head.rare
-                && !rare.groups.is_empty()
-            {
-                engine.joins(std::mem::take(&mut rare.groups), pid, hands);
-            }
-            if let Some(rare) = &mut body.head.rare
-                && let Some((parent, tag)) = rare.begun.take()
-            {
-                road.answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
-                // The parent, if that woke it, must not wait for the first step.
-                hands.let_go();
+            if body.head.rare.is_some() {
+                entered(engine, hands, &mut body);
             }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
@@ -160,6 +152,21 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     engine.begins(&mut body.head)?;
     body.head.stage = Stage::Open;
     body.machine.enter()
+}
+
+/// The `init` of a process that has more than most has returned: it joins its groups, and its parent is told.
+#[inline(never)]
+fn entered<E: Engine, H: Hands>(engine: &E, hands: &mut H, body: &mut Ready) {
+    let pid = body.head.pid;
+    let Some(rare) = &mut body.head.rare else { return };
+    if let Some(given) = &mut rare.given {
+        engine.joins(std::mem::take(&mut given.groups), pid, hands);
+    }
+    if let Some((parent, tag)) = rare.begun.take() {
+        engine.road().answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
+        // The parent, if that woke it, must not wait for the first step.
+        hands.let_go();
+    }
 }
 
 /// Before a step of a process that has more than most.

@@ -72,19 +72,18 @@ impl Supervisor {
     }
 
     pub(super) fn start(&mut self, key: u64, out: &mut StepOutput) {
-        let Some(child) = self.children.get(&key) else { return };
-        let (spec, mut name) = (child.spec.clone(), None);
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let spec = child.spec.clone();
         // The factory and the options are the user's.
         let started = made(|| {
             let options = (spec.options)();
-            name = options.given_name().cloned();
+            child.name = options.given_name().cloned();
             spec.start.start(out, options)
         });
-        self.change(key, |child| (child.name, child.last) = (name, None));
+        child.last = started.as_ref().ok().and_then(|started| started.as_ref().ok()).map(|(pid, _)| *pid);
         match started {
             Ok(Ok((pid, begun))) => {
                 self.by_pid.insert(pid, key);
-                self.change(key, |child| child.last = Some(pid));
                 self.begins.insert(begun.id(), key);
                 self.set(key, Phase::Starting { pid, begun, asked: false });
             }

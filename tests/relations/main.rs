@@ -26,5 +26,6 @@ mod d_supervisors;
 mod d_trees;
 mod e_spares;
 mod e_watchdog;
+mod frail;
 mod stuck;
 mod worker;

@@ -34,6 +34,7 @@ pub enum Heard {
     /// The number of the monitor, counted from the first; the process; how it ended.
     Down(usize, Pid, String),
     Exit(Pid, String),
+    Recovered(Pid, String),
 }
 
 pub struct Node {
@@ -63,6 +64,7 @@ impl Process for Node {
                     self.heard.push(Heard::Down(number, down.pid, down.exit.to_string()));
                 }
                 Event::Exit(exit) => self.heard.push(Heard::Exit(exit.pid, exit.exit.to_string())),
+                Event::Recovered(one) => self.heard.push(Heard::Recovered(one.pid, one.exit.to_string())),
                 _ => {}
             }
         }

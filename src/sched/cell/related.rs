@@ -41,6 +41,7 @@ impl Cell {
 
     /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps exits;
     /// else its own end, if there is a `killer`.
+    #[inline]
     pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<Linked>) -> LinkTold {
         let mut inner = enter(&self.inner);
         if inner.missing(pid).is_some() {

@@ -13,14 +13,13 @@ impl<P: Process> Driver<P> {
         self.out.renounce();
         self.out.clear();
         let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-        let recovery = body.machine.recover(&exit);
+        let mut successor = body.machine.recover(&exit);
         let is_asked_to_stop = body.machine.mailbox().is_asked_to_stop();
-        let Some(recovery) = recovery.filter(|recovery| recovery.even_if_stopping || !is_asked_to_stop) else {
-            return self.end(body, exit);
-        };
+        let successor = successor.take_if(|successor| !is_asked_to_stop || *successor.even_if_stopping());
+        let Some(successor) = successor else { return self.end(body, exit) };
         body.machine.close();
         self.abandon();
-        let mut body = recovery.successor.succeed(body).0;
+        let mut body = successor.succeed(body).0;
         self.bench.incarnation.store(usize::from(body.head.next_incarnation()), Ordering::Relaxed);
         drop(self.bench.take_answers());
         drop(body.machine.mailbox().take_of_failed());
