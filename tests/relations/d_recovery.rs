@@ -352,6 +352,36 @@ fn a_reply_that_comes_after_the_asker_has_failed_is_late() {
 }
 
 #[test]
+fn a_question_of_a_step_that_failed_is_not_asked_and_its_answer_is_not_told() {
+    let runtime = runtime(1);
+    let (frail, keeper) = (frail(&runtime, 2, SpawnOptions::new()), frail(&runtime, 1, SpawnOptions::new()));
+    let asked = keeper.address();
+    frail.does(move |out| {
+        out.ask(asked, Order::Keep, LIMIT);
+        // Its answer is given, and comes, before the step fails.
+        out.ask(asked, |reply: Reply<u32>| Order::Do(Box::new(|_| drop(reply))), LIMIT);
+        out.ask(
+            asked,
+            |reply: Reply<u32>| {
+                drop(reply);
+                Order::Fail
+            },
+            LIMIT,
+        );
+        panic!("asked");
+    });
+    frail.settles();
+    let stats = runtime.stats();
+    assert_eq!((stats.discarded_answers, stats.late_replies, stats.timers), (1, 0, 0));
+    keeper.settles();
+    assert!(frail.heard.take().is_empty(), "and the keeper was told nothing");
+    frail.does(move |out| {
+        out.ask(asked, |reply: Reply<()>| Order::Answer(reply), LIMIT);
+    });
+    until("its successor is answered", || frail.heard.take() == ["2: completed"]);
+}
+
+#[test]
 fn askers_of_a_failed_state_machine_are_told_that_it_dropped_their_replies() {
     let runtime = runtime(2);
     let frail = frail(&runtime, 2, SpawnOptions::new());

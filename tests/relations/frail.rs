@@ -16,6 +16,7 @@ pub enum Order {
     Fail,
     /// Says `Wait`.
     Wait,
+    Upgrade(Frail),
     Done,
 }
 
@@ -30,6 +31,11 @@ pub struct Frail {
 impl Frail {
     pub fn new(lives: usize, heard: &Log<String>) -> Frail {
         Frail { life: 1, lives, kept: Vec::new(), heard: heard.clone() }
+    }
+
+    /// One that calls itself the state machine with this number.
+    pub fn numbered(self, life: usize) -> Frail {
+        Frail { life, ..self }
     }
 
     fn hears(&self, what: &str) {
@@ -49,6 +55,7 @@ impl Process for Frail {
                 Event::Message(Order::Answer(reply)) => out.reply(reply, ()),
                 Event::Message(Order::Fail) => return Err("frail".into()),
                 Event::Message(Order::Wait) => return Ok(Step::Wait),
+                Event::Message(Order::Upgrade(next)) => return Ok(Step::Upgrade(Upgrade::to(next))),
                 Event::Message(Order::Done) => return Ok(Step::Done(())),
                 Event::Completed(_) => self.hears("completed"),
                 Event::Cancel(_) => self.hears("cancel"),

@@ -20,6 +20,7 @@ mod d_crossing;
 mod d_delays;
 mod d_in_place;
 mod d_last_words;
+mod d_recovered;
 mod d_recovery;
 mod d_stopping;
 mod d_supervisors;

@@ -1,7 +1,7 @@
 //! A process that does what it is told, and writes down what it hears of others.
 
 use procession::{
-    Address, Event, Events, Exit, Handle, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    Address, Event, Events, Exit, Handle, Latch, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
     StepResult,
 };
 
@@ -69,6 +69,27 @@ impl Process for Node {
             }
         }
         Ok(Step::Idle)
+    }
+}
+
+/// Does nothing, and is held up in `close`.
+#[derive(Clone, Default)]
+pub struct Closes {
+    pub closing: Latch<()>,
+    pub go: Latch<()>,
+}
+
+impl Process for Closes {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+
+    fn close(&mut self) {
+        let _ = self.closing.set(());
+        self.go.wait();
     }
 }
 
