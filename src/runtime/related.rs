@@ -110,9 +110,14 @@ impl Core {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use crate::latch::Latch;
-    use crate::process::{Address, Event, Events, Pid, Process, Step, StepOutput, StepResult};
+    use crate::process::{Address, Event, Events, Overflow, Pid, Process, SpawnOptions, Step, StepOutput, StepResult};
     use crate::runtime::Runtime;
+    use crate::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
+    use crate::testing::question;
+    use crate::threads;
 
     /// Waits to be told to end.
     struct Waits;
@@ -236,5 +241,67 @@ mod tests {
             assert!(runtime.spawn(Sociable).unwrap().join().is_done());
         }
         assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
+    }
+
+    /// A wait that is longer is a hang. No test of sound code waits for it to pass.
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    /// Holds its worker, which is given no threads from then on, until it may go.
+    struct Holds {
+        begun: Latch<()>,
+        go: Latch<()>,
+    }
+
+    impl Process for Holds {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            threads::refuse(true);
+            let _ = self.begun.set(());
+            self.go.wait();
+            Ok(Step::Done(()))
+        }
+    }
+
+    /// The child is held up in its first step with a full mailbox, and the supervisor's timer is refused.
+    #[test]
+    fn a_supervisor_that_has_no_timer_does_not_ask_a_full_child_again_and_again() {
+        let runtime = Runtime::builder().workers(2).start().unwrap();
+        let latches = [(); 2].map(|()| (Latch::new(), Latch::new()));
+        let holds = latches.clone().map(|(begun, go)| runtime.spawn(Holds { begun, go }).unwrap());
+        // Both workers have been told.
+        latches.iter().for_each(|(begun, _)| begun.wait());
+        let [(_, go_one), (_, go_other)] = latches;
+        let (filled, stuck) = (Latch::new(), Latch::new());
+        let (fills, gate, inside) = (filled.clone(), stuck.clone(), runtime.clone());
+        let branch = move || {
+            let (fills, gate, inside) = (fills.clone(), gate.clone(), inside.clone());
+            let leaf = ChildSpec::new("leaf", move || {
+                let (filler, _) = question();
+                let _ = inside.named("branch").send(SupervisorMessage::children(filler));
+                let _ = fills.set(());
+                gate.wait();
+                Waits
+            });
+            Supervisor::builder().child(leaf).build().unwrap()
+        };
+        let options = || SpawnOptions::new().name("branch").mailbox(1, Overflow::Refuse);
+        let supervisor = Supervisor::builder().child(ChildSpec::supervisor("branch", branch).options(options));
+        let supervisor = runtime.spawn(supervisor.build().unwrap()).unwrap();
+        go_one.set(()).unwrap();
+        filled.wait();
+        // Now the supervisor is stepped by the other worker, asks, and is to ask again later.
+        go_other.set(()).unwrap();
+        let branch = runtime.whereis("branch").unwrap();
+        let began = std::time::Instant::now();
+        while runtime.is_alive(branch) {
+            assert!(began.elapsed() < LIMIT, "it is asked again and again");
+            std::thread::yield_now();
+        }
+        stuck.set(()).unwrap();
+        let exit = supervisor.join().without_output().to_string();
+        assert!(exit.starts_with("failed: child \"branch\" did not start"), "{exit}");
+        assert!(holds.iter().all(|held| held.join().is_done()));
     }
 }

@@ -235,8 +235,10 @@ impl Supervisor {
                 }
                 match done.take(timer) {
                     Some(Ok(_)) => self.ask_started(key, out),
-                    // There is no timer. Asking at once would be a loop, so this start has failed. Its exit is heard of.
-                    _ => drop(out.terminate(pid)),
+                    // There is no timer. Asking at once would be a loop, so this start has failed: the child is ended.
+                    _ => {
+                        out.terminate(pid);
+                    }
                 }
             }
             Timer::InPlace(key) => {
