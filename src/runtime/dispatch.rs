@@ -19,7 +19,7 @@ use crate::process::{
     Recovered, Relate,
 };
 use crate::relations::Relations;
-use crate::sched::cell::Missing;
+use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::{AskPost, Router};
 use crate::sched::turn::{After, Engine, body_lost, turn};
@@ -166,11 +166,6 @@ impl Core {
         // A job that is refused is dropped, and that is an answer.
         let _ = self.pool.execute(move || job.run());
     }
-
-    /// What tells the jobs and handlers of a process that it has ended.
-    fn cancel_of(&self, head: &mut Head) -> Cancel {
-        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
-    }
 }
 
 /// An ended process is not an error to those who want it ended.
@@ -270,8 +265,9 @@ impl Engine for Core {
         self.abandon(head);
     }
 
-    fn tell_recovered<H: Hands>(&self, recovered: &Recovered, hands: &mut H) -> bool {
-        self.tell_related_of_recovery(recovered, hands)
+    fn recover<H: Hands>(&self, recovered: &Recovered, next: Next, body: &mut Ready, hands: &mut H) -> LeftBehind {
+        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, hands));
+        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, hands))
     }
 
     fn ended(&self, head: &mut Head) {

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use super::dispatch::Core;
+use crate::cancel::Cancel;
 use crate::outcome::{Reason, drop_contained};
 use crate::process::body::{Head, Ready};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, Pid, Recovered, Relate};
+use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
 use crate::sched::road::{Hands, Road};
@@ -59,6 +60,11 @@ impl Core {
         None
     }
 
+    /// What tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
+    pub(super) fn cancel_of(&self, head: &mut Head) -> Cancel {
+        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
+    }
+
     /// The state machine of the process in hand has failed and is replaced: its timers, questions and blocking work end.
     #[cold]
     pub(super) fn abandon(&self, head: &mut Head) {
@@ -71,13 +77,6 @@ impl Core {
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
         }
-    }
-
-    /// The same for its relations and groups. Whether anybody was told that the process goes on.
-    #[cold]
-    pub(super) fn tell_related_of_recovery<H: Hands>(&self, recovered: &Recovered, hands: &mut H) -> bool {
-        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, hands));
-        self.relations.recovered(&*self.road, recovered, |told| self.told(told, hands))
     }
 
     /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.

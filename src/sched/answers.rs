@@ -3,7 +3,7 @@
 use crate::outcome::Reason;
 use crate::process::Pid;
 use crate::process::body::{Kind, Ready};
-use crate::process::mailbox::{AnyMailbox, Bound, Control};
+use crate::process::mailbox::{AnyMailbox, Bound, Control, Signal};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +128,16 @@ pub(crate) struct Vacated {
     pub(crate) marks: Marks,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
+}
+
+/// What a state machine leaves behind that has failed, and was replaced.
+pub(crate) struct LeftBehind {
+    /// Somebody was told that the process goes on.
+    pub(crate) told: bool,
+    /// What has arrived for the process, and is for its successor.
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    /// What waited for the failed one alone. To be dropped elsewhere.
+    pub(crate) signals: Vec<Signal>,
 }
 
 /// What an onlooker sees.

@@ -17,7 +17,9 @@ mod replacing;
 
 pub(crate) use self::asking::Question;
 pub(crate) use self::replacing::Next;
-pub(crate) use super::answers::{Birth, Doomed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
+pub(crate) use super::answers::{
+    Birth, Doomed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want,
+};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::cell::{LeftBehind, Next};
 use super::road::{Hands, Road};
 use crate::outcome::Exit;
 use crate::process::body::{Head, Ready, Yield};
@@ -39,8 +40,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// The state machine of a process has failed and is replaced: what was going on for it outside of the road ends.
     fn abandons(&self, head: &mut Head);
 
-    /// The same for its relations and groups. Whether anybody was told that the process goes on.
-    fn tell_recovered<H: Hands>(&self, recovered: &Recovered, hands: &mut H) -> bool;
+    /// The same for its relations and groups; then the next incarnation of the process begins, whose body is in hand.
+    fn recover<H: Hands>(&self, recovered: &Recovered, next: Next, body: &mut Ready, hands: &mut H) -> LeftBehind;
 
     /// A process has ended: what it had outside of the road goes.
     fn ended(&self, head: &mut Head);

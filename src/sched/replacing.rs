@@ -1,7 +1,7 @@
 //! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
 //! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
 
-use super::cell::{Cell, Next};
+use super::cell::{Cell, LeftBehind, Next};
 use super::ending::{bury, close, drop_failed, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Hands, Road};
@@ -50,11 +50,17 @@ pub(super) fn failed<E: Engine, H: Hands>(
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = successor.succeed(body);
-    // Before the next incarnation begins: what others tell of relations that the failed one had is told by then, or never.
     let recovered = Recovered { pid, exit, by };
-    let told = engine.tell_recovered(&recovered, hands);
+    let LeftBehind { told, inbox, signals } = engine.recover(&recovered, next(&body, taken), &mut body, hands);
     hands.let_go();
-    begin_again(road, hands, cell, &mut body, refused, taken);
+    for signal in signals {
+        if let Signal::Completed(_) = signal {
+            hands.count(|counters| &counters.discarded_answers, 1);
+        }
+        drop_contained(signal);
+    }
+    body.machine.mailbox().ask_to_stop_again();
+    take_over(road, hands, cell, &mut body, inbox, refused);
     tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
     Some(body)
@@ -77,40 +83,10 @@ fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Succe
     Some((successor, by))
 }
 
-/// Begins the next incarnation of a process, whose successor is in hand.
-fn begin_again<H: Hands>(
-    road: &Road,
-    hands: &mut H,
-    cell: &Cell,
-    body: &mut Ready,
-    refused: Option<Box<dyn AnyMailbox>>,
-    taken: u32,
-) {
-    let incarnation = body.head.next_incarnation();
-    let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
-    let mut inbox = cell.recover(next(body, taken), incarnation, traps);
-    forget(hands, body.machine.mailbox());
-    if let Some(inbox) = &mut inbox {
-        forget(hands, &mut **inbox);
-    }
-    body.machine.mailbox().ask_to_stop_again();
-    take_over(road, hands, cell, body, inbox, refused);
-}
-
-/// Lets go of what waits in a mailbox, and was for the failed state machine alone.
-fn forget<H: Hands>(hands: &mut H, mailbox: &mut dyn AnyMailbox) {
-    for signal in mailbox.take_of_failed() {
-        if let Signal::Completed(_) = signal {
-            hands.count(|counters| &counters.discarded_answers, 1);
-        }
-        drop_contained(signal);
-    }
-}
-
-/// The process that goes on tells the log. One that was told of it may say more.
+/// Tells the log of a recovery. A process that was told of it, a supervisor, warns of it itself.
 fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, told: bool) {
-    let Recovered { pid, exit, by } = recovered;
-    if told || *by == RecoveredBy::SpawnOption {
+    let Recovered { pid, exit, .. } = recovered;
+    if told {
         tell_log(|| tracing::debug!(%pid, process, name, %exit, "recovered from a failure"));
     } else {
         tell_log(|| tracing::warn!(%pid, process, name, %exit, "recovered from a failure"));
