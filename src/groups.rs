@@ -5,6 +5,9 @@
 //! subscription begins with is taken in the one in which the subscription is written: so a subscriber sees each change
 //! once, in order, from the snapshot on.
 //!
+//! A membership is the process's own if it has joined itself, else it was given: at its spawn, or by others. When the state
+//! machine of a process has failed and is replaced, its subscriptions and its own memberships go, and those that were given stay.
+//!
 //! Joining and the end of a process at once: as with names (`names.rs`), the group is noted with the process, then the cell is
 //! marked, then the member written, all under the lock of the group.
 
@@ -32,9 +35,49 @@ pub(crate) struct Groups {
 #[derive(Default)]
 struct Group {
     /// How often each is in it.
-    members: BTreeMap<Pid, usize>,
+    members: BTreeMap<Pid, Memberships>,
     /// Each with the number of its subscription.
     subscribers: BTreeSet<(Pid, u64)>,
+}
+
+/// How often a process is in a group.
+#[derive(Clone, Copy, Default)]
+struct Memberships {
+    /// It has joined by itself.
+    own: usize,
+    /// It was given them, at its spawn or by others.
+    given: usize,
+}
+
+/// Whose doing it is that a process joins or leaves a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doer {
+    Itself,
+    Another,
+}
+
+impl Memberships {
+    fn total(self) -> usize {
+        self.own + self.given
+    }
+
+    /// The process joins, once.
+    fn add(&mut self, by: Doer) {
+        match by {
+            Doer::Itself => self.own += 1,
+            Doer::Another => self.given += 1,
+        }
+    }
+
+    /// The process leaves, once: its own memberships go first if it leaves by itself, else those that it was given.
+    fn take(&mut self, by: Doer) {
+        let own = match by {
+            Doer::Itself => self.own > 0,
+            Doer::Another => self.given == 0,
+        };
+        let count = if own { &mut self.own } else { &mut self.given };
+        *count = count.saturating_sub(1);
+    }
 }
 
 impl Group {
@@ -51,7 +94,7 @@ impl Group {
     }
 
     fn members(&self) -> Vec<Pid> {
-        self.members.iter().flat_map(|(pid, times)| std::iter::repeat_n(*pid, *times)).collect()
+        self.members.iter().flat_map(|(pid, times)| std::iter::repeat_n(*pid, times.total())).collect()
     }
 
     /// Tells all subscribers of a change.
@@ -78,7 +121,7 @@ fn tell(cells: &impl Cells, group: &Arc<str>, id: u64, subscriber: Pid, change: 
 
 impl Groups {
     /// A process joins, once more if it is in the group already.
-    pub(crate) fn join(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> Result<Vec<Told>, NameError> {
+    pub(crate) fn join(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid, by: Doer) -> Result<Vec<Told>, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
         }
@@ -86,7 +129,7 @@ impl Groups {
         let mut group = self.groups.entry(name.clone()).or_default();
         let (is_new, lives) = self.note(cells, name, pid);
         if lives {
-            *group.members.entry(pid).or_default() += 1;
+            group.members.entry(pid).or_default().add(by);
             group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
             return Ok(told);
         }
@@ -120,11 +163,11 @@ impl Groups {
     }
 
     /// A process leaves, once. Whether it was in the group.
-    pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid) -> (bool, Vec<Told>) {
+    pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid, by: Doer) -> (bool, Vec<Told>) {
         let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return (false, Vec::new()) };
         let Some(times) = group.get_mut().members.get_mut(&pid) else { return (false, Vec::new()) };
-        *times -= 1;
-        if *times == 0 {
+        times.take(by);
+        if times.total() == 0 {
             group.get_mut().members.remove(&pid);
         }
         let mut told = Vec::new();
@@ -186,7 +229,7 @@ impl Groups {
                 for id in group.subscriptions_of(pid).collect::<Vec<_>>() {
                     group.subscribers.remove(&(pid, id));
                 }
-                for _ in 0..group.members.remove(&pid).unwrap_or_default() {
+                for _ in 0..group.members.remove(&pid).unwrap_or_default().total() {
                     group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
                 }
                 if group.is_empty() {
@@ -197,6 +240,32 @@ impl Groups {
             told.into_iter().for_each(&mut then);
         }
         self.processes_gone.count(&self.of);
+    }
+
+    /// The state machine of a process, whose body is in hand, has failed and is replaced: it subscribes to no group any more, and
+    /// is in those only that it was given.
+    #[cold]
+    pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+        // A copy: the note is looked for again in the critical section of each group.
+        let Some(names) = self.of.get(&pid).map(|names| names.clone()) else { return };
+        for name in names {
+            let Entry::Occupied(mut entry) = self.groups.entry(name) else { continue };
+            let (name, group, mut told) = (entry.key().clone(), entry.get_mut(), Vec::new());
+            for id in group.subscriptions_of(pid).collect::<Vec<_>>() {
+                group.subscribers.remove(&(pid, id));
+            }
+            if let Some(times) = group.members.get_mut(&pid) {
+                let own = std::mem::take(&mut times.own);
+                if times.given == 0 {
+                    group.members.remove(&pid);
+                }
+                for _ in 0..own {
+                    group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
+                }
+            }
+            self.tidy(entry, pid);
+            told.into_iter().for_each(&mut then);
+        }
     }
 
     /// How many groups there are, also those that nobody is in.
@@ -230,12 +299,12 @@ mod tests {
         let (groups, name): (Groups, Arc<str>) = (Groups::default(), Arc::from("group"));
         let pids = || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1));
         for pid in pids() {
-            groups.groups.entry(name.clone()).or_default().members.insert(pid, 1);
+            groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
         }
         assert!(groups.of.capacity() >= 100_000);
         // They leave, and have nothing to take back when they end.
-        pids().for_each(|pid| assert!(groups.leave(&Nobody, &name, pid).0));
+        pids().for_each(|pid| assert!(groups.leave(&Nobody, &name, pid, Doer::Itself).0));
         pids().for_each(|pid| groups.ended(&Nobody, pid, |_| ()));
         assert_eq!(groups.len(), 0);
         assert!(groups.of.capacity() < 50_000, "{}", groups.of.capacity());
@@ -247,10 +316,10 @@ mod tests {
         // Its end has not begun to look for its groups; or it has what is noted, and has not come to this group.
         for begun in [false, true] {
             let groups = Groups::default();
-            groups.groups.entry(name.clone()).or_default().members.insert(pid, 1);
+            groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
             let noted = begun.then(|| groups.of.remove(&pid));
-            assert!(matches!(groups.join(&Nobody, &name, pid), Err(NameError::NoSuchProcess { .. })));
+            assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another), Err(NameError::NoSuchProcess { .. })));
             if let Some(noted) = noted.flatten() {
                 assert!(groups.of.is_empty(), "nobody would ever look for it");
                 groups.of.insert(noted.0, noted.1);

@@ -130,9 +130,9 @@ pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reaso
 pub use self::process::{
     Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, Cycle, DeadLetter, DeadReason, Doing,
     Down, Elapsed, Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor,
-    NameError, NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Reply, SendError,
-    SpawnError, SpawnOptions, Step, StepOutput, StepResult, StuckStep, Subscription, Tag, Told, Upgrade,
-    WaitedForNothing,
+    NameError, NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Recovered,
+    RecoveredBy, Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, StuckStep, Subscription,
+    Tag, Told, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
     Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,

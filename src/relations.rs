@@ -2,7 +2,8 @@
 //!
 //! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor: "W watches T" with
 //! W, "T is watched by W" with T. A link between A and B: B's PID with A, A's with B. (A watcher outside of the runtime has
-//! no PID, and only the half with T.) A process's cell has a mark if it may have halves here; processes without relations
+//! no PID, and only the half with T.) A half of a link also has who has made it: this end, the other, or both; linking twice is
+//! one link. A process's cell has a mark if it may have halves here; processes without relations
 //! are never looked for.
 //!
 //! **The half with the one who is told is the right to tell.** Whoever takes it out tells, or has it untold; and the telling
@@ -15,6 +16,7 @@
 //! | bond | who has the parent's body | both | writes both halves before the child is in the table of processes; the child begins with the mark |
 //! | demonitor, unlink | who has W's (A's) body | both | takes both halves out; if they were not there, takes the event out of the mailbox that it has in hands, or out of the cell's |
 //! | end | who had the body | one after the other | vacates the cell, which says whether it has the mark; takes all halves of the ended one; then, for each partner, takes its half, and tells it if that was still there |
+//! | recovery | who has the body | its own; then both, for one partner after the other | `relations/recovering.rs` |
 //!
 //! **Why an end is told exactly once.** Take a monitor of T and T's end. If the cell is marked before it is vacated, the end sees
 //! the mark, and since the halves are written under the lock under which the cell was marked, it finds them. If the cell is
@@ -28,14 +30,16 @@
 //! Locks: at most two shards, the lower first; inside them cells, which are leaves. What is dropped, woken or called is so when
 //! all are free: [`Told`] carries it out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod recovering;
+
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::latch::Latch;
 use crate::outcome::{Exit, Linked, Reason, drop_contained};
 use crate::process::body::Ready;
 use crate::process::mailbox::{Control, Signal};
-use crate::process::{Bond, Down, ExitSignal, Monitor, Pid};
+use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
@@ -69,7 +73,15 @@ struct Shard {
 struct Entry {
     watched_by: BTreeMap<u64, Watcher>,
     watches: BTreeMap<u64, Pid>,
-    links: BTreeSet<Pid>,
+    links: BTreeMap<Pid, LinkHalf>,
+}
+
+/// One end's half of a link.
+#[derive(Clone, Copy)]
+pub(crate) struct LinkHalf {
+    by: LinkedBy,
+    /// This end was told of a recovery of the other, and perhaps has not taken that event yet.
+    pub(crate) told: bool,
 }
 
 #[derive(Clone)]
@@ -93,6 +105,15 @@ pub(crate) enum Told {
 }
 
 impl Entry {
+    /// Notes that this end, or the other, has made a link.
+    fn link(&mut self, other: Pid, by: LinkedBy) {
+        // Mostly there is none yet.
+        if let Some(before) = self.links.insert(other, LinkHalf { by, told: false }) {
+            let by = LinkedBy { me: by.me || before.by.me, other: by.other || before.by.other };
+            self.links.insert(other, LinkHalf { by, ..before });
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.watched_by.is_empty() && self.watches.is_empty() && self.links.is_empty()
     }
@@ -212,18 +233,18 @@ impl Relations {
         let mut both = self.both(one, other);
         if !mark(cells, other) {
             let exit = Exit::Terminated(Reason::NoSuchProcess);
-            return tell_exit(cells, one, other, &exit);
+            return tell_exit(cells, one, (other, &exit), LinkedBy::ME);
         }
         write_link(&mut both, cells, one, other);
         Told::Nothing
     }
 
-    /// Takes a link away. Whether there was one: if not, the other's end may have been told, and be in the mailbox.
-    pub(crate) fn unlink(&self, one: Pid, other: Pid) -> bool {
+    /// Takes a link away, if there is one: if not, the other's end may have been told, and be in the mailbox.
+    pub(crate) fn unlink(&self, one: Pid, other: Pid) -> Option<LinkHalf> {
         let mut both = self.both(one, other);
-        let linked = both.first().take(one, |entry| entry.links.remove(&other).then_some(())).is_some();
-        if linked {
-            both.second().take(other, |entry| entry.links.remove(&one).then_some(()));
+        let linked = both.first().take(one, |entry| entry.links.remove(&other));
+        if linked.is_some() {
+            both.second().take(other, |entry| entry.links.remove(&one));
         }
         linked
     }
@@ -259,11 +280,11 @@ impl Relations {
                 }
             });
         }
-        for partner in entry.links {
+        for partner in entry.links.into_keys() {
             let told = {
                 let mut shard = self.shard(partner);
-                match shard.take(partner, |entry| entry.links.remove(&pid).then_some(())) {
-                    Some(()) => tell_exit(cells, partner, pid, exit),
+                match shard.take(partner, |entry| entry.links.remove(&pid)) {
+                    Some(half) => tell_exit(cells, partner, (pid, exit), half.by),
                     None => Told::Nothing,
                 }
             };
@@ -307,8 +328,8 @@ fn write_monitor(both: &mut Both<'_>, cells: &impl Cells, watcher: Pid, monitor:
 }
 
 fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
-    both.first().of(one).links.insert(other);
-    both.second().of(other).links.insert(one);
+    both.first().of(one).link(other, LinkedBy::ME);
+    both.second().of(other).link(one, LinkedBy::OTHER);
     mark(cells, one);
 }
 
@@ -325,26 +346,26 @@ fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
     }
 }
 
-/// Tells `partner` of the end of one to which it is linked.
-fn tell_exit(cells: &impl Cells, partner: Pid, ended: Pid, exit: &Exit) -> Told {
-    let signal = ExitSignal { pid: ended, exit: exit.clone() };
+/// Tells `partner` of the end of one to which it is linked, by a link that these have made.
+fn tell_exit(cells: &impl Cells, partner: Pid, (ended, exit): (Pid, &Exit), by: LinkedBy) -> Told {
+    let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
     let killer = match exit {
         Exit::Done(()) => None,
         // Handed on as it is, so that it names the first one, and no chain of causes grows with the chain of links.
         Exit::Terminated(Reason::Linked(linked)) => Some(linked.clone()),
         exit => Some(Linked::new(ended, exit.clone())),
     };
-    let Some(cell) = cells.cell(partner) else { return Told::Refused(Control::Exit(signal)) };
+    let Some(cell) = cells.cell(partner) else { return Told::Refused(signal) };
     // Counted first: a worker that does not see the count yet is in the step that the process may be in.
     cells.dooms().fetch_add(1, Ordering::SeqCst);
-    let told = cell.linked_exit(partner, signal, killer);
+    let told = cell.tell_linked(partner, signal, killer);
     if !matches!(told, LinkTold::Doomed(_)) {
         cells.dooms().fetch_sub(1, Ordering::SeqCst);
     }
     match told {
         LinkTold::Trapped(woken) => woken.map_or(Told::Nothing, Told::Woken),
         LinkTold::Doomed(body) => Told::Doomed(partner, body),
-        LinkTold::Refused(signal) => Told::Refused(Control::Exit(signal)),
+        LinkTold::Refused(signal) => Told::Refused(signal),
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult, Watchdog};
+use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
+use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade, Watchdog};
 use tracing::span;
 use tracing::{Level, Metadata};
 
@@ -173,6 +174,73 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     expect(&["DEBUG message=dead letter", "to=<0.8.8>", "reason=no such process"]);
     expect(&["DEBUG message=dead letter", "reason=wrong type", "message=\"u16\"", "takes=\"()\""]);
     expect(&["INFO message=runtime shut down", "report=0 ended"]);
+}
+
+/// Fails at each message, and recovers so often.
+struct Frail {
+    recovers: u32,
+}
+
+impl Process for Frail {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        if events.any(|event| matches!(event, Event::Message(()))) { Err("frail".into()) } else { Ok(Step::Idle) }
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        self.recovers.checked_sub(1).map(|recovers| Upgrade::to(Frail { recovers }))
+    }
+}
+
+#[test]
+fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error() {
+    let (heard, runtime) = (heard(), runtime(1));
+    let options = |name: &'static str| move || SpawnOptions::new().name(name);
+    let supervisor = Supervisor::builder()
+        .intensity(100, Duration::from_secs(1))
+        .child(ChildSpec::new("restarted", || Frail { recovers: 0 }).options(options("one")))
+        .child(ChildSpec::in_place("in place", || Frail { recovers: 0 }).options(options("two")))
+        .child(ChildSpec::new("recovered", || Frail { recovers: 9 }).options(options("three")));
+    let boss = runtime.spawn(supervisor.build().unwrap()).unwrap();
+    runtime.ask(boss.address(), SupervisorMessage::started, LIMIT).unwrap();
+    let lone = runtime.spawn_with(Frail { recovers: 9 }, SpawnOptions::new().name("lone")).unwrap();
+    let children = ["one", "two", "three"].map(|name| (name, runtime.whereis(name).unwrap()));
+    let mut pids = Vec::new();
+    for attempt in 1..=2 {
+        for (name, _) in children {
+            let pid = runtime.whereis(name).unwrap();
+            pids.push((name, attempt, pid));
+            runtime.named(name).send(()).unwrap();
+            until("it is up again", || {
+                let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).unwrap();
+                let all = children.iter().filter(|info| info.restarts >= attempt).count();
+                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_at_rest()
+            });
+        }
+    }
+    runtime.named("lone").send(()).unwrap();
+    until("it has recovered", || runtime.is_at_rest());
+    let heard = heard.lock().unwrap().clone();
+    let told = |parts: &[&str]| heard.iter().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+    for (name, attempt, pid) in pids {
+        let (name, attempt, pid) = (format!("name=\"{name}\""), format!("attempt={attempt}"), format!("pid={pid} "));
+        let (id, what) = match &*name {
+            "name=\"one\"" => ("child=\"restarted\"", "has ended and is restarted"),
+            "name=\"two\"" => ("child=\"in place\"", "has failed and is restarted in place"),
+            _ => ("child=\"recovered\"", "has failed and has recovered"),
+        };
+        let parts = ["WARN", what, id, &name, &attempt, &pid, "error=failed: frail"];
+        assert_eq!(told(&parts), 1, "{parts:?} in {heard:#?}");
+        // The runtime tells of an end, and says no more than it must of a recovery that somebody else tells of.
+        let ended = usize::from(id.contains("restarted"));
+        assert_eq!(told(&["WARN message=failed", &pid]), ended, "{heard:#?}");
+        assert_eq!(told(&["WARN message=recovered", &pid]), 0, "{heard:#?}");
+    }
+    let lone = format!("pid={} ", lone.pid());
+    assert_eq!(told(&["WARN message=recovered from a failure", &lone, "name=\"lone\"", "exit=failed: frail"]), 1);
+    assert!(told(&["InPlace"]) + told(&["supervisor::in_place"]) == 0, "{heard:#?}");
 }
 
 #[test]

@@ -4,13 +4,13 @@
 //! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
 //! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::asked::{Asked, SpareAsks};
-use super::command::CommandError;
+use super::command::{CommandError, INCARNATION_SHIFT};
 use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
@@ -20,7 +20,7 @@ use super::outbox::Outbox;
 use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
-use super::reply::{AskLink, Decided, PendingReply, ProcessAsk};
+use super::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::Arc;
@@ -80,9 +80,28 @@ pub(crate) struct Rare {
     pub(crate) bound: Option<Bound>,
     /// Exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
+    /// The process has its name: it does not take it once more when its state machine is replaced.
+    pub(crate) is_named: bool,
+    pub(crate) given: Option<Box<Given>>,
     pub(crate) bond: Option<Bond>,
     /// Whose command is answered when `init` has returned, and which.
     pub(crate) begun: Option<(Pid, u64)>,
+}
+
+/// What few spawners give.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Groups that the process joins when its first `init` has returned.
+    pub(crate) groups: Vec<Arc<str>>,
+    pub(crate) recover: Option<RecoverWith>,
+}
+
+/// Asked what replaces a state machine that has failed, when its own `recover` gives nothing.
+pub(crate) struct RecoverWith {
+    /// Contained.
+    pub(crate) recover: Box<dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send>,
+    /// The output of what it returns, with the name of the type.
+    pub(crate) output: (TypeId, &'static str),
 }
 
 impl Head {
@@ -126,6 +145,13 @@ impl Head {
     /// The process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
+    }
+
+    /// The state machine has failed, and the next one begins with nothing outstanding. The incarnation of its commands.
+    pub(crate) fn next_incarnation(&mut self) -> u16 {
+        self.tags = self.tags.wrapping_add(1 << INCARNATION_SHIFT);
+        self.outstanding = 0;
+        (self.tags >> INCARNATION_SHIFT) as u16
     }
 
     /// Answers have arrived.
@@ -262,6 +288,9 @@ pub(crate) enum Verdict {
 pub(crate) trait Successor: Send {
     /// A body for the same process, with whatever waited in the old one. Also what waited and is of another type.
     fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
+
+    /// Whether it also replaces one that has failed and was asked to stop.
+    fn even_if_stopping(&mut self) -> &mut bool;
 }
 
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
@@ -346,17 +375,6 @@ pub(crate) enum Yield {
     Performed,
 }
 
-impl Yield {
-    /// Whether it has a tag, and will be answered.
-    fn is_command(&self) -> bool {
-        match self {
-            Yield::Reply(_) | Yield::CancelTimer { .. } | Yield::Relate(_) | Yield::Performed => false,
-            Yield::Spawn(child) => child.head.rare.as_ref().is_some_and(|rare| rare.begun.is_some()),
-            _ => true,
-        }
-    }
-}
-
 /// A blocking closure and its result.
 pub(crate) type Work = Box<dyn FnOnce(&Cancel) -> Box<dyn Any + Send> + Send>;
 
@@ -425,14 +443,13 @@ impl StepOutput {
         self.outbox.shrink();
     }
 
-    /// For a process that goes on though the step has failed: how many of its commands will not be answered. A question is
-    /// decided here, so that dropping it tells nobody; one that was decided within the step has its answer on the way.
-    pub(crate) fn renounce(&self) -> u32 {
-        let unanswered = |one: &&Yield| match one {
-            Yield::Ask { ask, .. } => !matches!(ask.decide_with(Err(CommandError::Dropped)), Decided::Late),
-            other => other.is_command(),
-        };
-        self.yields.iter().filter(unanswered).count() as u32
+    /// For a process that goes on though the step has failed: its questions are decided, so that dropping them tells nobody.
+    pub(crate) fn renounce(&self) {
+        for one in &self.yields {
+            if let Yield::Ask { ask, .. } = one {
+                drop(ask.decide_with(Err(CommandError::Dropped)));
+            }
+        }
     }
 
     /// Drops what was yielded by a step that failed.

@@ -32,11 +32,16 @@ impl<T> Tag<T> {
         Tag { id, answers: PhantomData }
     }
 
-    /// The number: the first command of a process has 1, the next 2.
+    /// The number: the first command of a process has 1, the next 2. A state machine that replaces a failed one counts in a
+    /// range of its own, so no two commands of a process have the same number.
     pub fn id(self) -> u64 {
         self.id
     }
 }
+
+/// The upper 16 bits of a tag's number say to which *incarnation* of its process the command belongs. A process begins as
+/// incarnation 0; a recovery after a failure begins the next one. The answers of an earlier one are late, and are refused.
+pub(crate) const INCARNATION_SHIFT: u32 = 48;
 
 impl<T> Clone for Tag<T> {
     fn clone(&self) -> Tag<T> {
@@ -219,6 +224,11 @@ impl Completed {
     /// The answer of a process.
     pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completed {
         Completed { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
+    }
+
+    /// The incarnation of the process to which the command belongs.
+    pub(crate) fn incarnation(&self) -> u16 {
+        (self.inside.tag >> INCARNATION_SHIFT) as u16
     }
 
     /// Which process has answered, if it was one.

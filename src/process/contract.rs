@@ -67,19 +67,42 @@ pub trait Process: Sized + Send + 'static {
     /// done, and the messages that it had taken are dead letters.
     fn step(&mut self, events: &mut Events<'_, Self::Message>, out: &mut StepOutput) -> StepResult<Self::Output>;
 
-    /// A step has failed or panicked, and what it had yielded is dropped: the process may be replaced *in place* instead of
-    /// ending, by what this returns. It keeps its PID, names, monitors, links, and what is in the mailbox; only the messages
-    /// that the failed step had taken are dead letters. This state machine is closed, and the next one's `init` is called, as
-    /// with [`Step::Upgrade`]. If this panics, the process ends as it would have.
+    /// A step has failed or panicked, and what it had yielded is dropped. The process recovers if this returns something: that
+    /// replaces this state machine *in place*. This state machine is closed, and the next one's `init` is called, as with
+    /// [`Step::Upgrade`]. If this panics, the process ends as it would have. If this returns nothing, the function given to
+    /// [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) is asked, if there is one.
     ///
-    /// What else the failed step had taken is not given again, a request to stop included. This state machine may have noted
-    /// that it was asked to stop, and then return nothing here.
+    /// What others hold stays: the PID, the process's names, monitors of it, links that others have made, the link of the
+    /// process that spawned it, memberships that it was given, and what is in the mailbox. Only the messages that the failed
+    /// step had taken are dead letters.
     ///
-    /// The state may be broken in any way by now, so what is returned is best made afresh. Whoever always recovers at once may
-    /// do so for ever: see `ChildSpec::in_place` for limits and delays.
+    /// What this state machine took itself ends, as at the end of a process:
+    ///
+    /// - Monitors that it set, subscriptions and groups that it joined, and events of them that wait in the mailbox.
+    /// - Links that it made. The other end has the failure as this one's exit, unless it has made the link, too.
+    /// - Timers, questions and other commands. Their answers are discarded and counted, and never reach the next state machine.
+    ///   The [`Cancel`](crate::Cancel) of its blocking work is cancelled.
+    /// - Replies that it held: their askers are told that they were dropped.
+    /// - [`trap_exits`](StepOutput::trap_exits) is again as the spawn options say.
+    ///
+    /// Processes that have linked themselves to this one, and trap exits, get an
+    /// [`Event::Recovered`](super::Event::Recovered). So a supervisor counts the failure. Without one, a process that always
+    /// recovers may do so for ever.
+    ///
+    /// A process that was asked to stop does not recover, unless the upgrade says
+    /// [`even_if_stopping`](Upgrade::even_if_stopping). A process that is terminated does not recover at all, and this may not
+    /// be called then.
+    ///
+    /// The state may be broken in any way by now, so what is returned is best made afresh.
     fn recover(&mut self, exit: &Exit) -> Option<Upgrade<Self::Output>> {
         let _ = exit;
         None
+    }
+
+    /// The name of the type, as it stands in the log, in statistics and in dead letters. A process that wraps another one shows
+    /// that one's name here.
+    fn type_name() -> &'static str {
+        std::any::type_name::<Self>()
     }
 
     /// Releases what it holds. Called once for every process whose `init` was called, after its last step, on whatever
@@ -115,7 +138,8 @@ pub enum Step<O> {
     Blocking,
     /// To end, with this output.
     Done(O),
-    /// To be replaced in place by another state machine, which keeps the PID, the name and what is in the mailbox.
+    /// To be replaced in place by another state machine. It keeps everything of the process: PID, names, mailbox, monitors and
+    /// links in both directions, memberships and subscriptions, timers, and the answers to commands that are outstanding.
     Upgrade(Upgrade<O>),
 }
 
@@ -123,6 +147,15 @@ pub enum Step<O> {
 pub struct Upgrade<O> {
     pub(super) successor: Box<dyn Successor>,
     pub(super) leaves: std::marker::PhantomData<fn() -> O>,
+}
+
+impl<O> Upgrade<O> {
+    /// For a recovery: the process recovers also if it was asked to stop. If a step has taken the request, the next state
+    /// machine is given the last one again, before its messages. In a [`Step::Upgrade`] this changes nothing.
+    pub fn even_if_stopping(mut self) -> Upgrade<O> {
+        *self.successor.even_if_stopping() = true;
+        self
+    }
 }
 
 impl<O> std::fmt::Debug for Upgrade<O> {

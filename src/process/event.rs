@@ -6,7 +6,7 @@ use super::command::{CancelRequest, Completed};
 use super::mailbox::{Control, Envelope, Mailbox};
 use super::naming::GroupEvent;
 use super::pid::Pid;
-use super::relation::{Down, ExitSignal};
+use super::relation::{Down, ExitSignal, Recovered};
 use super::told::Told;
 
 /// Something that a process is told.
@@ -24,6 +24,9 @@ pub enum Event<M> {
     Down(Told<Down>),
     /// A process to which this one is linked has ended, and this one traps exits.
     Exit(Told<ExitSignal>),
+    /// A process to which this one has linked itself has failed, and was replaced in place. This one traps exits. The link
+    /// stays.
+    Recovered(Told<Recovered>),
     /// Something has happened to a group to which this one subscribes.
     Group(Told<GroupEvent>),
 }
@@ -33,7 +36,8 @@ impl<M> From<Box<Control>> for Event<M> {
         match *control {
             Control::Cancel(_) => Event::Cancel(Told::new(control)),
             Control::Down(_) => Event::Down(Told::new(control)),
-            Control::Exit(_) => Event::Exit(Told::new(control)),
+            Control::Exit(..) => Event::Exit(Told::new(control)),
+            Control::Recovered(_) => Event::Recovered(Told::new(control)),
             Control::Group(_) => Event::Group(Told::new(control)),
         }
     }
@@ -258,7 +262,7 @@ enum Next {
 impl<M> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         let plain = self.mailbox.signals.is_none() && self.kept.is_none() && self.messages;
         match if plain { Next::Message } else { self.look() } {
@@ -318,6 +322,7 @@ mod tests {
                 Event::Cancel(_) => String::from("cancel"),
                 Event::Down(down) => format!("down {}", down.pid),
                 Event::Exit(exit) => format!("exit {}", exit.pid),
+                Event::Recovered(recovered) => format!("recovered {}", recovered.pid),
                 Event::Group(event) => format!("group {}", event.subscription.group()),
             })
             .collect()

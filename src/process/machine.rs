@@ -56,12 +56,20 @@ impl<P: Process> Drop for TypedRare<P> {
     }
 }
 
+/// The name that a type of process shows. What it says itself is code of the user's.
+fn name_of<P: Process>() -> &'static str {
+    contain(P::type_name).unwrap_or_else(|panic| {
+        drop_contained(panic);
+        type_name::<P>()
+    })
+}
+
 /// The kind of a type of process, in one place for the whole program.
 struct KindOf<P>(PhantomData<P>);
 
 impl<P: Process> KindOf<P> {
     const KIND: Kind = Kind {
-        process: type_name::<P>,
+        process: name_of::<P>,
         message_name: type_name::<P::Message>,
         new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
         new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
@@ -133,7 +141,7 @@ impl<P: Process> Machine for Typed<P> {
     fn enter(&mut self) -> Result<(), Exit> {
         let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
         let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
-        match contain(|| process.init(Entry::new(type_name::<P>, point))) {
+        match contain(|| process.init(Entry::new(name_of::<P>, point))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
             Err(panic) => Err(Exit::Panicked(panic)),
@@ -205,7 +213,7 @@ impl<P: Process> Machine for Typed<P> {
         match contain(|| process.recover(exit)) {
             Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
             Err(panic) => {
-                tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`recover` panicked"));
+                tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`recover` panicked"));
                 None
             }
         }
@@ -214,7 +222,7 @@ impl<P: Process> Machine for Typed<P> {
     fn close(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Err(panic) = contain(|| process.close()) {
-            tell_log(|| tracing::error!(process = type_name::<P>(), %panic, "`close` panicked"));
+            tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`close` panicked"));
         }
     }
 
@@ -272,6 +280,7 @@ impl<P: Process> Machine for Typed<P> {
 struct SuccessorOf<P: Process> {
     process: P,
     entry: Option<Box<EntryPoint>>,
+    even_if_stopping: bool,
 }
 
 impl<P: Process> Successor for SuccessorOf<P> {
@@ -288,12 +297,16 @@ impl<P: Process> Successor for SuccessorOf<P> {
         let refused = (waiting.messages() > 0).then_some(waiting);
         (new, refused)
     }
+
+    fn even_if_stopping(&mut self) -> &mut bool {
+        &mut self.even_if_stopping
+    }
 }
 
 impl<O> Upgrade<O> {
     /// Replacement by `process`, entered at `"main"` without input.
     pub fn to<P: Process<Output = O>>(process: P) -> Upgrade<O> {
-        Upgrade { successor: Box::new(SuccessorOf { process, entry: None }), leaves: PhantomData }
+        Upgrade::of(process, None)
     }
 
     /// Replacement by `process`, entered at `method` with `input`.
@@ -303,7 +316,12 @@ impl<O> Upgrade<O> {
         input: I,
     ) -> Upgrade<O> {
         let entry = Some(Box::new(EntryPoint::new(method, input)));
-        Upgrade { successor: Box::new(SuccessorOf { process, entry }), leaves: PhantomData }
+        Upgrade::of(process, entry)
+    }
+
+    fn of<P: Process<Output = O>>(process: P, entry: Option<Box<EntryPoint>>) -> Upgrade<O> {
+        let successor = SuccessorOf { process, entry, even_if_stopping: false };
+        Upgrade { successor: Box::new(successor), leaves: PhantomData }
     }
 }
 

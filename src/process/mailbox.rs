@@ -278,6 +278,21 @@ pub(crate) trait AnyMailbox: Any + Send {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.forget(unwanted))
     }
 
+    /// Whether the process was asked to stop: the request waits here, or a step has taken it from here.
+    fn is_asked_to_stop(&mut self) -> bool {
+        self.signals().as_ref().is_some_and(|signals| signals.is_asked_to_stop())
+    }
+
+    /// Puts the request to stop that a step has taken in front of all, to be taken again.
+    fn ask_to_stop_again(&mut self) {
+        self.signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
+    }
+
+    /// Takes out what only the state machine wanted to be told that has failed.
+    fn take_of_failed(&mut self) -> Vec<Signal> {
+        self.signals().as_mut().map_or_else(Vec::new, |signals| signals.take_of_failed())
+    }
+
     /// Drops the signals, each for itself: an answer is a value of the user's, and so is an error in an exit.
     fn drop_signals(&mut self) {
         if let Some(signals) = self.take_signals() {
@@ -330,7 +345,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 
     fn shrink(&mut self) {
         self.messages.shrink();
-        if self.signals.as_ref().is_some_and(|signals| signals.is_empty()) {
+        if self.signals.as_ref().is_some_and(|signals| signals.is_needless()) {
             self.signals = None;
         }
     }

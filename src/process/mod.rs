@@ -45,16 +45,16 @@ pub use self::named::NamedOutput;
 pub use self::naming::{GroupChange, GroupEvent, NameError, NoSuchName, Subscription};
 pub use self::pid::{Address, ParsePidError, Pid};
 pub use self::refusal::{DeadLetter, DeadReason, SendError};
-pub use self::relation::{Down, ExitSignal, Monitor};
+pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::Reply;
 pub use self::sight::Doing;
 pub use self::spawn::{SpawnError, SpawnOptions};
 pub use self::told::Told;
 
-pub(crate) use self::command::{Answer, AnswerTo};
+pub(crate) use self::command::{Answer, AnswerTo, INCARNATION_SHIFT};
 pub(crate) use self::handler::{Handler, HandlerFn};
 pub(crate) use self::naming::Naming;
-pub(crate) use self::relation::{Bond, Relate};
+pub(crate) use self::relation::{Bond, LinkedBy, Relate};
 #[cfg(all(test, loom))]
 pub(crate) use self::reply::Clerk;
 pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, PendingReply, ProcessAsk};

@@ -68,7 +68,7 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<(Address<P::Message>, Monitor), NotSpawned<P>> {
-        let pid = match self.vacancy_for(&options) {
+        let pid = match self.vacancy_for::<P>(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
@@ -87,7 +87,7 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy_for(&options) {
+        let pid = match self.vacancy_for::<P>(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
@@ -106,7 +106,7 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Begun<P::Message>, NotSpawned<P>> {
-        let pid = match self.vacancy_for(&options) {
+        let pid = match self.vacancy_for::<P>(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };

@@ -67,6 +67,40 @@ pub struct ExitSignal {
     pub exit: Exit,
 }
 
+/// A process to which this one has linked itself has failed, and goes on: its state machine was replaced in place. The one
+/// that is told traps exits.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// The process.
+    pub pid: Pid,
+    /// How its state machine failed.
+    pub exit: Exit,
+    /// What replaced the state machine.
+    pub by: RecoveredBy,
+}
+
+/// What replaced a state machine that had failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RecoveredBy {
+    /// [`Process::recover`](super::Process::recover) of the state machine itself.
+    Process,
+    /// The function given to [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with).
+    SpawnOption,
+}
+
+/// Which ends of a link have made it, as seen from one end: linking twice is one link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkedBy {
+    pub(crate) me: bool,
+    pub(crate) other: bool,
+}
+
+impl LinkedBy {
+    pub(crate) const ME: LinkedBy = LinkedBy { me: true, other: false };
+    pub(crate) const OTHER: LinkedBy = LinkedBy { me: false, other: true };
+}
+
 /// A relation that a step wants begun or ended.
 pub(crate) enum Relate {
     Monitor(Monitor),

@@ -39,6 +39,11 @@ pub enum Doing {
         /// The process that has ended.
         pid: Pid,
     },
+    /// A step that is told of the recovery of a process to which its process has linked itself.
+    Recovered {
+        /// The process that has recovered.
+        pid: Pid,
+    },
     /// A step that is told of a group.
     Group,
     /// What follows the step: a handler of a command, `recover`, `close`, a hook, a destructor.
@@ -56,6 +61,7 @@ impl fmt::Display for Doing {
             Doing::Cancel => f.write_str("at a cancel event"),
             Doing::Down { pid } => write!(f, "at the end of {pid}, which it monitors"),
             Doing::Exit { pid } => write!(f, "at the end of {pid}, to which it is linked"),
+            Doing::Recovered { pid } => write!(f, "at the recovery of {pid}, to which it is linked"),
             Doing::Group => f.write_str("at an event of a group"),
             Doing::AfterStep => f.write_str("in what follows a step"),
         }
@@ -91,6 +97,7 @@ impl Sight {
             Doing::Exit { pid } => (6, word(Some(pid))),
             Doing::Group => (7, 0),
             Doing::AfterStep => (8, 0),
+            Doing::Recovered { pid } => (9, word(Some(pid))),
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
@@ -118,6 +125,7 @@ impl Sight {
             (6, Some(pid)) => Doing::Exit { pid },
             (7, _) => Doing::Group,
             (8, _) => Doing::AfterStep,
+            (9, Some(pid)) => Doing::Recovered { pid },
             _ => Doing::Step,
         })
     }
@@ -141,6 +149,7 @@ mod tests {
             Doing::Cancel,
             Doing::Down { pid },
             Doing::Exit { pid },
+            Doing::Recovered { pid },
             Doing::Group,
             Doing::AfterStep,
             Doing::Step,

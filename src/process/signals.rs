@@ -4,12 +4,14 @@
 //! process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and behind nothing else.
 //! (A step after `Wait` is given no messages, so there it waits behind answers only.)
 
+mod recovering;
+
 use std::collections::{HashSet, VecDeque};
 
 use super::command::{CancelRequest, Completed};
 use super::naming::GroupEvent;
 use super::pid::Pid;
-use super::relation::{Down, ExitSignal, Monitor};
+use super::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
 use super::sight::{Doing, Sight};
 use crate::outcome::{Linked, drop_contained};
 use crate::sync::Arc;
@@ -24,7 +26,9 @@ pub(crate) enum Signal {
 pub(crate) enum Control {
     Cancel(CancelRequest),
     Down(Down),
-    Exit(ExitSignal),
+    /// With the ends that had made the link.
+    Exit(ExitSignal, LinkedBy),
+    Recovered(Recovered),
     Group(GroupEvent),
 }
 
@@ -34,7 +38,8 @@ impl Control {
         match self {
             Control::Cancel(_) | Control::Group(_) => None,
             Control::Down(down) => Some(down.pid),
-            Control::Exit(exit) => Some(exit.pid),
+            Control::Exit(exit, _) => Some(exit.pid),
+            Control::Recovered(recovered) => Some(recovered.pid),
         }
     }
 
@@ -43,7 +48,8 @@ impl Control {
         match self {
             Control::Cancel(_) => Doing::Cancel,
             Control::Down(down) => Doing::Down { pid: down.pid },
-            Control::Exit(exit) => Doing::Exit { pid: exit.pid },
+            Control::Exit(exit, _) => Doing::Exit { pid: exit.pid },
+            Control::Recovered(recovered) => Doing::Recovered { pid: recovered.pid },
             Control::Group(_) => Doing::Group,
         }
     }
@@ -53,20 +59,28 @@ impl Control {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Unwanted {
     Down(Monitor),
-    /// The exit signals of this process.
+    /// The exit signals of this process, and its recoveries.
     Exit(Pid),
+    /// The recoveries of this process, which lives.
+    Recovered(Pid),
     /// What happens to a group, by the number of the subscription.
     Group(u64),
 }
 
 impl Unwanted {
-    /// Whoever does not want to be told this says so with that.
-    fn of(control: &Control) -> Option<Unwanted> {
+    /// Whether the set has what was told of a link to this process.
+    pub(crate) fn concerns_link(unwanted: &HashSet<Unwanted>, to: Pid) -> bool {
+        unwanted.contains(&Unwanted::Exit(to)) || unwanted.contains(&Unwanted::Recovered(to))
+    }
+
+    /// Whether this set asks for the signal to be forgotten.
+    fn includes(unwanted: &HashSet<Unwanted>, control: &Control) -> bool {
         match control {
-            Control::Cancel(_) => None,
-            Control::Down(down) => Some(Unwanted::Down(down.monitor)),
-            Control::Exit(exit) => Some(Unwanted::Exit(exit.pid)),
-            Control::Group(event) => Some(Unwanted::Group(event.subscription.id())),
+            Control::Cancel(_) => false,
+            Control::Down(down) => unwanted.contains(&Unwanted::Down(down.monitor)),
+            Control::Exit(exit, _) => unwanted.contains(&Unwanted::Exit(exit.pid)),
+            Control::Recovered(Recovered { pid, .. }) => Unwanted::concerns_link(unwanted, *pid),
+            Control::Group(event) => unwanted.contains(&Unwanted::Group(event.subscription.id())),
         }
     }
 }
@@ -89,6 +103,8 @@ pub(crate) struct Signals {
     related: Option<Box<Related>>,
     // Where the step that is being given these is looked at, if it is.
     sight: Option<Arc<Sight>>,
+    // The last request to stop that a step has taken.
+    asked_to_stop: Option<CancelRequest>,
 }
 
 /// What only those have who are related to others.
@@ -150,7 +166,10 @@ impl Signals {
     }
 
     #[inline(never)]
-    pub(super) fn takes_control(&self, control: &Control) {
+    pub(super) fn takes_control(&mut self, control: &Control) {
+        if let Control::Cancel(request) = control {
+            self.asked_to_stop = Some(request.clone());
+        }
         self.note(control.doing());
     }
 
@@ -164,6 +183,11 @@ impl Signals {
         self.control.is_empty()
             && self.completions.is_empty()
             && self.related.as_ref().is_none_or(|related| related.behind.is_empty() && related.killer.is_none())
+    }
+
+    /// Whether nothing waits, and nothing has to be remembered.
+    pub(crate) fn is_needless(&self) -> bool {
+        self.is_empty() && self.asked_to_stop.is_none()
     }
 
     pub(super) fn add(&mut self, signal: Signal, arrived: u64) {
@@ -284,6 +308,7 @@ impl Signals {
             }
             related.killer.into_iter().for_each(|killer| self.kill(killer));
         }
+        self.asked_to_stop = theirs.asked_to_stop.or(self.asked_to_stop.take());
         completions
     }
 
@@ -305,9 +330,13 @@ impl Signals {
 
     /// Looks through all that is here once, however much of it is unwanted.
     pub(super) fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
-        let is_unwanted = |control: &Control| Unwanted::of(control).is_some_and(|one| unwanted.contains(&one));
+        self.take_control(|control| Unwanted::includes(unwanted, control))
+    }
+
+    /// Takes these out of the control lane.
+    fn take_control(&mut self, is_unwanted: impl Fn(&Control) -> bool) -> Vec<Control> {
         let mut out = Vec::new();
-        if self.control.iter().any(is_unwanted) {
+        if self.control.iter().any(&is_unwanted) {
             let free = self.free;
             for (number, control) in std::mem::take(&mut self.control).into_iter().enumerate() {
                 if is_unwanted(&control) {

@@ -1,14 +1,15 @@
 //! Spawning: how a new process is described, by a process or from outside.
 
+use std::any::{TypeId, type_name};
 use std::borrow::Cow;
 
-use super::body::{NoVacancy, Ready, StepOutput, Yield};
-use super::contract::Process;
+use super::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
+use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
 use super::machine::{ExitLatch, HasProcess, body_in, new_body};
 use super::mailbox::{Bound, Overflow};
 use super::pid::{Address, Pid};
-use crate::outcome::{Failure, Panic, Rejected};
+use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
 use crate::sync::Arc;
 
 /// How a process is to be spawned, where the defaults are not wanted: entered at `"main"` without input, no name, a
@@ -27,6 +28,7 @@ pub struct SpawnOptions {
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
+    given: Option<Box<Given>>,
 }
 
 impl SpawnOptions {
@@ -61,12 +63,88 @@ impl SpawnOptions {
         self
     }
 
-    /// What can be said of the options by themselves.
-    pub(crate) fn check(&self) -> Result<(), SpawnError> {
+    /// The process is a member of this group from its first step on. Several groups may be given, each with a call of its own.
+    ///
+    /// It joins when its `init` has returned. The membership stays when its state machine is replaced, also after a failure.
+    pub fn group(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
+        self.given.get_or_insert_default().groups.push(name.into());
+        self
+    }
+
+    /// Has the process recover from a failed step, also if its own [`recover`](Process::recover) gives nothing: `recover` is
+    /// told the failure and returns what replaces the failed state machine, or nothing. The page of [`Process::recover`] says
+    /// what stays then. The function is asked after each failure, as long as the process lives, also after an upgrade. If it
+    /// panics, the process ends as it would have.
+    ///
+    /// What it returns must have the output of the process that is spawned.
+    ///
+    /// ```
+    /// use procession::{Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
+    ///
+    /// struct Clerk;
+    ///
+    /// impl Process for Clerk {
+    ///     type Message = &'static str;
+    ///     type Output = ();
+    ///
+    ///     fn step(&mut self, events: &mut Events<&'static str>, _: &mut StepOutput) -> StepResult<()> {
+    ///         if events.next().is_some() { Err("a bad day".into()) } else { Ok(Step::Idle) }
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let mut left = 1;
+    /// let options = SpawnOptions::new().recover_with(move |_| {
+    ///     left -= 1;
+    ///     (left >= 0).then(|| Upgrade::to(Clerk))
+    /// });
+    /// let clerk = runtime.spawn_with(Clerk, options)?;
+    /// runtime.send(clerk.address(), "one")?;
+    /// runtime.send(clerk.address(), "two")?;
+    /// assert_eq!(clerk.join().without_output().to_string(), "failed: a bad day");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recover_with<O: 'static>(
+        mut self,
+        mut recover: impl FnMut(&Exit) -> Option<Upgrade<O>> + Send + 'static,
+    ) -> SpawnOptions {
+        let contained = move |exit: &Exit| match contain(|| recover(exit)) {
+            Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
+            Err(panic) => {
+                tell_log(|| tracing::error!(%panic, "the function of `recover_with` panicked"));
+                None
+            }
+        };
+        let output = (TypeId::of::<O>(), type_name::<O>());
+        self.given.get_or_insert_default().recover = Some(RecoverWith { recover: Box::new(contained), output });
+        self
+    }
+
+    /// The name that was given with [`name`](Self::name).
+    pub fn given_name(&self) -> Option<&Arc<str>> {
+        self.name.as_ref()
+    }
+
+    fn groups(&self) -> &[Arc<str>] {
+        self.given.as_ref().map_or(&[], |given| &given.groups)
+    }
+
+    /// The output of what the function returns that was given with [`recover_with`](Self::recover_with).
+    fn recovers_to(&self) -> Option<(TypeId, &'static str)> {
+        Some(self.given.as_ref()?.recover.as_ref()?.output)
+    }
+
+    /// What can be said of the options by themselves, for a process of this type.
+    pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
+        if let Some((output, given)) = self.recovers_to()
+            && output != TypeId::of::<P::Output>()
+        {
+            return Err(SpawnError::WrongRecovery { output: type_name::<P::Output>(), given });
+        }
         if self.bound.is_some_and(|bound| bound.limit == 0) {
             return Err(SpawnError::ZeroMailbox);
         }
-        if self.name.as_ref().is_some_and(|name| name.is_empty()) {
+        if self.name.iter().chain(self.groups()).any(|name| name.is_empty()) {
             return Err(SpawnError::EmptyName);
         }
         Ok(())
@@ -80,6 +158,8 @@ impl std::fmt::Debug for SpawnOptions {
             .field("entry", &self.entry.as_ref().map(|entry| &entry.method))
             .field("mailbox", &self.bound)
             .field("traps_exits", &self.traps)
+            .field("groups", &self.groups())
+            .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
     }
 }
@@ -105,9 +185,17 @@ pub enum SpawnError {
         /// Who has it.
         holder: Pid,
     },
-    /// The name is empty.
+    /// The name is empty, or that of a group.
     #[error("a name may not be empty")]
     EmptyName,
+    /// The function of [`SpawnOptions::recover_with`] is for processes with another output.
+    #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
+    WrongRecovery {
+        /// The output of the process that was to be spawned.
+        output: &'static str,
+        /// The output of what the function returns.
+        given: &'static str,
+    },
     /// The bound of the mailbox is zero: no message could ever be delivered.
     #[error("the mailbox's limit is 0; at least one message must find room")]
     ZeroMailbox,
@@ -135,12 +223,11 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<super::body::Body<impl super::body::Machine + HasProcess<P>>> {
-    let mut body = new_body(process, pid, options.entry, exit);
-    if options.name.is_some() || options.bound.is_some() || options.traps {
+    let SpawnOptions { name, entry, bound, traps, given } = options;
+    let mut body = new_body(process, pid, entry, exit);
+    if name.is_some() || bound.is_some() || traps || given.is_some() {
         let rare = body.head.rare();
-        rare.name = options.name;
-        rare.bound = options.bound;
-        rare.traps = options.traps;
+        (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
     }
     body
 }
@@ -174,7 +261,7 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy_for(&options) {
+        let pid = match self.vacancy_for::<P>(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
@@ -184,8 +271,8 @@ impl StepOutput {
     }
 
     /// A PID for a process with these options.
-    pub(super) fn vacancy_for(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
-        options.check()?;
+    pub(super) fn vacancy_for<P: Process>(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
+        options.check::<P>()?;
         let pid = self.vacancy()?;
         if let Some(name) = &options.name {
             self.pending_names().give(name, pid);

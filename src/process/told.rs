@@ -6,11 +6,11 @@ use std::ops::Deref;
 
 use super::command::CancelRequest;
 use super::naming::GroupEvent;
-use super::relation::{Down, ExitSignal};
+use super::relation::{Down, ExitSignal, Recovered};
 use super::signals::Control;
 
-/// What a process was told by a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`] or [`GroupEvent`]. It is read
-/// like a reference, and [`into_inner`](Self::into_inner) takes it out.
+/// What a process was told by a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] or
+/// [`GroupEvent`]. It is read like a reference, and [`into_inner`](Self::into_inner) takes it out.
 // One type in memory for all of them: the code that drops an event stands in every step, and grows with each type that an
 // event may hold.
 pub struct Told<T> {
@@ -30,7 +30,7 @@ macro_rules! told {
             /// The thing itself.
             pub fn into_inner(self) -> $says {
                 match *self.control {
-                    Control::$kind(says) => says,
+                    Control::$kind(says, ..) => says,
                     _ => unreachable!("it was made from one of its own kind"),
                 }
             }
@@ -41,7 +41,7 @@ macro_rules! told {
 
             fn deref(&self) -> &$says {
                 match &*self.control {
-                    Control::$kind(says) => says,
+                    Control::$kind(says, ..) => says,
                     _ => unreachable!("it was made from one of its own kind"),
                 }
             }
@@ -55,4 +55,4 @@ macro_rules! told {
     )*};
 }
 
-told!(Cancel: CancelRequest, Down: Down, Exit: ExitSignal, Group: GroupEvent);
+told!(Cancel: CancelRequest, Down: Down, Exit: ExitSignal, Recovered: Recovered, Group: GroupEvent);

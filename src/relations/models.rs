@@ -5,9 +5,12 @@ use super::Relations;
 use super::Told;
 use crate::outcome::{Exit, Reason};
 use crate::process::body::Ready;
-use crate::process::mailbox::{Control, Unwanted};
-use crate::process::{Events, Monitor, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
-use crate::sched::cell::{Birth, Cell, Marks, Vacated};
+use crate::process::mailbox::{Control, Signal, Unwanted};
+use crate::process::{
+    Completed, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
+    described_body,
+};
+use crate::sched::cell::{Birth, Cell, Marks, Next, Vacated};
 use crate::sync::{Arc, AtomicUsize};
 
 struct Anybody;
@@ -76,7 +79,7 @@ fn told(two: &Two, slot: u32) -> Vec<bool> {
         .iter()
         .map(|control| match control {
             Control::Down(down) => is_nobody(&down.exit),
-            Control::Exit(exit) => is_nobody(&exit.exit),
+            Control::Exit(exit, _) => is_nobody(&exit.exit),
             _ => panic!("there are only relations"),
         })
         .collect()
@@ -166,11 +169,131 @@ fn a_link_is_made_and_taken_away_at_once() {
     loom::model(|| {
         let two = two(true);
         let other = two.clone();
-        let unlinks = loom::thread::spawn(move || other.relations.unlink(pid(1), pid(0)));
+        let unlinks = loom::thread::spawn(move || other.relations.unlink(pid(1), pid(0)).is_some());
         let _ = two.relations.link(&*two, pid(0), pid(1));
         let unlinked = unlinks.join().unwrap();
         drop(end(&two, 1));
         assert_eq!(told(&two, 0).len(), usize::from(!unlinked));
         assert_eq!(two.relations.len(), 0);
+    });
+}
+
+/// Replaces the state machine of a process after a failure, as whoever has its body does. What was taken out of its mailbox; its
+/// successor, with what is left.
+fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
+    let exit = Exit::Terminated(Reason::Cancelled);
+    let recovered = Recovered { pid: pid(slot), exit, by: RecoveredBy::Process };
+    let mut successor = body(slot);
+    successor.head.rare().traps = traps;
+    let next = Next { kind: successor.machine.kind(), bound: None, taken: 0 };
+    let mut left = two.relations.recover(two, &recovered, next, &mut successor, |told| {
+        assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
+    });
+    if let Some(inbox) = &mut left.inbox {
+        successor.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+    }
+    (left.signals.len(), successor)
+}
+
+/// The exits and recoveries that wait for a process, in its body or in its cell.
+fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
+    let inbox = two.cells[slot as usize].vacate().inbox;
+    let mailboxes =
+        inbox.into_iter().map(|mut inbox| inbox.take_signals()).chain([body.machine.mailbox().take_signals()]);
+    let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
+    let count = |is: fn(&Control) -> bool| control.iter().filter(|control| is(control)).count();
+    let (exits, recoveries) =
+        (count(|one| matches!(one, Control::Exit(..))), count(|one| matches!(one, Control::Recovered(_))));
+    assert_eq!(control.len(), exits + recoveries, "and nothing of monitors");
+    (exits, recoveries)
+}
+
+/// Who has made the link between the one that recovers, 0, and the other, 1.
+const MAKERS: [&[u32]; 3] = [&[0], &[1], &[0, 1]];
+
+fn link(two: &Two, makers: &[u32]) {
+    for maker in makers {
+        let _ = two.relations.link(two, pid(*maker), pid(1 - maker));
+    }
+}
+
+/// Breaks when the next incarnation begins before the relations are given up, when an exit does not say who has made the link,
+/// and when a link is given up under the lock of one end only.
+#[test]
+fn the_other_end_ends_while_this_one_recovers() {
+    for makers in MAKERS {
+        loom::model(move || {
+            let two = two(true);
+            link(&two, makers);
+            let _ = two.relations.monitor(&*two, pid(0), Monitor::new(7, pid(1)));
+            let other = two.clone();
+            let ends = loom::thread::spawn(move || end(&other, 1));
+            let (_, successor) = recover(&two, 0, true);
+            let mut ended = ends.join().unwrap();
+            let (exits, recoveries) = heard(&two, 0, successor);
+            let of_other = usize::from(makers.contains(&1));
+            assert_eq!((exits, recoveries), (of_other, 0), "told of the link of the other, and of nothing else");
+            let told = ended.inbox.as_mut().and_then(|inbox| inbox.take_signals()).unwrap_or_default();
+            assert!(told.control.len() <= 1, "the exit of the failed one, or its recovery");
+            assert_eq!(two.relations.len(), 0, "and nothing is left over");
+        });
+    }
+}
+
+/// The exit of the failed one ends the other, which ends by itself: once.
+#[test]
+fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
+    loom::model(|| {
+        let two = two(false);
+        link(&two, &[0]);
+        let other = two.clone();
+        let ends = loom::thread::spawn(move || end(&other, 1));
+        let (_, successor) = recover(&two, 0, false);
+        let mut ended = ends.join().unwrap();
+        let killer = ended.inbox.as_mut().and_then(|inbox| inbox.take_killer());
+        assert_eq!(ended.marks.has(Marks::DOOMED), killer.is_some(), "doomed by the link, and by nothing else");
+        let doomed = two.cells[0].vacate();
+        assert!(!doomed.marks.has(Marks::DOOMED) || killer.is_none(), "one of them has ended the other");
+        drop(successor);
+        assert_eq!(two.relations.len(), 0);
+    });
+}
+
+/// The link that the other makes stands at the end, and ends with the process that has recovered.
+#[test]
+fn the_other_end_links_itself_while_this_one_recovers() {
+    loom::model(|| {
+        let two = two(true);
+        link(&two, &[0]);
+        let other = two.clone();
+        let links = loom::thread::spawn(move || drop(other.relations.link(&*other, pid(1), pid(0))));
+        let (_, successor) = recover(&two, 0, true);
+        links.join().unwrap();
+        assert_eq!(two.relations.len(), 2);
+        assert!(two.cells[0].vacate().marks.has(Marks::RELATED));
+        let mut told = Vec::new();
+        two.relations.ended(&*two, pid(0), &Exit::Done(()), |one| told.push(one));
+        let (exits, recoveries) = heard(&two, 1, body(1));
+        assert_eq!(exits + recoveries, 2, "the end, and before that the recovery or the exit of the failed one");
+        assert!(exits >= 1);
+        drop(successor);
+        assert_eq!(two.relations.len(), 0);
+    });
+}
+
+/// An answer to the failed one is taken out, or refused.
+#[test]
+fn an_answer_comes_while_its_process_recovers() {
+    loom::model(|| {
+        let two = two(false);
+        let other = two.clone();
+        let answers = loom::thread::spawn(move || {
+            other.cells[0].signal(pid(0), Signal::Completed(Completed::new(1, Ok(Box::new(()))))).is_err()
+        });
+        let (forgotten, mut successor) = recover(&two, 0, false);
+        let refused = answers.join().unwrap();
+        assert_eq!(forgotten + usize::from(refused), 1, "late, once");
+        assert!(!successor.machine.mailbox().has_signals());
+        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.has_signals()));
     });
 }

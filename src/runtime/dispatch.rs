@@ -9,17 +9,17 @@ use crate::cancel::Cancel;
 use crate::clock::Clock;
 use crate::groups::Groups;
 use crate::names::Names;
-use crate::outcome::{Exit, Failure, Reason, contain, drop_contained};
+use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, NameError, PendingReply, Pid,
-    ProcessAsk, Relate, SpawnError,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, PendingReply, Pid, ProcessAsk,
+    Recovered, Relate,
 };
 use crate::relations::Relations;
-use crate::sched::cell::Missing;
+use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::{AskPost, Router};
 use crate::sched::turn::{After, Engine, body_lost, turn};
@@ -166,23 +166,6 @@ impl Core {
         // A job that is refused is dropped, and that is an answer.
         let _ = self.pool.execute(move || job.run());
     }
-
-    /// A process that begins takes the name that it was given.
-    #[cold]
-    fn take_name(&self, name: &Arc<str>, pid: Pid) -> Result<(), Exit> {
-        // It is not in the table of processes yet; its end finds the name with its head.
-        self.names.register(name, pid, || true).map_err(|why| {
-            Exit::Failed(match why {
-                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
-                other => Failure::new(other),
-            })
-        })
-    }
-
-    /// What tells the jobs and handlers of a process that it has ended.
-    fn cancel_of(&self, head: &mut Head) -> Cancel {
-        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
-    }
 }
 
 /// An ended process is not an error to those who want it ended.
@@ -267,11 +250,24 @@ impl Engine for Core {
     }
 
     #[inline]
-    fn begins(&self, head: &Head) -> Result<(), Exit> {
-        match head.name() {
-            None => Ok(()),
-            Some(name) => self.take_name(name, head.pid),
+    fn begins(&self, head: &mut Head) -> Result<(), Exit> {
+        match &mut head.rare {
+            Some(rare) if rare.name.is_some() => self.take_name(rare, head.pid),
+            _ => Ok(()),
         }
+    }
+
+    fn joins<H: Hands>(&self, groups: Vec<Arc<str>>, pid: Pid, hands: &mut H) {
+        self.join_given(groups, pid, hands);
+    }
+
+    fn abandons(&self, head: &mut Head) {
+        self.abandon(head);
+    }
+
+    fn recover<H: Hands>(&self, recovered: &Recovered, next: Next, body: &mut Ready, hands: &mut H) -> LeftBehind {
+        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, hands));
+        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, hands))
     }
 
     fn ended(&self, head: &mut Head) {

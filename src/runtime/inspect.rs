@@ -58,7 +58,7 @@ pub struct ProcessInfo {
     pub steps: u64,
     /// Messages that wait, those included that steps have passed over.
     pub mailbox: usize,
-    /// How long ago it was spawned (to within the last 32 steps of the worker that spawned it).
+    /// How long ago it was spawned (to within about a millisecond, and the last 32 steps of the worker that spawned it).
     pub age: Duration,
     /// How long it has been in its current step; see
     /// [`RuntimeBuilder::exact_step_times`](crate::RuntimeBuilder::exact_step_times).
@@ -77,7 +77,7 @@ pub struct Stats {
     pub ended: Ended,
     /// What became of messages.
     pub messages: Messages,
-    /// Answers to commands of processes that had ended.
+    /// Answers to commands of processes that had ended, or whose state machine had failed and was replaced.
     pub discarded_answers: u64,
     /// Replies that came when nobody waited any more.
     pub late_replies: u64,

@@ -7,6 +7,7 @@ use super::ask::Asking;
 use super::inspect::{ProcessInfo, ProcessState};
 use super::system::Runtime;
 use super::watch::Watch;
+use crate::groups::Doer;
 use crate::outcome::{Reason, Rejected};
 use crate::process::{CommandError, NameError, NoSuchName, Pid, Reply, SendError};
 use crate::relations::Told;
@@ -44,15 +45,13 @@ impl Runtime {
     /// The process has ended, or the group's name is empty.
     pub fn join_group(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), NameError> {
         let core = self.core();
-        let told = core.groups.join(&*core.road, &group.into(), pid)?;
-        self.tell(told);
-        Ok(())
+        core.join_group(&group.into(), pid, Doer::Another, &mut core.hands())
     }
 
     /// A process leaves a group, once. Whether it was in it.
     pub fn leave_group(&self, group: &str, pid: Pid) -> bool {
         let core = self.core();
-        let (was_in, told) = core.groups.leave(&*core.road, group, pid);
+        let (was_in, told) = core.groups.leave(&*core.road, group, pid, Doer::Another);
         self.tell(told);
         was_in
     }

@@ -1,8 +1,10 @@
 //! Names and groups, carried out for a process.
 
 use super::dispatch::Core;
-use crate::outcome::Failure;
-use crate::process::{Answer, CommandError, NameError, Naming, Pid};
+use crate::groups::Doer;
+use crate::outcome::{Exit, Failure};
+use crate::process::body::Rare;
+use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError};
 use crate::sched::road::Hands;
 use crate::sync::Arc;
 
@@ -13,25 +15,63 @@ impl Core {
         self.names.register(name, pid, lives)
     }
 
+    /// A process that begins takes the name that it was given, once: what it does with it later is its own affair, also when its
+    /// state machine is replaced.
+    #[cold]
+    pub(super) fn take_name(&self, rare: &mut Rare, pid: Pid) -> Result<(), Exit> {
+        let Some(name) = rare.name.as_ref().filter(|_| !rare.is_named) else { return Ok(()) };
+        // It is not in the table of processes yet; its end finds the name with its head.
+        self.names.register(name, pid, || true).map_err(|why| {
+            Exit::Failed(match why {
+                NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
+                other => Failure::new(other),
+            })
+        })?;
+        rare.is_named = true;
+        Ok(())
+    }
+
+    /// Puts a process into a group.
+    pub(super) fn join_group<H: Hands>(
+        &self,
+        group: &Arc<str>,
+        pid: Pid,
+        by: Doer,
+        hands: &mut H,
+    ) -> Result<(), NameError> {
+        let told = self.groups.join(&*self.road, group, pid, by)?;
+        told.into_iter().for_each(|told| self.told(told, hands));
+        Ok(())
+    }
+
+    /// A process that begins joins the groups that it was given.
+    #[cold]
+    pub(super) fn join_given<H: Hands>(&self, groups: Vec<Arc<str>>, pid: Pid, hands: &mut H) {
+        for group in groups {
+            // Its body is in hand and no name is empty, so it is not refused.
+            let _ = self.join_group(&group, pid, Doer::Another, hands);
+        }
+    }
+
     /// Does what a process wants done with names or groups, and answers it.
     pub(super) fn name_process<H: Hands>(&self, by: Pid, tag: u64, naming: Naming, hands: &mut H) {
         let failed = |why: NameError| CommandError::Failed(Failure::new(why));
         let answer: Answer = match naming {
             Naming::Register { name, pid } => self.register(&name, pid).map(|()| Box::new(()) as _).map_err(failed),
             Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
-            Naming::Join { group, pid } => match self.groups.join(&*self.road, &group, pid) {
-                Ok(told) => {
-                    told.into_iter().for_each(|told| self.told(told, hands));
-                    Ok(Box::new(()))
-                }
-                Err(why) => Err(failed(why)),
-            },
+            Naming::Join { group, pid } => {
+                self.join_group(&group, pid, doer(by, pid), hands).map(|()| Box::new(()) as _).map_err(failed)
+            }
             Naming::Leave { group, pid } => {
-                let (was_in, told) = self.groups.leave(&*self.road, &group, pid);
+                let (was_in, told) = self.groups.leave(&*self.road, &group, pid, doer(by, pid));
                 told.into_iter().for_each(|told| self.told(told, hands));
                 Ok(Box::new(was_in))
             }
         };
         self.road.answer(hands, by, tag, answer);
     }
+}
+
+fn doer(by: Pid, pid: Pid) -> Doer {
+    if by == pid { Doer::Itself } else { Doer::Another }
 }

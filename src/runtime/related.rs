@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::dispatch::Core;
-use crate::outcome::drop_contained;
-use crate::process::Pid;
-use crate::process::Relate;
-use crate::process::body::Ready;
+use crate::cancel::Cancel;
+use crate::outcome::{Reason, drop_contained};
+use crate::process::body::{Head, Ready};
 use crate::process::mailbox::Unwanted;
+use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
 use crate::sched::road::{Hands, Road};
@@ -35,10 +35,14 @@ impl Core {
                 return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {
-                let untold = self.relations.unlink(pid, other);
-                // Of one that lives nothing was told, and what will be is of a link that it makes after this.
-                let lives = || road.table.cell(other).is_some_and(|cell| cell.is_live(other));
-                return (!untold && !lives()).then_some(Unwanted::Exit(other));
+                return match self.relations.unlink(pid, other) {
+                    Some(half) => half.told.then_some(Unwanted::Recovered(other)),
+                    // The end of one that lives was not told, and what will be is of a link that it makes after this.
+                    None => match road.table.cell(other) {
+                        Some(cell) => cell.may_have_told(other),
+                        None => Some(Unwanted::Exit(other)),
+                    },
+                };
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), hands);
@@ -54,6 +58,25 @@ impl Core {
             }
         }
         None
+    }
+
+    /// What tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
+    pub(super) fn cancel_of(&self, head: &mut Head) -> Cancel {
+        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
+    }
+
+    /// The state machine of the process in hand has failed and is replaced: its timers, questions and blocking work end.
+    #[cold]
+    pub(super) fn abandon(&self, head: &mut Head) {
+        let Some(rare) = head.rare.as_mut() else { return };
+        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
+            self.timers.cancel(key);
+        }
+        // Nobody is told the answer; a reply that comes from now on is late.
+        rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
+        if let Some(cancel) = rare.cancel.take() {
+            cancel.cancel(Reason::Ended);
+        }
     }
 
     /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
@@ -86,9 +109,14 @@ impl Core {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use crate::latch::Latch;
-    use crate::process::{Address, Event, Events, Pid, Process, Step, StepOutput, StepResult};
+    use crate::process::{Address, Event, Events, Overflow, Pid, Process, SpawnOptions, Step, StepOutput, StepResult};
     use crate::runtime::Runtime;
+    use crate::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
+    use crate::testing::question;
+    use crate::threads;
 
     /// Waits to be told to end.
     struct Waits;
@@ -212,5 +240,67 @@ mod tests {
             assert!(runtime.spawn(Sociable).unwrap().join().is_done());
         }
         assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
+    }
+
+    /// A wait that is longer is a hang. No test of sound code waits for it to pass.
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    /// Holds its worker, which is given no threads from then on, until it may go.
+    struct Holds {
+        begun: Latch<()>,
+        go: Latch<()>,
+    }
+
+    impl Process for Holds {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            threads::refuse(true);
+            let _ = self.begun.set(());
+            self.go.wait();
+            Ok(Step::Done(()))
+        }
+    }
+
+    /// The child is held up in its first step with a full mailbox, and the supervisor's timer is refused.
+    #[test]
+    fn a_supervisor_that_has_no_timer_does_not_ask_a_full_child_again_and_again() {
+        let runtime = Runtime::builder().workers(2).start().unwrap();
+        let latches = [(); 2].map(|()| (Latch::new(), Latch::new()));
+        let holds = latches.clone().map(|(begun, go)| runtime.spawn(Holds { begun, go }).unwrap());
+        // Both workers have been told.
+        latches.iter().for_each(|(begun, _)| begun.wait());
+        let [(_, go_one), (_, go_other)] = latches;
+        let (filled, stuck) = (Latch::new(), Latch::new());
+        let (fills, gate, inside) = (filled.clone(), stuck.clone(), runtime.clone());
+        let branch = move || {
+            let (fills, gate, inside) = (fills.clone(), gate.clone(), inside.clone());
+            let leaf = ChildSpec::new("leaf", move || {
+                let (filler, _) = question();
+                let _ = inside.named("branch").send(SupervisorMessage::children(filler));
+                let _ = fills.set(());
+                gate.wait();
+                Waits
+            });
+            Supervisor::builder().child(leaf).build().unwrap()
+        };
+        let options = || SpawnOptions::new().name("branch").mailbox(1, Overflow::Refuse);
+        let supervisor = Supervisor::builder().child(ChildSpec::supervisor("branch", branch).options(options));
+        let supervisor = runtime.spawn(supervisor.build().unwrap()).unwrap();
+        go_one.set(()).unwrap();
+        filled.wait();
+        // Now the supervisor is stepped by the other worker, asks, and is to ask again later.
+        go_other.set(()).unwrap();
+        let branch = runtime.whereis("branch").unwrap();
+        let began = std::time::Instant::now();
+        while runtime.is_alive(branch) {
+            assert!(began.elapsed() < LIMIT, "it is asked again and again");
+            std::thread::yield_now();
+        }
+        stuck.set(()).unwrap();
+        let exit = supervisor.join().without_output().to_string();
+        assert!(exit.starts_with("failed: child \"branch\" did not start"), "{exit}");
+        assert!(holds.iter().all(|held| held.join().is_done()));
     }
 }

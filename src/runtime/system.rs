@@ -10,7 +10,7 @@ use super::owner::Owner;
 use super::report::{ShutdownError, ShutdownReport};
 
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason, Rejected};
+use crate::outcome::{Exit, Reason, Rejected, drop_contained};
 use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, StuckStep, described_body};
@@ -47,7 +47,7 @@ impl Runtime {
         options: SpawnOptions,
     ) -> Result<Handle<P>, Rejected<P, SpawnError>> {
         let (core, road) = (self.core(), &self.core().road);
-        if let Err(why) = options.check() {
+        if let Err(why) = options.check::<P>() {
             return Err(Rejected::new(process, why));
         }
         let _entering = self.owner.entering();
@@ -59,7 +59,7 @@ impl Runtime {
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
-        let mut begun = core.begins(&body.head).map_err(refused_name);
+        let mut begun = core.begins(&mut body.head).map_err(refused_name);
         if begun.is_ok() {
             begun = body.machine.enter().map_err(failed_init);
             if begun.is_ok() {
@@ -79,9 +79,13 @@ impl Runtime {
         if let Err(why) = begun {
             // Not the PID itself: it may have been seen, under the name.
             road.table.give_back_after(pid);
+            drop_contained(body.head.rare.take());
             return Err(Rejected::new(body.machine.into_process(), why));
         }
         body.head.stage = Stage::Open;
+        if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
+            core.joins(std::mem::take(&mut given.groups), pid, &mut core.hands());
+        }
         let ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);
         told_of_spawn(road, &ready);

@@ -2,9 +2,9 @@
 
 use crate::latch::Latch;
 use crate::outcome::Reason;
+use crate::process::Pid;
 use crate::process::body::{Kind, Ready};
-use crate::process::mailbox::{AnyMailbox, Bound};
-use crate::process::{ExitSignal, Pid};
+use crate::process::mailbox::{AnyMailbox, Bound, Control, Signal};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(crate) struct Birth {
     pub(crate) marks: Marks,
 }
 
-/// What few processes have: a bit for each.
+/// What few processes have: a bit for each, of the lowest ten.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u16);
 
@@ -132,7 +132,7 @@ pub(crate) enum LinkTold {
     /// It is to be ended. With its body, if it was at rest.
     Doomed(Option<Ready>),
     /// It has ended, or is being ended, or does not mind.
-    Refused(ExitSignal),
+    Refused(Control),
 }
 
 /// What is left in the cell of a process that has ended.
@@ -143,6 +143,16 @@ pub(crate) struct Vacated {
     pub(crate) queued: u32,
 }
 
+/// What a state machine leaves behind that has failed, and was replaced.
+pub(crate) struct LeftBehind {
+    /// Somebody was told that the process goes on.
+    pub(crate) told: bool,
+    /// What has arrived for the process, and is for its successor.
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    /// What waited for the failed one alone. To be dropped elsewhere.
+    pub(crate) signals: Vec<Signal>,
+}
+
 /// What an onlooker sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
@@ -151,7 +161,7 @@ pub(crate) struct Look {
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
     pub(crate) queued: u32,
-    /// Microseconds since the runtime was started.
+    /// Microseconds since the runtime was started, to within 1,024 of them.
     pub(crate) born: u64,
 }
 

@@ -30,9 +30,13 @@
 
 mod asking;
 mod related;
+mod replacing;
 
 pub(crate) use self::asking::AskWait;
-pub(crate) use super::answers::{Birth, Doomed, Freed, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want};
+pub(crate) use self::replacing::Next;
+pub(crate) use super::answers::{
+    Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want,
+};
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
@@ -51,7 +55,7 @@ struct Inner {
     /// The type of the process; of the last one, if the slot is vacant.
     kind: Option<&'static Kind>,
     steps: u64,
-    /// When the process was spawned, in the upper 48 bits, and the flags in the lower 16.
+    /// The flags in the lower 10 bits, the incarnation of the process in the next 16, and when it was spawned in the others.
     stamp: u64,
     generation: u32,
     /// Messages that were accepted and not yet taken by a step.
@@ -75,10 +79,13 @@ const WATCHED: u64 = Marks::WATCHED.bits();
 const NO_THREAD: u64 = Marks::NO_THREAD.bits();
 const TRAPS: u64 = Marks::TRAPS.bits();
 const RELATED: u64 = Marks::RELATED.bits();
-const FLAGS: u64 = 0xffff;
+const FLAGS: u64 = 0x3ff;
 
-/// Microseconds since the runtime was started, as far as 48 bits reach: nine years.
-const STAMP_SHIFT: u32 = 16;
+const INCARNATION_SHIFT: u32 = 10;
+
+/// In units of 1,024 microseconds since the runtime was started, as far as 38 bits reach: nine years.
+const BORN_SHIFT: u32 = 26;
+const BORN_UNIT: u32 = 10;
 
 impl Cell {
     pub(crate) fn new() -> Cell {
@@ -109,7 +116,7 @@ impl Cell {
             place: Place::Out(inbox),
             kind: Some(kind),
             steps: 0,
-            stamp: born << STAMP_SHIFT | flags,
+            stamp: (born >> BORN_UNIT) << BORN_SHIFT | flags,
             generation,
             queued: birth.queued,
         };
@@ -151,10 +158,12 @@ impl Cell {
         enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
-    /// Delivers a signal. A body that comes back has been woken.
+    /// Delivers a signal. A body that comes back has been woken. The answer to a command of an earlier incarnation is refused.
+    #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
         let mut inner = enter(&self.inner);
         match inner.missing(pid) {
+            None if inner.is_late(&signal) => Err((Missing::Ended, signal)),
             None => Ok(inner.signal(signal)),
             Some(missing) => Err((missing, signal)),
         }
@@ -341,20 +350,6 @@ impl Cell {
         is_out.then(|| self.vacate())
     }
 
-    /// A step has asked for the state machine to be replaced by one of another kind. What has arrived for the old one
-    /// comes back.
-    pub(crate) fn upgrade(&self, kind: &'static Kind, bound: Option<Bound>, taken: u32) -> Option<Box<dyn AnyMailbox>> {
-        let fresh = bound.map(kind.new_bounded);
-        let mut inner = enter(&self.inner);
-        inner.steps += 1;
-        inner.queued = inner.queued.saturating_sub(taken);
-        inner.kind = Some(kind);
-        match std::mem::replace(&mut inner.place, Place::Out(fresh)) {
-            Place::Out(inbox) => inbox,
-            Place::Resting(_) | Place::Vacant => None,
-        }
-    }
-
     /// Messages that had been accepted are dead, and no step will take them.
     pub(crate) fn forget_messages(&self, count: u32) {
         let mut inner = enter(&self.inner);
@@ -391,7 +386,7 @@ impl Cell {
             rest,
             steps: inner.steps,
             queued: inner.queued,
-            born: inner.stamp >> STAMP_SHIFT,
+            born: inner.stamp >> BORN_SHIFT << BORN_UNIT,
         })
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use super::cell::{LeftBehind, Next};
 use super::road::{Hands, Road};
 use crate::outcome::Exit;
 use crate::process::body::{Head, Ready, Yield};
 use crate::process::mailbox::Unwanted;
 use crate::process::outbox::Outbox;
-use crate::process::{Bond, Pid, Relate};
+use crate::process::{Bond, Pid, Recovered, Relate};
+use crate::sync::Arc;
 
 /// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {
@@ -29,8 +31,17 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// A process has ended, or was not begun after all: those who are related to it are told.
     fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H);
 
-    /// A process begins: it takes its name, if it wants one.
-    fn begins(&self, head: &Head) -> Result<(), Exit>;
+    /// A process begins, or goes on with another state machine: it takes its name, if it wants one and has not taken it.
+    fn begins(&self, head: &mut Head) -> Result<(), Exit>;
+
+    /// The first `init` of a process has returned: it joins the groups that it was given.
+    fn joins<H: Hands>(&self, groups: Vec<Arc<str>>, pid: Pid, hands: &mut H);
+
+    /// The state machine of a process has failed and is replaced: what was going on for it outside of the road ends.
+    fn abandons(&self, head: &mut Head);
+
+    /// The same for its relations and groups; then the next incarnation of the process begins, whose body is in hand.
+    fn recover<H: Hands>(&self, recovered: &Recovered, next: Next, body: &mut Ready, hands: &mut H) -> LeftBehind;
 
     /// A process has ended: what it had outside of the road goes.
     fn ended(&self, head: &mut Head);

@@ -17,6 +17,7 @@ pub(crate) mod router;
 mod ask_cycles;
 pub(crate) mod engine;
 mod ending;
+mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;
 mod watched;

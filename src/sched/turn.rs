@@ -5,16 +5,17 @@
 
 use std::collections::HashSet;
 
-use super::cell::{Birth, Cell, Freed, Marks, Settled, Want};
+use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, bury_as, close, end, tell_of_room};
+use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
+use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
-use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Successor, Verdict, Yield};
+use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, DeadLetter, DeadReason, Relate, WaitedForNothing};
+use crate::process::{CommandError, DeadReason, Relate, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -33,6 +34,7 @@ const MOST_MORE_IN_A_ROW: u32 = 16;
 const LONG: u64 = 500;
 
 /// Gives the process a turn.
+#[inline(always)]
 pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready) -> After {
     let road = engine.road();
     let pid = body.head.pid;
@@ -54,12 +56,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 end(engine, hands, out, body, exit);
                 return After::Nothing;
             }
-            if let Some(rare) = &mut body.head.rare
-                && let Some((parent, tag)) = rare.begun.take()
-            {
-                road.answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
-                // The parent, if that woke it, must not wait for the first step.
-                hands.let_go();
+            if body.head.rare.is_some() {
+                entered(engine, hands, &mut body);
             }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
@@ -88,16 +86,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 return After::Nothing;
             }
             Verdict::Broken => {
-                lost(road, hands, &body, stepped.taken);
-                let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-                match body.machine.recover(&exit) {
-                    Some(successor) => {
-                        body = replace_failed(road, hands, out, (body, exit), successor, stepped.taken);
-                        return After::Ready(body);
-                    }
-                    None => end(engine, hands, out, body, exit),
-                }
-                return After::Nothing;
+                return failed(engine, hands, out, body, stepped.taken).map_or(After::Nothing, After::Ready);
             }
             Verdict::Upgrade => {
                 close(hands, &mut body);
@@ -164,9 +153,24 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
 }
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
-    engine.begins(&body.head)?;
+    engine.begins(&mut body.head)?;
     body.head.stage = Stage::Open;
     body.machine.enter()
+}
+
+/// The `init` of a process that has more than most has returned: it joins its groups, and its parent is told.
+#[inline(never)]
+fn entered<E: Engine, H: Hands>(engine: &E, hands: &mut H, body: &mut Ready) {
+    let pid = body.head.pid;
+    let Some(rare) = &mut body.head.rare else { return };
+    if let Some(given) = &mut rare.given {
+        engine.joins(std::mem::take(&mut given.groups), pid, hands);
+    }
+    if let Some((parent, tag)) = rare.begun.take() {
+        engine.road().answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
+        // The parent, if that woke it, must not wait for the first step.
+        hands.let_go();
+    }
 }
 
 /// Before a step of a process that has more than most.
@@ -222,17 +226,6 @@ fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
     });
 }
 
-/// The messages that a failed step had taken are dead letters, though nobody has them any more.
-#[cold]
-fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
-    hands.let_go();
-    for _ in 0..taken {
-        let type_name = (body.machine.kind().message_name)();
-        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadReason::StepFailed) };
-        road.dead_letter(hands.counters(), &letter);
-    }
-}
-
 /// Performs what the step has yielded, in order.
 #[inline(always)]
 fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
@@ -280,7 +273,7 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                 Some(Yield::Relate(relate)) => {
                     // A link that is made anew is told of anew: what was told of the old one goes before.
                     if let Relate::Link(to) = &relate
-                        && let Some(told) = unwanted.take_if(|told| told.contains(&Unwanted::Exit(*to)))
+                        && let Some(told) = unwanted.take_if(|told| Unwanted::concerns_link(told, *to))
                     {
                         engine.forget_told(&told, body);
                     }
@@ -336,7 +329,7 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     if has_name {
         // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins, if the name
         // is still taken then.
-        drop_contained(engine.begins(&child.head));
+        drop_contained(engine.begins(&mut child.head));
     }
     hands.count(|counters| &counters.spawned, 1);
     if road.hook.is_some() {
@@ -346,67 +339,10 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     hands.spawned(child);
 }
 
-/// Replaces the state machine. What waited for the old one and is of a type that the new one does not take, is dead.
-fn upgrade<H: Hands>(road: &Road, hands: &mut H, body: Ready, successor: Box<dyn Successor>, taken: u32) -> Ready {
-    let pid = body.head.pid;
-    let (mut body, refused) = successor.succeed(body);
-    let Some(cell) = road.table.cell(pid) else { return body };
-    let mut inbox = cell.upgrade(body.machine.kind(), body.head.bound(), taken);
-    if let Some(inbox) = &mut inbox {
-        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
-        body.head.answered(completions);
-        tell_of_room(inbox.take_waiting());
-    }
-    let mut dead = 0;
-    for mut mailbox in [refused, inbox].into_iter().flatten() {
-        dead += mailbox.messages() as u32;
-        let takes = Some((body.machine.kind().message_name)());
-        bury_as(road, hands, &mut *mailbox, &DeadLetter { takes, ..DeadLetter::new(pid, DeadReason::WrongType) });
-    }
-    cell.forget_messages(dead);
-    hold(road, hands, cell, &mut body);
-    body
-}
-
-/// Replaces a state machine that has failed, and says that it did not want to end with that.
-#[cold]
-fn replace_failed<H: Hands>(
-    road: &Road,
-    hands: &mut H,
-    out: &mut StepOutput,
-    (mut body, exit): (Ready, Exit),
-    successor: Box<dyn Successor>,
-    taken: u32,
-) -> Ready {
-    let (pid, process) = (body.head.pid, body.machine.kind().process);
-    tell_log(|| tracing::warn!(%pid, process = process(), %exit, "failed, and is replaced in place"));
-    // What the failed step had yielded will not be answered.
-    body.head.answered(out.renounce());
-    out.clear();
-    close(hands, &mut body);
-    drop_contained(exit);
-    upgrade(road, hands, body, successor, taken)
-}
-
 /// Gives a process with a bound its share for the next step.
 #[inline(never)]
 fn fill<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };
     let freed = cell.fill(body, bound, road.budget);
     tell_of_freed(road, hands, body, freed);
-}
-
-/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
-#[cold]
-fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.bound() else { return };
-    let freed = cell.hold(body, bound);
-    tell_of_freed(road, hands, body, freed);
-}
-
-fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
-    if let Some(mut oldest) = freed.oldest {
-        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
-    }
-    tell_of_room(freed.waiting);
 }

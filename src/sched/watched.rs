@@ -74,7 +74,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
 
     pub(super) fn hide_step(&mut self, body: &mut Ready) {
         let signals = body.machine.mailbox().signals();
-        if signals.as_ref().is_some_and(|signals| signals.is_empty()) {
+        if signals.as_ref().is_some_and(|signals| signals.is_needless()) {
             self.signals = signals.take().map(|mut signals| {
                 signals.look_at(Some(self.seat.pulse.sight.clone()));
                 signals

@@ -72,10 +72,16 @@ impl Supervisor {
     }
 
     pub(super) fn start(&mut self, key: u64, out: &mut StepOutput) {
-        let Some(child) = self.children.get(&key) else { return };
+        let Some(child) = self.children.get_mut(&key) else { return };
         let spec = child.spec.clone();
         // The factory and the options are the user's.
-        match made(|| spec.start.start(out, (spec.options)())) {
+        let started = made(|| {
+            let options = (spec.options)();
+            child.name = options.given_name().cloned();
+            spec.start.start(out, options)
+        });
+        child.last = started.as_ref().ok().and_then(|started| started.as_ref().ok()).map(|(pid, _)| *pid);
+        match started {
             Ok(Ok((pid, begun))) => {
                 self.by_pid.insert(pid, key);
                 self.begins.insert(begun.id(), key);

@@ -1,11 +1,14 @@
 //! One child as its supervisor knows it.
 
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use super::contained::tell_log;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
 use crate::Elapsed;
+use crate::Exit;
 use crate::Pid;
 use crate::Reply;
 use crate::StepOutput;
@@ -13,6 +16,9 @@ use crate::Tag;
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
+    /// The name and the PID that its last process was given, if there is one.
+    pub(super) name: Option<Arc<str>>,
+    pub(super) last: Option<Pid>,
     pub(super) phase: Phase,
     /// Children of one batch are stopped in reverse, and then started in order.
     pub(super) batch: u64,
@@ -93,6 +99,8 @@ impl Child {
     pub(super) fn new(spec: ChildSpec, batch: u64) -> Child {
         Child {
             spec,
+            name: None,
+            last: None,
             phase: Phase::Queued,
             batch,
             goal: Goal::Start,
@@ -124,6 +132,10 @@ impl Child {
         }
     }
 
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up { .. })
+    }
+
     pub(super) fn is_to_stop(&self) -> bool {
         self.moves() == Moves::Down
     }
@@ -135,6 +147,13 @@ impl Child {
             Phase::Queued | Phase::Starting { .. } => Moves::Up,
             Phase::Down | Phase::Up { .. } | Phase::InPlace { .. } => Moves::Not,
         }
+    }
+
+    /// Tells the log that it is restarted, or has recovered.
+    pub(super) fn tell_of_restart(&self, exit: &Exit, what: &'static str) {
+        let (child, name, attempt) = (&*self.spec.id, self.name.as_deref(), self.restarts);
+        let pid = self.last.map(tracing::field::display);
+        tell_log(|| tracing::warn!(child, name, pid, attempt, error = %exit, "{what}"));
     }
 
     /// It has failed, or is to be stopped. Only until here it was up: waiting, for what it may be, is no stable time.

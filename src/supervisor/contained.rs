@@ -40,6 +40,13 @@ fn forget(payload: Box<dyn Any + Send>) {
     }
 }
 
+/// Tells the log. A subscriber of it is code of the user's, and so is the text of an error.
+pub(super) fn tell_log(tell: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
+        forget(payload);
+    }
+}
+
 /// Runs code of the user's that makes a child. A panic in it comes back as its text.
 pub(super) fn made<R>(make: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(make)).map_err(|payload| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::child::Child;
 use super::child::Goal;
 use super::child::Phase;
 use super::message::ChildError;
@@ -16,6 +17,8 @@ use super::spec::Strategy;
 use crate::Completed;
 use crate::Exit;
 use crate::Pid;
+use crate::Recovered;
+use crate::RecoveredBy;
 use crate::Reply;
 use crate::StepOutput;
 
@@ -36,7 +39,7 @@ impl Supervisor {
             // Its mailbox has a bound, and had no room for the question. If it has ended, that is heard, too.
             Some(Err(_)) if *asked => {
                 let timer = out.after(ASK_AGAIN);
-                self.timers.insert(timer.id(), Timer::Ask(key, pid));
+                self.timers.insert(timer.id(), Timer::Ask(key, pid, timer));
             }
             // One that has not begun has ended, and that is heard.
             Some(Err(_)) => {}
@@ -108,18 +111,19 @@ impl Supervisor {
     }
 
     /// Counts a restart. The delay before it, or nothing if there is to be none: then the supervisor ends.
-    pub(super) fn count(&mut self, key: u64, exit: Exit, out: &mut StepOutput) -> Option<Duration> {
+    pub(super) fn count(&mut self, key: u64, exit: Exit, what: &'static str, out: &mut StepOutput) -> Option<Duration> {
         if self.ends_with_the_runtime(out) {
             return None;
         }
         let now = out.now();
         let child = self.children.get_mut(&key)?;
-        if self.config.window.exceeded(now, (child.spec.id.clone(), exit)) {
+        if self.config.window.exceeded(now, (child.spec.id.clone(), exit.clone())) {
             let restarts = self.config.window.take();
             self.end(Some(SupervisorError::TooManyRestarts { restarts }), out);
             return None;
         }
         child.restarts += 1;
+        child.tell_of_restart(&exit, what);
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
         child.is_up_no_more(now, Some(backoff.stable));
         child.failures = child.failures.saturating_add(1);
@@ -133,7 +137,7 @@ impl Supervisor {
         if self.is_ending() {
             return self.remove(key, out);
         }
-        let Some(delay) = self.count(key, exit, out) else { return };
+        let Some(delay) = self.count(key, exit, "a child has ended and is restarted", out) else { return };
         let batch = match self.config.strategy {
             Strategy::OneForOne => self.number(),
             Strategy::OneForAll => self.gather(0, out),
@@ -179,7 +183,7 @@ impl Supervisor {
         if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {
             return;
         }
-        let Some(delay) = self.count(key, exit, out) else { return };
+        let Some(delay) = self.count(key, exit, "a child has failed and is restarted in place", out) else { return };
         if delay.is_zero() {
             return self.goes_on(key, pid, reply, out);
         }
@@ -188,13 +192,29 @@ impl Supervisor {
         self.set(key, Phase::InPlace { pid, timer, reply });
     }
 
+    /// A child has failed, and goes on by itself. That counts as a restart.
+    pub(super) fn recovered(&mut self, recovered: Recovered, out: &mut StepOutput) {
+        let Recovered { pid, exit, by } = recovered;
+        let Some(&key) = self.by_pid.get(&pid) else { return };
+        let Some(child) = self.children.get(&key) else { return };
+        // One that is restarted in place asks whether it may go on, and that is counted.
+        let asks = by == RecoveredBy::SpawnOption && child.spec.start.is_in_place();
+        if asks || !matches!(child.phase, Phase::Starting { .. } | Phase::Up { .. }) {
+            return;
+        }
+        if self.count(key, exit, "a child has failed and has recovered", out).is_some() {
+            let now = out.now();
+            self.change(key, |child| child.up_since = child.is_up().then_some(now));
+        }
+    }
+
     /// A child that has failed in place is told that it may go on.
     fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
         out.reply(reply, ());
         self.up(key, pid, out);
     }
 
-    pub(super) fn elapsed(&mut self, timer: Timer, tag: u64, out: &mut StepOutput) {
+    pub(super) fn elapsed(&mut self, timer: Timer, done: &Completed, out: &mut StepOutput) {
         match timer {
             Timer::Gate(batch) => {
                 self.gates.remove(&batch);
@@ -208,16 +228,24 @@ impl Supervisor {
                 }
             }
             // Of the same start: another one has another PID.
-            Timer::Ask(key, pid) => {
-                if self.children.get(&key).and_then(|child| child.pid()) == Some(pid) {
-                    self.ask_started(key, out);
+            Timer::Ask(key, pid, timer) => {
+                let starts = |child: &Child| matches!(child.phase, Phase::Starting { pid: now, .. } if now == pid);
+                if !self.children.get(&key).is_some_and(starts) || self.ends_with_the_runtime(out) {
+                    return;
+                }
+                match done.take(timer) {
+                    Some(Ok(_)) => self.ask_started(key, out),
+                    // There is no timer. Asking at once would be a loop, so this start has failed: the child is ended.
+                    _ => {
+                        out.terminate(pid);
+                    }
                 }
             }
             Timer::InPlace(key) => {
                 let Some(child) = self.children.get_mut(&key) else { return };
                 // One that was set for an earlier failure has nothing to say about this one.
                 let pid = match child.phase {
-                    Phase::InPlace { pid, timer, .. } if timer.id() == tag => pid,
+                    Phase::InPlace { pid, timer, .. } if timer.id() == done.tag() => pid,
                     _ => return,
                 };
                 if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {

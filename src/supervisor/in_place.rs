@@ -1,25 +1,27 @@
-//! A process whose state machine is replaced in place when it fails, if its supervisor agrees.
+//! Children whose state machine is replaced in place when it fails, if their supervisor agrees.
 //!
-//! It is a process around the user's, and has two forms. *Up*, it hands each call on. When a step fails, it
-//! [recovers](crate::Process::recover) as *failed*: in this form it asks its supervisor whether it may go on, and says
-//! `Wait`, so that messages queue up meanwhile. The answer comes when the delay is over, and it is replaced by a new one of
-//! the first form. If the question is dropped (the restarts are exhausted, or the supervisor has ended), it ends with the
-//! failure that it had.
+//! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). When a step of it has failed and its own
+//! [`recover`](crate::Process::recover) gives nothing, the function replaces the failed state machine by [`Failed`]. That asks
+//! the supervisor whether the child may go on, and says `Wait`, so that messages queue up meanwhile. The supervisor answers when
+//! the delay is over. Then the child is upgraded to a new state machine of the user's type. If the supervisor drops the
+//! question, or asks the child to stop, the child ends with the failure that it had.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contained::Contained;
-use super::message::{InPlaceFailed, SupervisorMessage};
+use super::contained::{Contained, made};
+use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
 use super::spec::{ChildSpec, Start};
 use crate::Address;
-use crate::Entry;
 use crate::Event;
 use crate::Events;
 use crate::Exit;
-use crate::InitResult;
+use crate::ExitError;
+use crate::Latch;
 use crate::Pid;
 use crate::Process;
+use crate::Reason;
 use crate::SpawnError;
 use crate::SpawnOptions;
 use crate::Step;
@@ -28,79 +30,63 @@ use crate::StepResult;
 use crate::Tag;
 use crate::Upgrade;
 
-pub(super) struct InPlace<P, F> {
+/// Stands in for a child that has failed, until its supervisor has answered.
+struct Failed<P, F> {
     make: Arc<Contained<F>>,
     supervisor: Address<SupervisorMessage>,
-    form: Form<P>,
+    exit: Exit,
+    asked: Option<Tag<()>>,
+    /// Set when the child does not go on: it does not recover from the end that follows.
+    gives_up: Latch<()>,
+    process: PhantomData<fn() -> P>,
 }
 
-enum Form<P> {
-    Up(P),
-    Failed { exit: Exit, go_on: Option<Tag<()>> },
-}
+impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Failed<P, F> {
+    /// The supervisor agrees.
+    fn go_on(&self) -> StepResult<P::Output> {
+        made(|| self.make.get()()).map(|next| Step::Upgrade(Upgrade::to(next))).map_err(|message| {
+            let _ = self.gives_up.set(());
+            ChildError::FactoryPanicked { message }.into()
+        })
+    }
 
-impl<P: Process, F: Fn() -> P + Send + Sync + 'static> InPlace<P, F> {
-    pub(super) fn new(make: Arc<Contained<F>>, supervisor: Address<SupervisorMessage>) -> InPlace<P, F> {
-        let form = Form::Up(make.get()());
-        InPlace { make, supervisor, form }
+    /// The child ends with the failure that it had.
+    fn give_up(&self) -> StepResult<P::Output> {
+        let _ = self.gives_up.set(());
+        let error = self.exit.clone().into_result().err();
+        // A child that has failed is not done.
+        Err(Box::new(error.unwrap_or(ExitError::Terminated(Reason::Terminated))))
     }
 }
 
-impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for InPlace<P, F> {
+impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> {
     type Message = P::Message;
     type Output = P::Output;
 
-    fn init(&mut self, entry: Entry) -> InitResult {
-        match &mut self.form {
-            Form::Up(process) => process.init(entry),
-            Form::Failed { .. } => Ok(()),
-        }
+    fn type_name() -> &'static str {
+        P::type_name()
     }
 
     fn step(&mut self, events: &mut Events<'_, P::Message>, out: &mut StepOutput) -> StepResult<P::Output> {
-        let (exit, go_on) = match &mut self.form {
-            Form::Up(process) => return process.step(events, out),
-            Form::Failed { exit, go_on } => (exit, go_on),
-        };
-        let Some(asked) = *go_on else {
-            let (pid, exit) = (out.pid(), exit.clone());
+        let Some(asked) = self.asked else {
+            let (pid, exit) = (out.pid(), self.exit.clone());
             let question = |reply| SupervisorMessage::in_place_failed(InPlaceFailed { pid, exit, reply });
-            *go_on = Some(out.ask(self.supervisor, question, Duration::MAX));
+            self.asked = Some(out.ask(self.supervisor, question, Duration::MAX));
             return Ok(Step::Wait);
         };
-        // Messages are not given to a step after `Wait`; whatever else comes is not for a process that has failed.
+        // A step after `Wait` is given no messages. Other signals are not for a process that has failed.
         for event in events {
             match event {
-                Event::Completed(done) if done.is(asked) => {
-                    if done.take(asked).is_some_and(|answer| answer.is_ok()) {
-                        let next = InPlace::new(self.make.clone(), self.supervisor);
-                        return Ok(Step::Upgrade(Upgrade::to(next)));
-                    }
-                    return Err(Box::new(exit.clone().into_result().err().unwrap_or_else(unlikely)));
-                }
-                Event::Cancel(_) => return Err(Box::new(exit.clone().into_result().err().unwrap_or_else(unlikely))),
+                Event::Completed(done) => match done.take(asked) {
+                    Some(Ok(())) => return self.go_on(),
+                    Some(Err(_)) => return self.give_up(),
+                    None => {}
+                },
+                Event::Cancel(_) => return self.give_up(),
                 _ => {}
             }
         }
         Ok(Step::Wait)
-    }
-
-    fn recover(&mut self, exit: &Exit) -> Option<Upgrade<P::Output>> {
-        let failed = Form::Failed::<P> { exit: exit.clone(), go_on: None };
-        match self.form {
-            Form::Up(_) => {
-                let next = InPlace { make: self.make.clone(), supervisor: self.supervisor, form: failed };
-                Some(Upgrade::to(next))
-            }
-            // The factory has panicked.
-            Form::Failed { .. } => None,
-        }
-    }
-
-    fn close(&mut self) {
-        if let Form::Up(process) = &mut self.form {
-            process.close();
-        }
     }
 }
 
@@ -108,27 +94,38 @@ struct StartInPlace<F>(Arc<Contained<F>>);
 
 impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F> {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
-        let supervisor: Address<SupervisorMessage> = out.pid().typed();
-        let process = InPlace::new(self.0.clone(), supervisor);
+        let (make, supervisor, gives_up) = (self.0.clone(), out.pid().typed(), Latch::new());
+        let process = make.get()();
+        let options = options.recover_with(move |exit| {
+            let (make, gives_up, exit) = (make.clone(), gives_up.clone(), exit.clone());
+            let next = Failed::<P, F> { make, supervisor, exit, asked: None, gives_up, process: PhantomData };
+            (!next.gives_up.is_set()).then(|| Upgrade::to(next))
+        });
         let (address, begun) = out.spawn_linked_begun(process, options).map_err(|refused| refused.into_parts().1)?;
         Ok((address.pid(), begun))
+    }
+
+    fn is_in_place(&self) -> bool {
+        true
     }
 }
 
 impl ChildSpec {
-    /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID, with its
-    /// mailbox, names, monitors and links. Of the messages only those are lost (as dead letters) that the failing step had
-    /// taken. Such a restart counts like any other, has the same delays, and is the child's alone, whatever the strategy. What it
-    /// is told of others during a delay (ends, groups, answers) is not told the new one, which has asked for none of it.
+    /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID. The page of
+    /// [`Process::recover`] says what stays and what goes. Of the messages only those are lost (as dead letters) that the
+    /// failing step had taken.
     ///
-    /// When it ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
+    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not trigger the
+    /// strategy. If the strategy restarts the child because another one has failed, it gets a new PID.
+    ///
+    /// When a step fails, the child's own [`Process::recover`] is asked first. The child's function of
+    /// [`SpawnOptions::recover_with`] is the supervisor's: one that its [`options`](Self::options) give is not used. A child that
+    /// was asked to stop and fails is not restarted in place. Exits that links of others tell during a delay are not given to
+    /// the next state machine.
+    ///
+    /// When the child ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
     /// like any other, under a new PID. It is entered at `"main"` without input.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(Contained::new(make)))))
     }
-}
-
-/// One that has failed is not done.
-fn unlikely() -> crate::ExitError {
-    crate::ExitError::Terminated(crate::Reason::Terminated)
 }

@@ -95,7 +95,7 @@ pub(super) enum Timer {
     /// The delay of a child that is restarted in place.
     InPlace(u64),
     /// Until a child that is a supervisor is asked again whether its children are up.
-    Ask(u64, Pid),
+    Ask(u64, Pid, Tag<Elapsed>),
 }
 
 /// The batch in which all are started for the first time.
@@ -309,12 +309,13 @@ impl Process for Supervisor {
                         self.ended(key, down.into_inner().exit, out);
                     }
                 }
+                Event::Recovered(recovered) => self.recovered(recovered.into_inner(), out),
                 Event::Cancel(_) => self.end(None, out),
                 Event::Completed(done) => {
                     if let Some(key) = self.begins.remove(&done.tag()) {
                         self.begun(key, &done, out);
                     } else if let Some(timer) = self.timers.remove(&done.tag()) {
-                        self.elapsed(timer, done.tag(), out);
+                        self.elapsed(timer, &done, out);
                     }
                 }
                 Event::Message(message) => self.order(message.order, out),

@@ -84,6 +84,11 @@ pub struct ChildSpec {
 /// Starts a child: a link to this process, and the tag that is answered when its `init` has returned.
 pub(super) trait Start: Send + Sync {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError>;
+
+    /// Whether the child asks its supervisor when it has failed, instead of ending.
+    fn is_in_place(&self) -> bool {
+        false
+    }
 }
 
 impl<P: Process, F: Fn() -> P + Send + Sync> Start for Contained<F> {

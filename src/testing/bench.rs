@@ -7,7 +7,9 @@ use std::ops::Range;
 use crate::clock::{Clock, ManualClock};
 use crate::outcome::Failure;
 use crate::process::body::{Link, NoVacancy};
-use crate::process::{Answer, AnswerTo, AskLink, CommandError, NameError, Naming, OutsideAsk, Pid, Reply};
+use crate::process::{
+    Answer, AnswerTo, AskLink, CommandError, INCARNATION_SHIFT, NameError, Naming, OutsideAsk, Pid, Reply,
+};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::timer::{TimerKey, Timers};
 
@@ -22,6 +24,8 @@ pub(super) struct Bench {
     node: u32,
     next_slot: AtomicUsize,
     pub(super) shuts_down: AtomicBool,
+    /// Of the process. Answers to commands of an earlier one are dropped.
+    pub(super) incarnation: AtomicUsize,
     named: Mutex<NamesAndGroups>,
 }
 
@@ -44,6 +48,7 @@ impl Bench {
             node: pid.node(),
             next_slot: AtomicUsize::new(pid.slot() as usize * CHILDREN % Pid::MAX_SLOT as usize + 1),
             shuts_down: AtomicBool::new(false),
+            incarnation: AtomicUsize::new(0),
             named: Mutex::default(),
         }
     }
@@ -86,7 +91,9 @@ impl Bench {
 
 impl AnswerTo for Bench {
     fn answer(&self, _: Pid, tag: u64, answer: Answer) {
-        lock(&self.answers).push_back((tag, answer));
+        if (tag >> INCARNATION_SHIFT) as usize == self.incarnation.load(Ordering::Relaxed) {
+            lock(&self.answers).push_back((tag, answer));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Drives one process, step by step.
 
+mod recovering;
+
 use std::any::{Any, type_name};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -215,12 +217,7 @@ impl<P: Process> Driver<P> {
         let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
         self.steps += 1;
         if stepped.verdict == Verdict::Broken {
-            body.head.answered(self.out.renounce());
-            self.out.clear();
-            let exit = self.out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
-            let Some(successor) = body.machine.recover(&exit) else { return self.end(body, exit) };
-            body.machine.close();
-            return self.settle(successor.succeed(body).0, Stepped { verdict: Verdict::Upgrade, ..stepped });
+            return self.failed(body, stepped);
         }
         // Closed first, as a runtime does it.
         if matches!(stepped.verdict, Verdict::Done | Verdict::Upgrade) {

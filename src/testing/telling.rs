@@ -3,7 +3,10 @@
 use super::driver::Driver;
 use crate::outcome::Exit;
 use crate::process::mailbox::{Control, Signal};
-use crate::process::{Down, ExitSignal, GroupChange, GroupEvent, Monitor, Naming, Pid, Process, Subscription};
+use crate::process::{
+    Down, ExitSignal, GroupChange, GroupEvent, LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy,
+    Subscription,
+};
 use crate::sync::Ordering;
 
 impl<P: Process> Driver<P> {
@@ -69,7 +72,16 @@ impl<P: Process> Driver<P> {
         let linked = self.related.links.contains(&pid);
         self.related.links.retain(|one| *one != pid);
         if linked && self.related.traps {
-            self.signal(Signal::Control(Control::Exit(ExitSignal { pid, exit: exit.clone() })));
+            self.signal(Signal::Control(Control::Exit(ExitSignal { pid, exit: exit.clone() }, LinkedBy::ME)));
+        }
+        self
+    }
+
+    /// Another process recovers from a failure, as far as this one is concerned: it is told if it is linked to that one and traps
+    /// exits.
+    pub fn recovered(&mut self, pid: Pid, exit: &Exit, by: RecoveredBy) -> &mut Driver<P> {
+        if self.related.links.contains(&pid) && self.related.traps {
+            self.signal(Signal::Control(Control::Recovered(Recovered { pid, exit: exit.clone(), by })));
         }
         self
     }

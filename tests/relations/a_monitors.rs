@@ -112,7 +112,7 @@ fn several_monitors_are_told_one_each_and_those_taken_back_are_not() {
         .into_iter()
         .map(|heard| match heard {
             Heard::Down(number, ..) => number,
-            Heard::Exit(..) => panic!("there is no link"),
+            Heard::Exit(..) | Heard::Recovered(..) => panic!("there is no link"),
         })
         .collect();
     assert_eq!(numbers, BTreeSet::from([0, 2, 4]));

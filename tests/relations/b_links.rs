@@ -1,12 +1,16 @@
 //! B. Links.
 
+use std::time::Duration;
+
+use procession::clock::ManualClock;
 use procession::{
     Command, Completion, Entry, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, SpawnOptions, Step,
     StepOutput, StepResult,
 };
 
+use crate::frail::{Frail, Order, frail};
 use crate::helpers::*;
-use crate::node::*;
+use crate::node::{Do, Heard, Way, node, node_with};
 
 /// Who ended first, and how, of one that was ended through a link.
 pub fn first(exit: &Exit) -> (Pid, String) {
@@ -291,4 +295,54 @@ fn a_child_that_fails_at_once_takes_its_parent_with_it() {
         }));
         assert_eq!(first(&join(&parent.unwrap()).without_output()).1, "failed: in its first step");
     }
+}
+
+#[test]
+fn an_upgrade_keeps_links_in_both_directions_and_all_else_that_the_process_has() {
+    let clock = ManualClock::new();
+    let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
+    let (process, keeper) = (frail(&runtime, 1, SpawnOptions::new()), frail(&runtime, 1, SpawnOptions::new()));
+    let (linked, monitored) = (node(&runtime), node(&runtime));
+    let linker = node_with(&runtime, SpawnOptions::new().trap_exits());
+    let (pid, to, of, asked) = (process.pid(), linked.pid(), monitored.pid(), keeper.address());
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begin, gate) = (begun.clone(), go.clone());
+    process.does(move |out| {
+        out.trap_exits(true);
+        out.link(to);
+        out.monitor(of);
+        out.join_group("own", pid);
+        out.subscribe("group");
+        out.register("own", pid);
+        out.after(Duration::from_secs(1));
+        out.ask(asked, Order::Keep, Duration::from_secs(2));
+        out.blocking(move || {
+            let _ = begin.set(());
+            gate.wait();
+        });
+    });
+    process.settles();
+    linker.does(&runtime, [Do::Link(pid)]);
+    wait(&begun);
+    until("the first answers are taken", || process.heard.len() == 3);
+    process.heard.take();
+    process.tell(Order::Upgrade(Frail::new(1, &process.heard).numbered(2)));
+    process.settles();
+    assert_eq!((runtime.group_members("own"), runtime.whereis("own")), (vec![pid], Some(pid)));
+    let hears = |what: String| until(&what, || process.heard.take() == [format!("2: {what}")]);
+    runtime.join_group("group", keeper.pid()).unwrap();
+    hears("joined".into());
+    linked.ends(&runtime, Way::Fail);
+    hears(format!("exit {to}"));
+    monitored.ends(&runtime, Way::Fail);
+    hears(format!("down {of}"));
+    go.set(()).unwrap();
+    hears("completed".into());
+    for _ in 0..2 {
+        clock.advance(Duration::from_secs(1));
+        hears("completed".into());
+    }
+    assert_eq!((linker.heard.len(), runtime.stats().discarded_answers), (0, 0));
+    process.tell(Order::Fail);
+    assert_eq!(linker.hears(1), [Heard::Exit(pid, "failed: frail".into())]);
 }

@@ -113,7 +113,7 @@ proptest! {
             prop_assert_eq!(node.handle.is_over(), ended.contains(&number), "number {}", number);
             let of: BTreeSet<Pid> = node.heard.to_vec().into_iter().map(|heard| match heard {
                 Heard::Exit(pid, _) => pid,
-                Heard::Down(..) => panic!("nobody is monitored"),
+                Heard::Down(..) | Heard::Recovered(..) => panic!("nobody is monitored, and nobody recovers"),
             }).collect();
             prop_assert_eq!(of.len(), node.heard.len(), "each is told once");
             // One that has ended itself may have heard of others before.
@@ -158,7 +158,7 @@ proptest! {
             let expected: BTreeSet<usize> = monitors[number].iter().enumerate().filter_map(wanted).collect();
             let heard: Vec<usize> = node.heard.to_vec().into_iter().map(|heard| match heard {
                 Heard::Down(place, ..) => place,
-                Heard::Exit(..) => panic!("nobody is linked"),
+                Heard::Exit(..) | Heard::Recovered(..) => panic!("nobody is linked"),
             }).collect();
             prop_assert_eq!(heard.len(), expected.len());
             prop_assert_eq!(heard.into_iter().collect::<BTreeSet<_>>(), expected);

@@ -1,11 +1,18 @@
 //! C. Groups.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use procession::{Event, Events, GroupChange, NameError, Pid, Runtime, SpawnOptions, Step, StepOutput};
+use procession::supervisor::{ChildSpec, Supervisor};
+use procession::{
+    Entry, Event, Events, GroupChange, InitResult, NameError, Pid, Process, Runtime, SpawnError, SpawnOptions, Step,
+    StepOutput, StepResult,
+};
 
+use crate::frail::frail;
 use crate::helpers::*;
 use crate::node::*;
+use crate::worker::supervise;
 
 #[test]
 fn a_process_joins_several_groups_and_one_several_times_and_leaves_each_when_it_ends() {
@@ -92,13 +99,17 @@ fn a_process_joins_and_leaves_by_commands() {
     assert!(runtime.groups().is_empty());
 }
 
-/// Keeps the members of a group as its events tell them; says so when asked to stop.
-fn mirror(runtime: &Runtime, seen: &Log<GroupChange>) -> procession::Handle<impl procession::Process<Message = ()>> {
+/// Writes down what happens to a group, until it is asked to stop.
+pub fn mirror(
+    runtime: &Runtime,
+    group: &'static str,
+    seen: &Log<GroupChange>,
+) -> procession::Handle<impl procession::Process<Message = ()>> {
     let (log, mut begun) = (seen.clone(), false);
     runtime
         .spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             let first = !std::mem::replace(&mut begun, true);
-            let subscription = first.then(|| out.subscribe("g"));
+            let subscription = first.then(|| out.subscribe(group));
             for event in events {
                 match event {
                     Event::Group(event) => log.push(event.change.clone()),
@@ -160,7 +171,7 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
                     }
                 })
             });
-            let mirrors = scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, log))));
+            let mirrors = scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, "g", log))));
             // One by one: how a scope waits for its threads is hidden from the thread sanitizer.
             joins.into_iter().chain([mirrors]).for_each(|join| join.join().unwrap());
         });
@@ -214,7 +225,7 @@ fn a_subscription_that_is_taken_back_tells_nothing_more() {
 fn a_subscriber_that_ends_leaves_nothing_behind_and_a_group_of_its_name_is_nobodys() {
     let runtime = runtime(1);
     let log = Log::new();
-    let subscriber = mirror(&runtime, &log);
+    let subscriber = mirror(&runtime, "g", &log);
     until("it has the snapshot", || log.len() == 1);
     assert!(runtime.groups().is_empty(), "a group that is only subscribed to has no members");
     runtime.terminate(subscriber.pid()).unwrap();
@@ -222,4 +233,131 @@ fn a_subscriber_that_ends_leaves_nothing_behind_and_a_group_of_its_name_is_nobod
     let member = node_with(&runtime, SpawnOptions::new());
     runtime.join_group("g", member.pid()).unwrap();
     assert_eq!(log.len(), 1);
+}
+
+/// Writes down who is in the group when its `init` runs, and in its first step. A message is a crash.
+struct Joins {
+    runtime: Runtime,
+    fails: bool,
+    seen: Log<Vec<Pid>>,
+    begun: bool,
+}
+
+impl Joins {
+    fn new(runtime: &Runtime, fails: bool, seen: &Log<Vec<Pid>>) -> Joins {
+        Joins { runtime: runtime.clone(), fails, seen: seen.clone(), begun: false }
+    }
+}
+
+impl Process for Joins {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        self.seen.push(self.runtime.group_members("g"));
+        if self.fails { Err("no".into()) } else { Ok(()) }
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.seen.push(out.group_members("g"));
+        }
+        for event in events {
+            match event {
+                Event::Message(()) => return Err("a crash".into()),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn memberships_given_at_spawn_begin_behind_init_and_before_the_first_step() {
+    let (runtime, told, seen) = (runtime(2), Log::new(), Log::new());
+    let watching = mirror(&runtime, "g", &told);
+    until("the snapshot is told", || told.len() == 1);
+    let options = || SpawnOptions::new().group("g").group("h").group("h");
+    let outside = runtime.spawn_with(Joins::new(&runtime, false, &seen), options()).unwrap().pid();
+    until("its first step", || seen.len() == 2);
+    assert_eq!(runtime.group_members("h"), [outside; 2]);
+    let children = Log::new();
+    let (born, inner, log) = (children.clone(), runtime.clone(), seen.clone());
+    let parent = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        born.push(out.spawn_with(Joins::new(&inner, false, &log), options())?.pid());
+        out.spawn_with(Joins::new(&inner, true, &Log::new()), options())?;
+        Ok(Step::Done(()))
+    }));
+    output(&parent.unwrap());
+    until("the child's first step, and the end of the other", || seen.len() == 4 && runtime.stats().ended.failed == 1);
+    let inside = children.take()[0];
+    let mut both = vec![outside, inside];
+    both.sort();
+    assert_eq!(seen.take(), [vec![], vec![outside], vec![outside], both.clone()]);
+    assert!(runtime.spawn_with(Joins::new(&runtime, true, &Log::new()), options()).is_err());
+    assert_eq!(runtime.group_members("g"), both);
+    until("all is told", || told.len() == 3);
+    assert_eq!(told.take()[1..], [GroupChange::Joined(outside), GroupChange::Joined(inside)]);
+    let refused = runtime.spawn_with(sink::<()>(), SpawnOptions::new().group("g").group("")).unwrap_err();
+    assert!(matches!(refused.reason(), SpawnError::EmptyName));
+    for pid in [outside, inside] {
+        runtime.terminate(pid).unwrap();
+    }
+    until("they have left", || runtime.groups().is_empty());
+    drop(watching);
+}
+
+#[test]
+fn memberships_given_by_a_child_specification_stay_over_restarts_of_both_kinds() {
+    for in_place in [false, true] {
+        let (runtime, told) = (runtime(2), Log::new());
+        let watching = mirror(&runtime, "g", &told);
+        until("the snapshot is told", || told.len() == 1);
+        let inner = runtime.clone();
+        let make = move || Joins::new(&inner, false, &Log::new());
+        let spec = if in_place { ChildSpec::in_place("j", make) } else { ChildSpec::new("j", make) };
+        let spec = spec.options(|| SpawnOptions::new().group("g"));
+        let second = Duration::from_secs(1);
+        let boss = supervise(&runtime, Supervisor::builder().intensity(10, second).child(spec).build().unwrap());
+        let first = boss.pid("j");
+        for times in 1..=3 {
+            runtime.send_to(boss.pid("j"), ()).unwrap();
+            boss.restarted("j", times);
+            assert_eq!(runtime.group_members("g"), [boss.pid("j")]);
+        }
+        assert_eq!(boss.pid("j") == first, in_place);
+        until("all is told", || told.len() == if in_place { 2 } else { 8 });
+        boss.stop();
+        drop(watching);
+    }
+}
+
+#[test]
+fn one_that_leaves_gives_up_its_own_membership_first_and_others_take_back_what_was_given() {
+    let runtime = runtime(1);
+    for by_itself in [true, false] {
+        let frail = frail(&runtime, 2, SpawnOptions::new().group("g"));
+        let pid = frail.pid();
+        frail.does(move |out| {
+            out.join_group("g", pid);
+            if by_itself {
+                out.leave_group("g", pid);
+            }
+        });
+        frail.settles();
+        if !by_itself {
+            assert!(runtime.leave_group("g", pid));
+        }
+        assert_eq!(runtime.group_members("g"), [pid]);
+        frail.fails();
+        assert_eq!(runtime.group_members("g"), if by_itself { vec![pid] } else { vec![] });
+        assert_eq!(runtime.leave_group("g", pid), by_itself);
+        // Nothing is left of what it was given: it leaves what it joins.
+        frail.does(move |out| {
+            out.join_group("g", pid);
+        });
+        frail.settles();
+        assert!(runtime.leave_group("g", pid) && runtime.groups().is_empty());
+    }
 }

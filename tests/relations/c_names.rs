@@ -264,6 +264,58 @@ fn eight_threads_register_look_up_and_end_and_no_name_has_two_holders_or_is_left
 }
 
 #[test]
+fn a_name_is_held_until_its_holder_has_ended() {
+    let runtime = runtime(2);
+    let closes = Closes::default();
+    let (closing, go) = (closes.closing.clone(), closes.go.clone());
+    let holder = runtime.spawn_with(closes, SpawnOptions::new().name("first")).unwrap();
+    let (pid, other) = (holder.pid(), node(&runtime));
+    runtime.register("second", pid).unwrap();
+    runtime.terminate(pid).unwrap();
+    wait(&closing);
+    // It is not stepped any more, and has not ended: nobody else may have its names.
+    for name in ["first", "second"] {
+        assert_eq!(runtime.whereis(name), Some(pid));
+        let taken = NameError::Taken { name: name.into(), holder: pid };
+        assert_eq!(runtime.register(name, other.pid()), Err(taken));
+    }
+    go.set(()).unwrap();
+    join(&holder);
+    for name in ["first", "second"] {
+        runtime.register(name, other.pid()).unwrap();
+    }
+}
+
+#[test]
+fn an_upgrade_leaves_the_names_of_the_process_as_they_are() {
+    let runtime = runtime(2);
+    let (upgraded, other) = (Latch::new(), node(&runtime));
+    let go = upgraded.clone();
+    let process = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let go = go.clone();
+        Ok(match events.next() {
+            None => Step::Idle,
+            Some(_) => Step::Upgrade(procession::Upgrade::to(script(
+                move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+                    let _ = go.set(());
+                    Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+                },
+            ))),
+        })
+    });
+    let process = runtime.spawn_with(process, SpawnOptions::new().name("born")).unwrap();
+    runtime.register("kept", process.pid()).unwrap();
+    // It gives the name that it was born with to another.
+    assert_eq!(runtime.unregister("born"), Some(process.pid()));
+    runtime.register("born", other.pid()).unwrap();
+    runtime.send(process.address(), ()).unwrap();
+    wait(&upgraded);
+    assert_eq!((runtime.whereis("born"), runtime.whereis("kept")), (Some(other.pid()), Some(process.pid())));
+    runtime.send(process.address(), ()).unwrap();
+    output(&process);
+}
+
+#[test]
 fn a_name_that_is_taken_in_the_last_step_is_free_afterwards() {
     let runtime = runtime(2);
     for _ in 0..200 {

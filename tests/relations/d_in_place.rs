@@ -7,8 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{Backoff, ChildSpec, ChildState, Restart, Supervisor};
 use procession::{
-    Address, CommandError, Event, Events, Exit, Overflow, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
-    Tag, Upgrade,
+    Address, CommandError, Event, Events, Exit, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -240,73 +239,6 @@ fn any_process_can_recover_in_place_and_a_failed_step_has_no_effects_then_either
     assert!(exit.contains("no command of the process is outstanding"), "{exit}");
     until("a quiet moment", || runtime.is_at_rest());
     assert_accounted(&runtime);
-}
-
-/// Asks one that keeps the question, asks again in a step that fails, and waits for the first answer only.
-struct AsksAgain {
-    keeper: Address<Option<Reply<u32>>>,
-    first: Option<Tag<u32>>,
-    strange: Arc<AtomicUsize>,
-}
-
-impl Process for AsksAgain {
-    type Message = u32;
-    type Output = u32;
-
-    fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<u32> {
-        for event in events {
-            match (event, self.first) {
-                (Event::Message(0), _) => self.first = Some(out.ask(self.keeper, Some, Duration::MAX)),
-                (Event::Message(1), _) => {
-                    out.ask(self.keeper, Some, Duration::MAX);
-                    // Its answer is given, and comes, before the step fails.
-                    out.ask(self.keeper, |reply| Some(reply).filter(|_| false), Duration::MAX);
-                    panic!("asked again");
-                }
-                (Event::Message(_), _) => return Ok(Step::Wait),
-                (Event::Completed(done), Some(first)) => match done.take(first) {
-                    Some(answer) => return Ok(Step::Done(answer?)),
-                    None => drop(self.strange.fetch_add(1, Ordering::SeqCst)),
-                },
-                _ => {}
-            }
-        }
-        Ok(if self.strange.load(Ordering::SeqCst) > 0 { Step::Wait } else { Step::Idle })
-    }
-
-    fn recover(&mut self, _: &Exit) -> Option<Upgrade<u32>> {
-        Some(Upgrade::to(AsksAgain { keeper: self.keeper, first: self.first, strange: self.strange.clone() }))
-    }
-}
-
-#[test]
-fn a_question_of_a_step_that_failed_takes_no_answer_from_those_that_are_open() {
-    let (runtime, kept, strange) = (runtime(1), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (counted, mut replies) = (kept.clone(), Vec::new());
-    let keeper = script(move |events: &mut Events<'_, Option<Reply<u32>>>, out: &mut StepOutput| {
-        for event in events {
-            match event {
-                Event::Message(Some(reply)) => {
-                    replies.push(reply);
-                    counted.fetch_add(1, Ordering::SeqCst);
-                }
-                Event::Message(None) => replies.drain(..).for_each(|reply| out.reply(reply, 5)),
-                _ => return Ok(Step::Done(())),
-            }
-        }
-        Ok(Step::Idle)
-    });
-    let keeper = runtime.spawn(keeper).unwrap();
-    let asks = AsksAgain { keeper: keeper.address(), first: None, strange: strange.clone() };
-    let asks = runtime.spawn(asks).unwrap();
-    runtime.send(asks.address(), 0).unwrap();
-    until("it is asked", || kept.load(Ordering::SeqCst) == 1);
-    [1, 2].into_iter().for_each(|message| runtime.send(asks.address(), message).unwrap());
-    until("it waits, or has ended", || runtime.is_at_rest());
-    runtime.send(keeper.address(), None).unwrap();
-    assert_eq!(*output(&asks), 5);
-    assert_eq!(strange.load(Ordering::SeqCst), 1, "only what was answered within the step comes");
-    assert_eq!(kept.load(Ordering::SeqCst), 1, "a failed step has no effects");
 }
 
 #[test]

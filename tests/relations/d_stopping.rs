@@ -10,7 +10,7 @@ use procession::supervisor::{
 use procession::{Event, Events, Exit, Latch, Reason, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
-use crate::node::Way;
+use crate::node::{Closes, Do, Way, node};
 use crate::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -46,28 +46,86 @@ fn each_child_has_its_own_limit_to_stop_and_then_force_is_used() {
     assert_eq!(runtime.stats().timers, 0, "no limit is left over");
 }
 
+/// How a supervisor comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ends {
+    Asked,
+    TooManyRestarts,
+    Linked,
+}
+
+/// One child is held up in its `close`, after it was ended by force.
 #[test]
 fn a_supervisor_is_not_over_before_its_children_are_however_it_ends() {
-    for by_force in [false, true] {
-        for _ in 0..20 {
-            let (runtime, diary) = (runtime(2), Diary::new());
-            let inner = diary.clone();
-            let branch = move || Supervisor::builder().child(inner.spec("leaf")).build().unwrap();
-            let supervisor =
-                Supervisor::builder().child(ChildSpec::supervisor("branch", branch)).child(diary.spec("a"));
-            let boss = supervise(&runtime, supervisor.build().unwrap());
-            if by_force {
-                // It cannot stop them any more, but its links do.
-                runtime.terminate(boss.handle.pid()).unwrap();
-                join(&boss.handle);
-                until("none is left", || diary.alive.load(Ordering::SeqCst) == 0 && runtime.stats().processes == 0);
-            } else {
-                boss.stop();
-                assert_eq!(diary.alive.load(Ordering::SeqCst), 0);
-                assert_eq!(runtime.stats().processes, 0);
-            }
+    for ends in [Ends::Asked, Ends::TooManyRestarts, Ends::Linked] {
+        let (runtime, diary, closes) = (runtime(2), Diary::new(), Closes::default());
+        let (inner, slow) = (diary.clone(), closes.clone());
+        let branch = move || Supervisor::builder().child(inner.spec("leaf")).build().unwrap();
+        let supervisor = Supervisor::builder()
+            .intensity(0, SECOND)
+            .child(ChildSpec::supervisor("branch", branch))
+            .child(diary.spec("a"))
+            .child(ChildSpec::new("slow", move || slow.clone()).shutdown(Shutdown::AtOnce));
+        let (boss, linked) = (supervise(&runtime, supervisor.build().unwrap()), node(&runtime));
+        match ends {
+            Ends::Asked => drop(runtime.cancel(boss.handle.pid(), "enough").unwrap()),
+            Ends::TooManyRestarts => boss.tell("a", Tell::End(Way::Fail)),
+            Ends::Linked => linked.does(&runtime, [Do::Link(boss.handle.pid())]),
         }
+        drop(linked.ends(&runtime, Way::Fail));
+        wait(&closes.closing);
+        assert_eq!(boss.child("slow").unwrap().state, ChildState::Stopping, "{ends:?}");
+        assert!(!boss.handle.is_over(), "{ends:?}");
+        closes.go.set(()).unwrap();
+        assert_eq!(join(&boss.handle).is_done(), ends == Ends::Asked);
+        assert_eq!((diary.alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0), "{ends:?}");
     }
+}
+
+#[test]
+fn children_of_a_supervisor_that_is_terminated_end_through_their_links() {
+    for _ in 0..20 {
+        let (runtime, diary) = (runtime(2), Diary::new());
+        let inner = diary.clone();
+        let branch = move || Supervisor::builder().child(inner.spec("leaf")).build().unwrap();
+        let supervisor = Supervisor::builder().child(ChildSpec::supervisor("branch", branch)).child(diary.spec("a"));
+        let boss = supervise(&runtime, supervisor.build().unwrap());
+        let a = runtime.watch(boss.pid("a"));
+        runtime.terminate(boss.handle.pid()).unwrap();
+        let exit = a.wait_within(LIMIT).unwrap().exit;
+        assert!(matches!(&exit, Exit::Terminated(Reason::Linked(by)) if by.pid() == boss.handle.pid()), "{exit}");
+        until("none is left", || diary.alive.load(Ordering::SeqCst) == 0 && runtime.stats().processes == 0);
+    }
+}
+
+/// Each is held up when it is asked, so one that is asked after another has ended would never be asked.
+#[test]
+fn when_the_runtime_shuts_down_all_children_are_asked_at_once_and_not_in_order() {
+    const CHILDREN: [&str; 3] = ["a", "b", "c"];
+    let (runtime, asked, go) = (runtime(CHILDREN.len() + 1), Log::new(), Latch::new());
+    let spec = |id: &'static str| {
+        let (asked, go) = (asked.clone(), go.clone());
+        ChildSpec::new(id, move || {
+            let (asked, go) = (asked.clone(), go.clone());
+            script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+                if !events.any(|event| matches!(event, Event::Cancel(_))) {
+                    return Ok(Step::Idle);
+                }
+                asked.push(id);
+                go.wait();
+                Ok(Step::Done(()))
+            })
+        })
+    };
+    let supervisor = CHILDREN.into_iter().fold(Supervisor::builder(), |builder, id| builder.child(spec(id)));
+    let boss = supervise(&runtime, supervisor.build().unwrap());
+    std::thread::scope(|scope| {
+        let shutdown = scope.spawn(|| runtime.shutdown(LIMIT).unwrap());
+        until("all are asked", || asked.len() == CHILDREN.len());
+        go.set(()).unwrap();
+        assert!(shutdown.join().unwrap().is_clean());
+    });
+    assert!(join(&boss.handle).is_done());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A process that does what it is told, and writes down what it hears of others.
 
 use procession::{
-    Address, Event, Events, Exit, Handle, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    Address, Event, Events, Exit, Handle, Latch, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
     StepResult,
 };
 
@@ -34,6 +34,7 @@ pub enum Heard {
     /// The number of the monitor, counted from the first; the process; how it ended.
     Down(usize, Pid, String),
     Exit(Pid, String),
+    Recovered(Pid, String),
 }
 
 pub struct Node {
@@ -63,10 +64,32 @@ impl Process for Node {
                     self.heard.push(Heard::Down(number, down.pid, down.exit.to_string()));
                 }
                 Event::Exit(exit) => self.heard.push(Heard::Exit(exit.pid, exit.exit.to_string())),
+                Event::Recovered(one) => self.heard.push(Heard::Recovered(one.pid, one.exit.to_string())),
                 _ => {}
             }
         }
         Ok(Step::Idle)
+    }
+}
+
+/// Does nothing, and is held up in `close`.
+#[derive(Clone, Default)]
+pub struct Closes {
+    pub closing: Latch<()>,
+    pub go: Latch<()>,
+}
+
+impl Process for Closes {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+
+    fn close(&mut self) {
+        let _ = self.closing.set(());
+        self.go.wait();
     }
 }
 

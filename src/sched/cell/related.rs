@@ -11,8 +11,8 @@ use super::Place;
 use super::RELATED;
 use super::TRAPS;
 use crate::outcome::Linked;
+use crate::process::Pid;
 use crate::process::mailbox::{Control, Signal, Unwanted};
-use crate::process::{ExitSignal, Pid};
 use crate::sync::enter;
 
 impl Cell {
@@ -39,20 +39,31 @@ impl Cell {
         }
     }
 
-    /// A process to which this one is linked has ended: an event, if it traps exits; else its own end, if there is a
-    /// `killer`.
-    pub(crate) fn linked_exit(&self, pid: Pid, exit: ExitSignal, killer: Option<Linked>) -> LinkTold {
+    /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps exits;
+    /// else its own end, if there is a `killer`.
+    #[inline]
+    pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<Linked>) -> LinkTold {
         let mut inner = enter(&self.inner);
         if inner.missing(pid).is_some() {
-            return LinkTold::Refused(exit);
+            return LinkTold::Refused(event);
         }
         if inner.stamp & TRAPS != 0 {
-            return LinkTold::Trapped(inner.signal(Signal::Control(Control::Exit(exit))));
+            return LinkTold::Trapped(inner.signal(Signal::Control(event)));
         }
-        let Some(killer) = killer else { return LinkTold::Refused(exit) };
+        let Some(killer) = killer else { return LinkTold::Refused(event) };
         inner.stamp |= DOOMED;
         inner.kill(killer);
         LinkTold::Doomed(inner.wake())
+    }
+
+    /// Whether the process may have been told of the end of the one with this PID, or of a recovery: that has ended, or is not
+    /// the first incarnation any more.
+    pub(crate) fn may_have_told(&self, pid: Pid) -> Option<Unwanted> {
+        let inner = enter(&self.inner);
+        if !inner.is_live(pid) {
+            return Some(Unwanted::Exit(pid));
+        }
+        (inner.incarnation() > 0).then_some(Unwanted::Recovered(pid))
     }
 
     /// Takes out of what has arrived what the process does not want to be told any more. To be dropped elsewhere.

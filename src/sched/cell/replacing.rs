@@ -1,0 +1,83 @@
+//! A state machine is replaced by another one: by an upgrade, which keeps all, or by a recovery, which begins the next
+//! incarnation of the process.
+//!
+//! An answer says to which incarnation its command belongs. It comes in one critical section of the cell, and the next
+//! incarnation begins in another one. If the answer comes first, it is in the inbox that `recover` gives back, or in the mailbox
+//! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
+//! successor.
+
+use super::Cell;
+use super::FLAGS;
+use super::INCARNATION_SHIFT;
+use super::Inner;
+use super::Place;
+use super::TRAPS;
+use crate::process::body::Kind;
+use crate::process::mailbox::{AnyMailbox, Bound, Signal};
+use crate::sync::enter;
+
+/// The bits of a stamp that are the incarnation.
+const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
+
+const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its own");
+
+/// What a cell must know of the state machine that replaces another one.
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) kind: &'static Kind,
+    pub(crate) bound: Option<Bound>,
+    /// Messages that the last step of the old one had taken.
+    pub(crate) taken: u32,
+}
+
+impl Cell {
+    /// A step has asked for the state machine to be replaced. What has arrived for the old one comes back.
+    pub(crate) fn upgrade(&self, next: Next) -> Option<Box<dyn AnyMailbox>> {
+        let fresh = next.bound.map(next.kind.new_bounded);
+        enter(&self.inner).replace(next, fresh)
+    }
+
+    /// The state machine has failed, and is replaced. What has arrived for the old one comes back; answers to its commands are
+    /// refused from now on. Exits are trapped as at its birth.
+    #[cold]
+    pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Option<Box<dyn AnyMailbox>> {
+        let fresh = next.bound.map(next.kind.new_bounded);
+        let mut inner = enter(&self.inner);
+        inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
+        inner.set_flag(TRAPS, traps);
+        inner.replace(next, fresh)
+    }
+
+    /// Whether a request to stop has arrived while the body is out.
+    #[cold]
+    pub(crate) fn is_asked_to_stop(&self) -> bool {
+        match &mut enter(&self.inner).place {
+            Place::Out(Some(inbox)) => inbox.is_asked_to_stop(),
+            _ => false,
+        }
+    }
+}
+
+impl Inner {
+    /// Puts another state machine in the place of the one whose body is in hand, with a `fresh` inbox.
+    fn replace(&mut self, next: Next, fresh: Option<Box<dyn AnyMailbox>>) -> Option<Box<dyn AnyMailbox>> {
+        self.steps += 1;
+        self.queued = self.queued.saturating_sub(next.taken);
+        self.kind = Some(next.kind);
+        match std::mem::replace(&mut self.place, Place::Out(fresh)) {
+            Place::Out(inbox) => inbox,
+            Place::Resting(_) | Place::Vacant => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn incarnation(&self) -> u16 {
+        (self.stamp >> INCARNATION_SHIFT) as u16
+    }
+
+    /// Whether this is the answer to a command of an earlier incarnation.
+    #[inline]
+    pub(super) fn is_late(&self, signal: &Signal) -> bool {
+        matches!(signal, Signal::Completed(completed) if completed.incarnation() != self.incarnation())
+    }
+}

@@ -1,0 +1,149 @@
+//! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
+//! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
+
+use super::cell::{Cell, Freed, LeftBehind, Next};
+use super::ending::{bury, bury_as, close, end, tell_of_room};
+use super::engine::Engine;
+use super::road::{Hands, Road};
+use crate::outcome::{Exit, Reason, drop_contained, tell_log};
+use crate::process::body::{Ready, StepOutput, Successor};
+use crate::process::mailbox::{AnyMailbox, Signal};
+use crate::process::{DeadLetter, DeadReason, Recovered, RecoveredBy};
+
+/// Replaces the state machine by what a step has said. What waited for the old one and is of a type that the new one does not
+/// take, is dead.
+pub(super) fn upgrade<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    body: Ready,
+    successor: Box<dyn Successor>,
+    taken: u32,
+) -> Ready {
+    let pid = body.head.pid;
+    let (mut body, refused) = successor.succeed(body);
+    let Some(cell) = road.table.cell(pid) else { return body };
+    let inbox = cell.upgrade(next(&body, taken));
+    take_over(road, hands, cell, &mut body, inbox, refused);
+    body
+}
+
+/// A step has failed: the process recovers, or it ends. The body, if it goes on.
+#[cold]
+pub(super) fn failed<E: Engine, H: Hands>(
+    engine: &E,
+    hands: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    taken: u32,
+) -> Option<Ready> {
+    let (road, pid, process) = (engine.road(), body.head.pid, body.machine.kind().process);
+    lost(road, hands, &body, taken);
+    let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
+    let recovery = road.table.cell(pid).and_then(|cell| Some((cell, recovery(cell, &mut body, &exit)?)));
+    let Some((cell, (successor, by))) = recovery else {
+        end(engine, hands, out, body, exit);
+        return None;
+    };
+    out.renounce();
+    out.clear();
+    close(hands, &mut body);
+    engine.abandons(&mut body.head);
+    // The failed state machine is dropped here, with the replies that it held.
+    let (mut body, refused) = successor.succeed(body);
+    let recovered = Recovered { pid, exit, by };
+    let LeftBehind { told, inbox, signals } = engine.recover(&recovered, next(&body, taken), &mut body, hands);
+    hands.let_go();
+    for signal in signals {
+        if let Signal::Completed(_) = signal {
+            hands.count(|counters| &counters.discarded_answers, 1);
+        }
+        drop_contained(signal);
+    }
+    body.machine.mailbox().ask_to_stop_again();
+    take_over(road, hands, cell, &mut body, inbox, refused);
+    tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
+    drop_contained(recovered);
+    Some(body)
+}
+
+/// What replaces a state machine that has failed, if anything.
+fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
+    let (mut successor, by) = match body.machine.recover(exit) {
+        Some(successor) => (successor, RecoveredBy::Process),
+        None => {
+            let with = body.head.rare.as_mut()?.given.as_mut()?.recover.as_mut()?;
+            ((with.recover)(exit)?, RecoveredBy::SpawnOption)
+        }
+    };
+    let mut is_asked_to_stop = || body.machine.mailbox().is_asked_to_stop() || cell.is_asked_to_stop();
+    if cell.doomed().is_some() || !*successor.even_if_stopping() && is_asked_to_stop() {
+        drop_contained(successor);
+        return None;
+    }
+    Some((successor, by))
+}
+
+/// Tells the log of a recovery. A process that was told of it, a supervisor, warns of it itself.
+fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, told: bool) {
+    let Recovered { pid, exit, .. } = recovered;
+    if told {
+        tell_log(|| tracing::debug!(%pid, process, name, %exit, "recovered from a failure"));
+    } else {
+        tell_log(|| tracing::warn!(%pid, process, name, %exit, "recovered from a failure"));
+    }
+}
+
+fn next(body: &Ready, taken: u32) -> Next {
+    Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
+}
+
+/// The successor gets what has arrived meanwhile. What is of a type that it does not take, is dead.
+fn take_over<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    mut inbox: Option<Box<dyn AnyMailbox>>,
+    refused: Option<Box<dyn AnyMailbox>>,
+) {
+    if let Some(inbox) = &mut inbox {
+        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+        body.head.answered(completions);
+        tell_of_room(inbox.take_waiting());
+    }
+    let mut dead = 0;
+    for mut mailbox in [refused, inbox].into_iter().flatten() {
+        dead += mailbox.messages() as u32;
+        let takes = Some((body.machine.kind().message_name)());
+        let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadReason::WrongType) };
+        bury_as(road, hands, &mut *mailbox, &letter);
+    }
+    cell.forget_messages(dead);
+    hold(road, hands, cell, body);
+}
+
+/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
+#[cold]
+pub(super) fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.hold(body, bound);
+    tell_of_freed(road, hands, body, freed);
+}
+
+/// Tells what has lost its place in a mailbox with a bound, and the senders that wait for room.
+pub(super) fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
+    if let Some(mut oldest) = freed.oldest {
+        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
+    }
+    tell_of_room(freed.waiting);
+}
+
+/// The messages that a failed step had taken are dead letters, though nobody has them any more.
+fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
+    hands.let_go();
+    for _ in 0..taken {
+        let type_name = (body.machine.kind().message_name)();
+        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadReason::StepFailed) };
+        road.dead_letter(hands.counters(), &letter);
+    }
+}
