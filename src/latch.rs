@@ -402,7 +402,7 @@ mod tests {
         let waits = latch.clone();
         let waiter = thread::spawn(move || waits.wait());
         latch.set(5).unwrap();
-        assert_eq!(waiter.join().unwrap(), 5);
+        assert_eq!(crate::wait::wait(waiter).unwrap(), 5);
         assert_eq!(heard.load(Ordering::Relaxed), 5);
         assert_eq!(flag.0.load(Ordering::Relaxed), 1, "one future is woken once, however often it was polled");
         assert_eq!(Pin::new(&mut future).poll(&mut cx), Poll::Ready(5));
@@ -442,7 +442,7 @@ mod tests {
         let (waits, by) = (latch.clone(), clock.clone());
         let waiter = thread::spawn(move || waits.wait_until(&by, deadline));
         manual.advance(Duration::from_secs(10));
-        assert!(!waiter.join().unwrap());
+        assert!(!crate::wait::wait(waiter).unwrap());
         latch.set(()).unwrap();
         assert!(latch.wait_until(&clock, deadline));
     }

@@ -2,10 +2,15 @@
 
 #![cfg(unix)]
 
+#[path = "common/wait.rs"]
+mod wait;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use procession::{Latch, State};
+
+use crate::wait::wait;
 
 const CHILD: &str = "PROCESSION_SIGNALS_CHILD";
 
@@ -25,14 +30,14 @@ fn lives_as_a_child() {
     let _second = signals.on_second(move || set.set(()).unwrap());
     // A callback of the shutdown that hangs until the second signal comes: it must come all the same.
     let hangs = again.clone();
-    let _hangs = tail.end().on_cancel(move |_| hangs.wait());
+    let _hangs = tail.end().on_cancel(move |_| wait(&hangs));
     println!("child: ready");
     std::io::stdout().flush().unwrap();
-    tail.end().wait();
+    wait(tail.end());
     assert!(state.is_shutting_down() && signals.count() == 1);
     println!("child: told");
     std::io::stdout().flush().unwrap();
-    again.wait();
+    wait(&again);
     assert_eq!(signals.count(), 2);
     tail.done();
     state.wait_closed(None);
@@ -75,6 +80,6 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
         assert!(until("child: told"));
         signal(&child, signals[1]);
         assert!(until("child: closed"));
-        assert!(child.wait().unwrap().success());
+        assert!(wait(&mut child).success());
     }
 }

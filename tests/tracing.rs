@@ -4,6 +4,8 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -168,6 +168,7 @@ mod tests {
     use super::*;
     use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
     use crate::threads;
+    use crate::wait::until;
 
     enum Told {
         Ask(Address<Told>),
@@ -211,9 +212,7 @@ mod tests {
         for (asks, member) in members.iter().enumerate() {
             runtime.send(member.address(), Told::Ask(members[(asks + 1) % MEMBERS].address())).unwrap();
         }
-        while pool.stats().waiting == 0 {
-            thread::yield_now();
-        }
+        until("the job waits", || pool.stats().waiting > 0);
         threads::refuse(true);
         drop(pause);
         threads::refuse(false);

@@ -174,25 +174,23 @@ impl Sleep {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::wait::until;
 
     #[test]
     fn who_adds_work_wakes_one_sleeper_and_nobody_while_somebody_looks() {
-        let sleep = Sleep::new(2);
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| {
-                sleep.start_looking();
-                let slept = sleep.fall_asleep(0, || false);
-                let woke_another = sleep.work_found(|| true);
-                (slept, woke_another)
-            });
-            while sleep.sleeping() == 0 {
-                std::thread::yield_now();
-            }
-            sleep.start_looking();
-            assert!(!sleep.work_added(), "somebody looks");
-            assert!(sleep.work_found(|| true), "the last who looks passes it on");
-            assert_eq!(sleeper.join().unwrap(), (true, false));
+        let sleep = std::sync::Arc::new(Sleep::new(2));
+        let sleeps = sleep.clone();
+        let sleeper = std::thread::spawn(move || {
+            sleeps.start_looking();
+            let slept = sleeps.fall_asleep(0, || false);
+            let woke_another = sleeps.work_found(|| true);
+            (slept, woke_another)
         });
+        until("the other one sleeps", || sleep.sleeping() == 1);
+        sleep.start_looking();
+        assert!(!sleep.work_added(), "somebody looks");
+        assert!(sleep.work_found(|| true), "the last who looks passes it on");
+        assert_eq!(crate::wait::wait(sleeper).unwrap(), (true, false));
         assert!(!sleep.work_added(), "nobody sleeps");
     }
 

@@ -134,7 +134,7 @@ fn a_message_never_reaches_the_successor_in_the_slot() {
         taken += *output(&handle);
     }
     stop.store(true, Ordering::Relaxed);
-    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    senders.into_iter().for_each(|sender| wait(sender).unwrap());
     let messages = runtime.stats().messages;
     assert_eq!(messages.accepted as usize, sent.load(Ordering::Relaxed));
     assert_eq!(messages.stepped as usize, taken);

@@ -28,7 +28,7 @@ fn held(
             }
         }
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Idle)
     });
     let receiver = runtime.spawn_with(receiver, bound).unwrap();
@@ -108,14 +108,14 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
         while !late.is_finished() {
             manual.advance(Duration::from_secs(1));
         }
-        assert_eq!(late.join().unwrap().unwrap_err().into_inner(), 3);
+        assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
             let result = runtime.send_within(receiver.address(), 4, Duration::MAX);
             sent.store(true, Ordering::Relaxed);
             result
         });
         gate.set(()).unwrap();
-        patient.join().unwrap().unwrap();
+        wait(patient).unwrap().unwrap();
     });
     until("both are stepped", || log.len() == 2);
     assert_eq!(log.take(), [1, 4]);
@@ -138,7 +138,7 @@ fn who_waits_for_room_learns_that_the_process_has_ended() {
         runtime.terminate(receiver.pid()).unwrap();
         gate.set(()).unwrap();
         for waiter in waiters {
-            let refused = waiter.join().unwrap().unwrap_err();
+            let refused = wait(waiter).unwrap().unwrap_err();
             assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: receiver.pid() });
         }
     });
@@ -200,7 +200,7 @@ fn who_waits_for_room_is_told_when_what_was_passed_over_is_taken() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::MAX));
         runtime.cancel(receiver.pid(), "take them").unwrap();
-        waiting.join().unwrap().unwrap();
+        wait(waiting).unwrap().unwrap();
     });
     assert_eq!(taken.take(), [1, 2]);
 }

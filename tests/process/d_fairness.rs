@@ -122,7 +122,7 @@ fn sent_to_one_who_is_held_up(producers: u64, (each, a_step): (u64, u64), turns:
     let (begin, gate) = (begun.clone(), go.clone());
     let consumer = script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
         if begin.set(()).is_ok() {
-            gate.wait();
+            wait(&gate);
         }
         seen += events.filter(|event| matches!(event, Event::Message(_))).count() as u64;
         Ok(if seen == producers * each { Step::Done(()) } else { Step::Idle })
@@ -286,7 +286,7 @@ fn work_behind_a_worker_that_is_stuck_in_a_step_is_stolen_by_the_others() {
             let (count, done) = (count.clone(), done.clone());
             out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
                 if n == 9 {
-                    done.wait();
+                    wait(&done);
                 } else if count.fetch_add(1, Ordering::Relaxed) + 1 == 9 {
                     let _ = done.set(());
                 }

@@ -160,7 +160,7 @@ impl Long {
 
     fn take(&self) {
         let _ = self.begun.set(());
-        self.go.wait();
+        wait(&self.go);
     }
 }
 
@@ -301,7 +301,7 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
         let process = runtime.spawn(script(move |events: &mut Events<'_, Option<Reply<()>>>, out: &mut StepOutput| {
             for event in events {
                 let Event::Message(reply) = event else { return Ok(Step::Done(())) };
-                opens.wait();
+                wait(&opens);
                 out.send(to, ());
                 match reply {
                     Some(reply) => out.reply(reply, ()),

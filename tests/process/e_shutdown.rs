@@ -25,7 +25,7 @@ fn stuck(begun: &Latch<()>, go: &Latch<()>) -> impl Process<Message = u32, Outpu
     let (begun, go) = (begun.clone(), go.clone());
     script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
         let _ = begun.set(());
-        go.wait();
+        wait(&go);
         Ok(Step::Idle)
     })
 }
@@ -44,7 +44,7 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
         while !shutdown.is_finished() {
             manual.advance(Duration::from_secs(1));
         }
-        shutdown.join().unwrap()
+        wait(shutdown).unwrap()
     });
     // A worker that the machine holds up just when it ends one of them makes that one stuck, for a moment.
     assert_eq!((report.ended, report.terminated + report.stuck.len()), (100, 10), "{report}");
@@ -114,7 +114,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
 
         fn init(&mut self, _: Entry) -> InitResult {
             let _ = self.begun.set(());
-            self.go.wait();
+            wait(&self.go);
             Ok(())
         }
 
@@ -137,7 +137,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
         let report = runtime.shutdown(Duration::ZERO).unwrap();
         assert_eq!((report.ended, report.terminated), (0, 0), "{report}");
         go.set(()).unwrap();
-        let refused = spawner.join().unwrap().unwrap_err();
+        let refused = wait(spawner).unwrap().unwrap_err();
         assert!(matches!(refused.reason(), SpawnError::ShuttingDown), "{refused}");
         assert_eq!(closed.load(Ordering::SeqCst), 1);
         drop(refused.into_inner());
@@ -181,7 +181,7 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         let (begin, gate) = (begin.clone(), gate.clone());
         out.blocking(move || {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
         });
         Ok(Step::Wait)
     });
@@ -194,7 +194,7 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         while !shutdown.is_finished() {
             manual.advance(Duration::from_secs(1));
         }
-        shutdown.join().unwrap()
+        wait(shutdown).unwrap()
     });
     // On a busy machine its worker may still be about to strike it off the list.
     assert_eq!((report.ended + report.ending, report.jobs_running), (1, 1), "{report}");
@@ -212,7 +212,7 @@ fn shutdown_may_be_called_again_by_several_at_once_and_on_an_unused_runtime() {
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| runtime.shutdown(LIMIT).unwrap())).collect();
         for caller in callers {
-            let report = caller.join().unwrap();
+            let report = wait(caller).unwrap();
             assert_eq!((report.ended, report.is_clean()), (100, true));
             assert!(processes.iter().all(procession::Handle::is_over), "complete when it returns");
         }
@@ -280,7 +280,7 @@ fn a_process_may_have_the_last_handle_of_its_runtime() {
     let gate = go.clone();
     let mut holder = Some(held);
     let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        gate.wait();
+        wait(&gate);
         drop(holder.take());
         StepResult::<()>::Ok(Step::Idle)
     });
@@ -350,7 +350,7 @@ fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
             // With no time at all, a busy machine may not come to all of them in time.
             assert!(at_once || report.stuck.is_empty(), "{report}");
             // The sanitizer sees a join, and not how a scope waits.
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| wait(thread).unwrap());
         });
         until("all have ended", || runtime.stats().processes == 0);
         assert_eq!(opened.load(Ordering::SeqCst), closed.load(Ordering::SeqCst), "round {round}");

@@ -16,7 +16,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     let (begin, gate) = (begun.clone(), go.clone());
     let busy = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Done(()))
     });
     let idle = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("idler")).unwrap();
@@ -140,7 +140,7 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
         }));
         output(&process.unwrap());
     });
-    process.unwrap().join().unwrap();
+    wait(process.unwrap()).unwrap();
     assert_eq!(log.take(), ["lost"]);
 }
 

@@ -101,7 +101,7 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
                 }
                 2 => {
                     let _ = set.set(());
-                    gate.wait();
+                    wait(&gate);
                     out.unlink(pid);
                     return Ok(Step::Idle);
                 }
@@ -209,7 +209,7 @@ fn one_that_is_ended_through_a_link_is_closed_and_not_stepped_again_whatever_it_
             return Ok(Step::Continue);
         }
         let _ = set.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::<()>::Continue)
     }));
     let held = held.unwrap();

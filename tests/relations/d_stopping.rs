@@ -107,7 +107,7 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
             // Its second start is held up.
             if made.fetch_add(1, Ordering::SeqCst) == 1 {
                 let _ = hold.set(());
-                gate.wait();
+                wait(&gate);
             }
             inner.worker("slow")
         });
