@@ -43,7 +43,7 @@ pub(crate) struct Head {
     pub(crate) tags: u64,
     /// The last step said `Wait`: the next one is given no messages.
     pub(crate) waits: bool,
-    /// Turns to let pass before the next step.
+    /// Turns to let pass before the next step, and a flag of the worker's.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
     pub(crate) rare: Option<Box<Rare>>,

@@ -223,6 +223,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::sched::search::{Searcher, search};
     use crate::sync::Arc;
 
     /// A queue of nothing but a count.
@@ -230,15 +231,43 @@ mod models {
         work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
 
+    /// Searches as workers do, in a queue that is a count.
+    struct Searches {
+        work: Arc<AtomicUsize>,
+    }
+
+    impl Searcher for Searches {
+        type Work = ();
+
+        fn look(&mut self) -> Option<()> {
+            take(&self.work).then_some(())
+        }
+
+        fn has_work(&self) -> bool {
+            self.work.load(Ordering::Relaxed) > 0
+        }
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+
+        fn is_surplus(&self) -> bool {
+            false
+        }
+
+        fn leaves(&mut self) -> bool {
+            false
+        }
+
+        fn sleeps(&mut self) {}
+
+        fn has_woken(&mut self) {}
+    }
+
     fn worker(sleep: Arc<Sleep>, work: Arc<AtomicUsize>, me: usize, share: usize) {
-        let mut done = 0;
-        while done < share {
-            sleep.start_looking();
-            while !take(&work) {
-                sleep.fall_asleep(me, || work.load(Ordering::Relaxed) > 0);
-            }
-            sleep.work_found(|| work.load(Ordering::Relaxed) > 0);
-            done += 1;
+        let mut searches = Searches { work };
+        for _ in 0..share {
+            search(&sleep, me, &mut searches).unwrap();
         }
     }
 

@@ -75,8 +75,10 @@ fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_q
             out.send(to[1], ());
             Ok(Step::Done(()))
         });
-        output(&runtime.spawn(parent).unwrap());
+        // Nobody waits for the parent: before the waker of such a thread is called the hand-off slot is emptied.
+        drop(runtime.spawn(parent).unwrap());
         until("all are stepped", || log.len() == 4);
+        until("the counts are made", || runtime.is_at_rest());
         let after = runtime.stats().workers[0];
         let found = |which: fn(&WorkerStats) -> u64| which(&after) - which(&before);
         (
