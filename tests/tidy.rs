@@ -162,6 +162,7 @@ const ORDER: &[&str] = &[
     "runtime/named",
     "runtime/builder",
     "runtime/mod",
+    "runtime/tests",
     "sched/worker/tests",
     "supervisor/window",
     "supervisor/contained",

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 use std::future::Future;
+use std::io::Write as _;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
@@ -36,7 +37,7 @@ pub(crate) const LIMIT: Duration =
 pub(crate) fn wait<W: Waitable>(what: W) -> W::Output {
     match what.awaited_by(Instant::now() + LIMIT) {
         Some(output) => output,
-        None => panic!("a wait took longer than {LIMIT:?}: {}", std::any::type_name::<W>()),
+        None => fail(std::any::type_name::<W>()),
     }
 }
 
@@ -45,17 +46,32 @@ pub(crate) fn wait<W: Waitable>(what: W) -> W::Output {
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     match poll_until(future, Instant::now() + LIMIT) {
         Some(output) => output,
-        None => panic!("a wait took longer than {LIMIT:?}: {}", std::any::type_name::<F>()),
+        None => fail(std::any::type_name::<F>()),
     }
 }
 
 /// Waits for a condition of which nobody notifies.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    if look_until(end, || is_reached().then_some(())).is_none() {
-        panic!("this has not become true in {LIMIT:?}: {what}");
+    if look_until(Instant::now() + LIMIT, || is_reached().then_some(())).is_none() {
+        fail(what);
     }
+}
+
+/// Ends the test. It is told at once where, for the panic alone may be seen by nobody: a scope that it leaves waits for its
+/// threads, and so does a runtime. If they hang, the program is aborted.
+#[track_caller]
+fn fail(what: &str) -> ! {
+    let text = format!("waited longer than {LIMIT:?}: {what}");
+    // The thread of a test is called as the test is.
+    if thread::current().name().is_some_and(|name| name.contains("::")) {
+        let _ = writeln!(std::io::stderr(), "{}: {text}", std::panic::Location::caller());
+        thread::spawn(|| {
+            thread::park_timeout(LIMIT);
+            std::process::abort();
+        });
+    }
+    panic!("{text}");
 }
 
 /// What [`wait`] can wait for.
