@@ -149,9 +149,10 @@ fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_coun
     assert!(!process.is_over());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5))));
-        while !thread.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
+            thread.is_finished()
+        });
         assert_eq!(wait(thread).unwrap(), "timed out");
     });
     assert_eq!(*output(&process), "timed out");

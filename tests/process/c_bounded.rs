@@ -105,9 +105,10 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let late = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::from_secs(10)));
-        while !late.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
+            late.is_finished()
+        });
         assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
             let result = runtime.send_within(receiver.address(), 4, Duration::MAX);

@@ -41,9 +41,10 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
         polite.iter().for_each(|process| drop(output(process)));
         assert!(rude.iter().all(|process| !process.is_over()), "the limit is not over");
         until("the others have ended altogether", || runtime.is_at_rest());
-        while !shutdown.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
+            shutdown.is_finished()
+        });
         wait(shutdown).unwrap()
     });
     // A worker that the machine holds up just when it ends one of them makes that one stuck, for a moment.
@@ -191,9 +192,10 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         output(&process);
         // What it has yielded has the rest of the limit.
-        while !shutdown.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
+            shutdown.is_finished()
+        });
         wait(shutdown).unwrap()
     });
     // On a busy machine its worker may still be about to strike it off the list.

@@ -284,6 +284,11 @@ fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, 2 * LIMIT));
         processes.iter().for_each(|process| assert!(join(process).is_done()));
+        // A shutdown that waited for nobody else would be over after a few of these.
+        for _ in 0..20_000 {
+            assert!(!shutdown.is_finished(), "it waits for the spawn");
+            std::thread::yield_now();
+        }
         init.go.set(()).unwrap();
         wait(shutdown).unwrap()
     });

@@ -6,7 +6,7 @@ use procession::State;
 use procession::clock::ManualClock;
 
 use crate::helpers::{LIMIT, ZERO, job};
-use crate::wait::wait;
+use crate::wait::{until, wait};
 
 /// Waits on another thread.
 fn waiter(state: &State) -> std::thread::JoinHandle<bool> {
@@ -110,11 +110,11 @@ fn a_wait_has_a_limit() {
         let state = state.clone();
         move || state.wait(Some(Duration::from_secs(5)))
     });
-    while !waiting.is_finished() {
+    until("the limit is over", || {
         // The limit may begin only now.
         clock.advance(Duration::from_secs(5));
-        std::thread::yield_now();
-    }
+        waiting.is_finished()
+    });
     assert!(!wait(waiting).unwrap());
 }
 
