@@ -78,9 +78,9 @@ impl Queues {
         retry(|| self.stealers[victim].steal_batch_with_limit_and_pop(own, MOST_STOLEN))
     }
 
-    /// Whether there is something in this worker's deque.
-    pub(crate) fn has_some(&self, worker: usize) -> bool {
-        !self.stealers[worker].is_empty()
+    /// How much there is in this worker's deque.
+    pub(crate) fn own_len(&self, worker: usize) -> usize {
+        self.stealers[worker].len()
     }
 
     /// Anything, wherever it is: for a shutdown that ends what no worker came to.
