@@ -7,9 +7,10 @@ use super::Runtime;
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::process::{
-    Address, Event, Events, Overflow, Process, Reply, SendError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Address, Elapsed, Event, Events, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step, StepOutput,
+    StepResult, Subscription, Tag, Upgrade,
 };
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::sync::{Arc, AtomicUsize, Ordering, lock};
 use crate::wait::{until, wait};
 
 /// Passes over all messages, until it is asked to stop: then it does what the reason says.
@@ -216,4 +217,167 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
     wait(&keeper);
     let (kept, _thread) = runtime.core().timers.halt();
     assert_eq!(kept.len(), 0, "what the timers keep for questions that are over");
+}
+
+/// What a runtime keeps for its processes, all together.
+fn kept(runtime: &Runtime) -> [usize; 7] {
+    let core = runtime.core();
+    [
+        core.names.all().len(),
+        core.groups.len(),
+        core.relations.len(),
+        core.timers.pending(),
+        lock(&core.pool_steps).len(),
+        lock(&core.for_pool).len(),
+        core.over.children(),
+    ]
+}
+
+/// Ends when it is told anything.
+struct Waits;
+
+impl Process for Waits {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+/// Takes everything that can be given back, and gives it back in the next step.
+struct Fickle {
+    other: Pid,
+    rounds: usize,
+    taken: Option<(Monitor, Subscription, Tag<Elapsed>)>,
+}
+
+impl Process for Fickle {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        if self.rounds == 0 {
+            return Ok(Step::Idle);
+        }
+        let (me, round) = (out.pid(), self.rounds.to_string());
+        if let Some((monitor, subscription, timer)) = self.taken.take() {
+            out.unregister(round.as_str());
+            out.leave_group(round.as_str(), me);
+            out.unsubscribe(subscription);
+            out.demonitor(monitor);
+            out.unlink(self.other);
+            out.cancel_timer(timer);
+            self.rounds -= 1;
+            return Ok(Step::Continue);
+        }
+        out.register(round.as_str(), me);
+        out.join_group(round.as_str(), me);
+        out.link(self.other);
+        let timer = out.after(Duration::from_secs(3_600));
+        self.taken = Some((out.monitor(self.other), out.subscribe(round), timer));
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_what_a_living_process_has_given_back() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let other = runtime.spawn(Waits).unwrap();
+    let before = kept(&runtime);
+    let fickle = runtime.spawn(Fickle { other: other.pid(), rounds: MANY, taken: None }).unwrap();
+    until("the rounds are over", || runtime.is_at_rest());
+    assert!(runtime.process(fickle.pid()).is_some_and(|info| info.steps >= 2 * MANY as u64));
+    assert_eq!((kept(&runtime), before), ([0; 7], [0; 7]));
+}
+
+#[test]
+fn nothing_is_kept_of_what_was_wanted_for_a_process_that_has_ended_or_was_given_up_from_outside() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (ended, living) = (runtime.spawn(Waits).unwrap(), runtime.spawn(Waits).unwrap());
+    runtime.send(ended.address(), ()).unwrap();
+    wait(&ended);
+    for n in 0..MANY {
+        let name = n.to_string();
+        runtime.register(format!("never {n}"), ended.pid()).unwrap_err();
+        runtime.join_group(format!("never {n}"), ended.pid()).unwrap_err();
+        drop(runtime.watch(ended.pid()));
+        runtime.register(name.as_str(), living.pid()).unwrap();
+        runtime.join_group(name.as_str(), living.pid()).unwrap();
+        drop(runtime.watch(living.pid()));
+        assert_eq!(runtime.unregister(&name), Some(living.pid()));
+        assert!(runtime.leave_group(&name, living.pid()));
+    }
+    assert_eq!(kept(&runtime), [0; 7]);
+}
+
+/// Yields blocking work, waits, and is done in a blocking step; the work that it yields with its end is not waited for.
+struct Works(usize, bool);
+
+impl Process for Works {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        self.0 -= events.count();
+        if self.0 == 3 {
+            for _ in 0..3 {
+                out.blocking(|| ());
+            }
+            return Ok(Step::Wait);
+        }
+        if self.0 > 0 {
+            return Ok(Step::Wait);
+        }
+        if !self.1 {
+            self.1 = true;
+            return Ok(Step::Blocking);
+        }
+        out.blocking(|| ());
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn nothing_is_kept_for_blocking_work_that_is_done() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let all: Vec<_> = (0..200).map(|_| runtime.spawn(Works(3, false)).unwrap()).collect();
+    all.iter().for_each(|process| assert!(wait(process).is_done()));
+    until("the last work is done", || runtime.is_at_rest());
+    assert_eq!(kept(&runtime), [0; 7]);
+}
+
+/// Monitors so many others from their birth, and ends when all have.
+struct Watches(usize);
+
+impl Process for Watches {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if let Some(Event::Message(())) = events.next() {
+            for _ in 0..self.0 {
+                let (other, _) = out.spawn_monitored(Waits, SpawnOptions::new())?;
+                out.join_group("all", other.pid());
+            }
+            return Ok(Step::Idle);
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn room_for_very_many_relations_goes_with_them() {
+    const RELATED: usize = 32_000;
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let watches = runtime.spawn(Watches(RELATED)).unwrap();
+    runtime.send(watches.address(), ()).unwrap();
+    until("all are there", || runtime.stats().processes == RELATED as u64 + 1 && runtime.is_at_rest());
+    let before = runtime.core().relations.capacity();
+    assert!(before >= RELATED);
+    assert_eq!(runtime.broadcast("all", ()), RELATED);
+    until("all have ended", || runtime.stats().processes == 1 && runtime.is_at_rest());
+    assert_eq!(kept(&runtime), [0; 7]);
+    assert!(runtime.core().relations.capacity() < before / 2);
 }
