@@ -1,6 +1,5 @@
 //! What cannot be seen from outside: who waits for room in a mailbox, and what the runtime keeps.
 
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Runtime;
@@ -10,7 +9,8 @@ use crate::process::{
     Address, Elapsed, Event, Events, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step, StepOutput,
     StepResult, Subscription, Tag, Upgrade,
 };
-use crate::sync::{Arc, AtomicUsize, Ordering, lock};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
 use crate::wait::{until, wait};
 
 /// Passes over all messages, until it is asked to stop: then it does what the reason says.
@@ -61,7 +61,7 @@ impl Full {
         let waiting = (0..senders)
             .map(|_| {
                 let runtime = runtime.clone();
-                std::thread::spawn(move || runtime.send_within(to, 1, Duration::MAX))
+                thread::spawn(move || runtime.send_within(to, 1, Duration::MAX))
             })
             .collect();
         let full = Full { runtime, to, taken, waiting };
@@ -157,7 +157,7 @@ fn senders_that_wait_for_room_are_told_when_a_step_has_got_its_messages_and_not_
     let (to, sender) = (slow.address(), runtime.clone());
     wait(&begun);
     runtime.send(to, 1).unwrap();
-    let waiting = std::thread::spawn(move || sender.send_within(to, 2, Duration::MAX));
+    let waiting = thread::spawn(move || sender.send_within(to, 2, Duration::MAX));
     until("the sender waits", || runtime.core().road.table.cell(to.pid()).unwrap().waiting() == 1);
     first.set(()).unwrap();
     wait(waiting).unwrap().unwrap();
@@ -207,7 +207,7 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
         drop(runtime.ask_async(to, |reply| reply, Duration::MAX));
     }
     // Answered while the thread sleeps: the keeper ends.
-    let asking = std::thread::spawn({
+    let asking = thread::spawn({
         let runtime = runtime.clone();
         move || runtime.ask(to, |reply| reply, Duration::MAX)
     });
