@@ -275,6 +275,7 @@ impl fmt::Debug for Registration {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::wait::wait;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -323,11 +324,11 @@ mod tests {
         let leaf = one.child();
         let gate = Latch::<()>::new();
         let opens = gate.clone();
-        let _kept = one.on_cancel(move |_| opens.wait());
+        let _kept = one.on_cancel(move |_| wait(&opens));
         let over = root.cancel_one_by_one(Reason::Shutdown).map(crate::threads::work_off);
-        leaf.wait();
+        wait(&leaf);
         gate.set(()).unwrap();
-        over.unwrap().wait();
+        wait(&over.unwrap());
     }
 
     #[test]
@@ -404,7 +405,7 @@ mod tests {
             move || child.sleep(Duration::from_secs(60))
         });
         cancel.cancel("woken");
-        assert_eq!(sleeper.join().unwrap(), Err(Reason::from("woken")));
+        assert_eq!(wait(sleeper).unwrap(), Err(Reason::from("woken")));
 
         let calm = Cancel::with_clock(manual.clock());
         assert_eq!(calm.sleep(Duration::ZERO), Ok(()));

@@ -123,6 +123,13 @@ pub mod testing;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod idleness;
 
+// The helpers of the tests name this crate as the integration tests do.
+#[cfg(all(test, not(loom)))]
+extern crate self as procession;
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/common/wait.rs"]
+mod wait;
+
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};
 pub use self::latch::{Latch, Waiting};

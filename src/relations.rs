@@ -297,6 +297,12 @@ impl Relations {
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
     }
+
+    /// For how many processes there is room.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn capacity(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).entries.capacity()).sum()
+    }
 }
 
 /// With the runtime end those who watch from outside and have not been told.

@@ -221,6 +221,7 @@ pub(crate) use self::tests::refuse;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::wait::{until, wait};
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -241,7 +242,7 @@ mod tests {
         let (count, gate, told) = (done.clone(), go.clone(), all.clone());
         let over = work_off(move || {
             match next.fetch_add(1, Ordering::SeqCst) {
-                0..3 => gate.wait(),
+                0..3 => wait(&gate),
                 3..1_000 => {}
                 _ => return false,
             }
@@ -250,10 +251,10 @@ mod tests {
             }
             true
         });
-        all.wait();
+        wait(&all);
         assert!(!over.is_set());
         go.set(()).unwrap();
-        over.wait();
+        wait(&over);
         assert_eq!(done.load(Ordering::SeqCst), 1_000);
     }
 
@@ -274,7 +275,7 @@ mod tests {
         elsewhere("test-elsewhere", move || {
             sets.set(std::thread::current().name().map(String::from)).unwrap();
         });
-        assert_eq!(done.wait().as_deref(), Some("test-elsewhere"));
+        assert_eq!(wait(&done).as_deref(), Some("test-elsewhere"));
     }
 
     #[test]
@@ -282,7 +283,7 @@ mod tests {
         struct Thing(Latch<()>, Arc<AtomicUsize>);
         impl Drop for Thing {
             fn drop(&mut self) {
-                self.0.wait();
+                wait(&self.0);
                 if self.1.fetch_add(1, Ordering::SeqCst).is_multiple_of(3) {
                     panic!("in a destructor");
                 }
@@ -291,22 +292,18 @@ mod tests {
         let (reaper, go, dropped) = (Reaper::default(), Latch::new(), Arc::new(AtomicUsize::new(0)));
         let open = Latch::new();
         open.set(()).unwrap();
-        let until = |count| {
-            while dropped.load(Ordering::SeqCst) < count {
-                thread::yield_now();
-            }
-        };
+        let until_dropped = |count| until("so many are dropped", || dropped.load(Ordering::SeqCst) >= count);
         reaper.take(Thing(go.clone(), dropped.clone()));
         for round in 1..=20 {
             (0..10).for_each(|_| reaper.take(Thing(open.clone(), dropped.clone())));
-            until(round * 10);
+            until_dropped(round * 10);
         }
         go.set(()).unwrap();
-        until(201);
+        until_dropped(201);
         refuse(true);
         reaper.take(Thing(open.clone(), dropped.clone()));
         refuse(false);
-        until(202);
+        until_dropped(202);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The example `health_check` as a program: real checks, a summary and an exit code.
 
 mod common;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+
+use crate::wait::wait;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("health_check"));
 
@@ -69,7 +73,7 @@ fn ctrl_c_stops_it_and_pending_checks_are_counted_as_stopped() {
     lines.read_to_string(&mut rest).expect("text");
     let mut problems = String::new();
     running.stderr.take().expect("piped").read_to_string(&mut problems).expect("text");
-    assert_eq!(running.wait().expect("it ends").code(), Some(130), "{rest}{problems}");
+    assert_eq!(wait(&mut running).code(), Some(130), "{rest}{problems}");
     let summary = "3 passed, 0 failed, 0 cancelled, 0 timed out, 2 stopped";
     assert_eq!((rest.lines().count(), rest.lines().last()), (3, Some(summary)), "{rest}");
     assert_eq!(rest.matches("Stopped    shutdown").count(), 2, "{rest}");

@@ -5,6 +5,8 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "common/wait.rs"]
+mod wait;
 #[path = "process/resident.rs"]
 mod resident;
 

@@ -1,10 +1,14 @@
 //! The example `order_workflow` as a program: the table depends on the seed, and on nothing else.
 
 mod common;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+
+use crate::wait::wait;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("order_workflow"));
 
@@ -87,7 +91,7 @@ fn ctrl_c_ends_in_order_with_a_table_that_adds_up() {
     running.stdout.take().expect("piped").read_to_string(&mut table).expect("text");
     let mut rest = String::new();
     progress.read_to_string(&mut rest).expect("text");
-    assert_eq!(running.wait().expect("it ends").code(), Some(130), "{rest}{table}");
+    assert_eq!(wait(&mut running).code(), Some(130), "{rest}{table}");
     assert!(count(&table, "cancelled") > 0, "{table}");
     assert_eq!(OUTCOMES.iter().map(|outcome| count(&table, outcome)).sum::<usize>(), 50_000, "{table}");
     assert!(table.contains("The books agree"), "{table}");

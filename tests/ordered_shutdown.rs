@@ -1,10 +1,14 @@
 //! The example `ordered_shutdown` as a program: nothing is lost, whenever it is told to end.
 
 mod common;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+
+use crate::wait::wait;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("ordered_shutdown"));
 
@@ -85,7 +89,7 @@ fn ctrl_c_at_any_moment_loses_nothing() {
         let (mut out, mut rest) = (String::new(), String::new());
         running.stdout.take().expect("piped").read_to_string(&mut out).expect("text");
         errors.read_to_string(&mut rest).expect("text");
-        assert_eq!(running.wait().expect("it ends").code(), Some(130), "{rest}{out}");
+        assert_eq!(wait(&mut running).code(), Some(130), "{rest}{out}");
         assert!(out.contains("lost 0\nevery item is there, once\n"), "{out}");
     }
 }

@@ -1,11 +1,15 @@
 //! The example `pool` as a program: what it prints, and with which code it ends.
 
 mod common;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+
+use crate::wait::wait;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("pool"));
 
@@ -43,7 +47,7 @@ fn ctrl_c_drains_and_ends_with_130() {
     assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert_eq!(wait(&mut child).code(), Some(130), "{rest}");
     assert!(rest.lines().last().is_some_and(|last| last.starts_with("drained:")), "{rest}");
     assert!(rest.ends_with("0 left\n") && !rest.contains("\"the"), "not all acts are played: {rest}");
 }

@@ -2,11 +2,16 @@
 
 #![cfg(unix)]
 
+#[path = "common/wait.rs"]
+mod wait;
+
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use procession::state::{Signal, SignalError};
 use procession::{Latch, State};
+
+use crate::wait::wait;
 
 const CHILD: &str = "PROCESSION_SIGNALS_CHILD";
 
@@ -65,16 +70,16 @@ fn lives_as_a_child() {
     let _second = signals.on_second(move || set.set(()).unwrap());
     // A callback of the shutdown that hangs until the second signal comes: it must come all the same.
     let hangs = again.clone();
-    let _hangs = tail.end().on_cancel(move |_| hangs.wait());
+    let _hangs = tail.end().on_cancel(move |_| wait(&hangs));
     // Another state is asked as well.
     let (other, other_tail) = State::job([]);
     let others = other.shutdown_on_signals().unwrap();
     say("ready");
-    tail.end().wait();
-    other_tail.end().wait();
+    wait(tail.end());
+    wait(other_tail.end());
     assert!(state.is_shutting_down() && signals.count() == 1 && others.count() == 1);
     say("told");
-    again.wait();
+    wait(&again);
     assert_eq!(signals.count(), 2);
     tail.done();
     state.wait_closed(None);
@@ -96,7 +101,7 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
         until(&mut lines, "told");
         signal(&child, signals[1].0);
         until(&mut lines, "closed");
-        assert!(child.wait().unwrap().success());
+        assert!(wait(&mut child).success());
     }
 }
 
@@ -111,7 +116,7 @@ fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
         assert_eq!(signals.ignored(), [Signal::Interrupt, Signal::HangUp]);
         assert!(is_ignored(INTERRUPT) && is_ignored(HANG_UP) && !is_ignored(TERMINATE));
         say("ready");
-        tail.end().wait();
+        wait(tail.end());
         assert_eq!(signals.count(), 1, "the others never came");
         tail.done();
         state.wait_closed(None);
@@ -125,7 +130,7 @@ fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
     until(&mut lines, "ready");
     ["INT", "HUP", "TERM"].iter().for_each(|which| signal(&child, which));
     until(&mut lines, "closed");
-    assert!(child.wait().unwrap().success());
+    assert!(wait(&mut child).success());
 }
 
 #[test]
@@ -140,5 +145,5 @@ fn a_program_that_was_started_with_all_of_them_ignored_is_told_so() {
     let name = "a_program_that_was_started_with_all_of_them_ignored_is_told_so";
     let (mut child, mut lines) = start(name, "INT HUP TERM");
     until(&mut lines, "refused");
-    assert!(child.wait().unwrap().success());
+    assert!(wait(&mut child).success());
 }

@@ -7,8 +7,10 @@
 mod helpers;
 #[path = "process/resident.rs"]
 mod resident;
+#[path = "common/wait.rs"]
+mod wait;
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::Pool;
@@ -64,7 +66,7 @@ fn a_million_submissions_with_dropped_handles_leave_the_memory_where_it_was() {
     let together = Arc::new(Barrier::new(WAVE as usize));
     for _ in 0..WAVE {
         let together = together.clone();
-        drop(own.submit(move |_| Ok::<_, String>(together.wait().is_leader())).unwrap());
+        drop(own.submit(move |_| Ok::<_, String>(wait(&together))).unwrap());
     }
     until_all_are_over(&own);
     waves(1_000);

@@ -4,17 +4,25 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "common/wait.rs"]
+mod wait;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
-use procession::{Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade, Watchdog};
+use procession::{
+    Event, Events, Exit, Overflow, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade, Watchdog,
+};
 use tracing::span;
 use tracing::{Level, Metadata};
 
 use crate::helpers::*;
+
+/// From here on a step of a [`Forfeit`] process takes its body away.
+static FORFEITS: AtomicBool = AtomicBool::new(false);
 
 /// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
 struct Subscriber(Arc<Mutex<Vec<String>>>);
@@ -28,6 +36,7 @@ impl tracing::Subscriber for Subscriber {
         let mut text = format!("{} span {}", span.metadata().level(), span.metadata().name());
         span.record(&mut Text(&mut text));
         assert!(!text.contains("Cursed"), "in a subscriber");
+        assert!(!text.contains("Forfeit") || !FORFEITS.load(Ordering::SeqCst), "in a subscriber");
         self.0.lock().unwrap().push(text);
         span::Id::from_u64(1)
     }
@@ -108,6 +117,113 @@ fn a_subscriber_that_panics_costs_the_process_that_it_was_told_of_and_nobody_els
     assert_accounted(&runtime);
     output(&runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap());
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
+enum Word {
+    Question(Reply<u32>),
+    /// The next step is the one that takes the body away: on a worker, or on the pool.
+    Forfeit {
+        on_pool: bool,
+    },
+}
+
+/// Keeps its questions, has taken everything that a process can have, and is linked with another one.
+#[derive(Default)]
+struct Forfeit {
+    kept: Vec<Reply<u32>>,
+    linked: Option<Pid>,
+}
+
+impl Process for Forfeit {
+    type Message = Word;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Word>, out: &mut StepOutput) -> StepResult<()> {
+        let me = out.pid();
+        if let Some(linked) = self.linked.take() {
+            out.register("forfeit", me);
+            out.join_group("forfeits", me);
+            out.subscribe("forfeits");
+            out.monitor(linked);
+            out.link(linked);
+        }
+        for event in events {
+            match event {
+                Event::Message(Word::Question(reply)) => self.kept.push(reply),
+                Event::Message(Word::Forfeit { on_pool }) => {
+                    FORFEITS.store(true, Ordering::SeqCst);
+                    return Ok(if on_pool { Step::Blocking } else { Step::Continue });
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it() {
+    heard();
+    quiet_panics();
+    for on_pool in [false, true] {
+        FORFEITS.store(false, Ordering::SeqCst);
+        let watcher = Watcher::new();
+        let runtime = builder().workers(1).max_processes(3).hook(watcher.clone()).start().unwrap();
+        let linked = runtime.spawn(sink::<()>()).unwrap();
+        let forfeit = Forfeit { linked: Some(linked.pid()), ..Forfeit::default() };
+        let forfeit = runtime.spawn_with(forfeit, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+        let (pid, to) = (forfeit.pid(), forfeit.address());
+        let downs = Log::new();
+        let told = downs.clone();
+        let monitor = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let mut is_first = true;
+            for event in events {
+                is_first = false;
+                match event {
+                    Event::Down(down) => told.push(down.exit.to_string()),
+                    Event::Message(()) | Event::Cancel(_) => return Ok(Step::Done(())),
+                    _ => {}
+                }
+            }
+            if is_first {
+                out.monitor(pid);
+            }
+            Ok(Step::Idle)
+        }));
+        let monitor = monitor.unwrap();
+        let asking = std::thread::spawn({
+            let runtime = runtime.clone();
+            move || runtime.ask(to, Word::Question, Duration::MAX)
+        });
+        until("it keeps the question, and its things", || {
+            runtime.stats().messages.stepped == 1 && runtime.is_at_rest()
+        });
+        let outside = runtime.watch(pid);
+        assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (Some(pid), vec![pid]));
+
+        runtime.send(to, Word::Forfeit { on_pool }).unwrap();
+        assert!(matches!(join(&forfeit), Exit::Panicked(_)));
+        assert!(matches!(wait(outside).exit, Exit::Panicked(_)));
+        assert!(wait(asking).unwrap().is_err(), "its question is answered");
+        assert!(join(&linked).to_string().contains("linked"), "it ends with the one that it is linked with");
+        until("the monitor is told", || downs.len() == 1);
+        assert!(downs.take()[0].starts_with("panicked"));
+        assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (None, vec![]));
+        assert_eq!(watcher.exits.take().iter().filter(|(exited, _)| *exited == pid).count(), 1);
+        until("the ends are over", || runtime.is_at_rest());
+        assert_accounted(&runtime);
+        // Its place is free again, and that of the other one.
+        FORFEITS.store(false, Ordering::SeqCst);
+        let another = runtime.spawn(sink::<()>()).unwrap();
+        let forfeit = runtime.spawn(Forfeit::default()).unwrap();
+        assert!(runtime.spawn(sink::<()>()).is_err());
+        until("its first step is over", || runtime.is_at_rest());
+        // The step that is told of the shutdown takes its body away, and the shutdown does not wait for it.
+        FORFEITS.store(true, Ordering::SeqCst);
+        assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+        assert!(matches!(forfeit.exit(), Some(Exit::Panicked(_))));
+        assert!(monitor.is_over() && another.is_over());
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn threads_callbacks_and_futures_all_hear_of_it() {
     let waits = latch.clone();
     let waiter = thread::spawn(move || waits.wait());
     latch.set(5).unwrap();
-    assert_eq!(waiter.join().unwrap(), 5);
+    assert_eq!(crate::wait::wait(waiter).unwrap(), 5);
     assert_eq!(heard.load(Ordering::Relaxed), 5);
     assert_eq!(flag.0.load(Ordering::Relaxed), 1, "one future is woken once, however often it was polled");
     assert_eq!(Pin::new(&mut future).poll(&mut cx), Poll::Ready(5));
@@ -116,7 +116,7 @@ fn a_wait_with_a_limit_ends_when_the_manual_clock_says_so() {
     let (waits, by) = (latch.clone(), clock.clone());
     let waiter = thread::spawn(move || waits.wait_until(&by, deadline));
     manual.advance(Duration::from_secs(10));
-    assert!(!waiter.join().unwrap());
+    assert!(!crate::wait::wait(waiter).unwrap());
     latch.set(()).unwrap();
     assert!(latch.wait_until(&clock, deadline));
 }

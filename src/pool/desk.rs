@@ -316,29 +316,26 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::latch::Latch;
+    use crate::wait::{until, wait};
 
     #[test]
     fn who_waits_without_a_limit_is_woken_also_when_one_with_a_limit_has_gone() {
         let manual = ManualClock::new();
         let (handled, desk) = Handled::new(|| 7, &manual.clock());
-        let wait = |deadline| {
+        let waiter = |deadline| {
             let desk = desk.clone();
             std::thread::spawn(move || desk.wait(deadline))
         };
-        let until = |sleepers| {
-            while desk.lock().sleepers != sleepers {
-                std::thread::yield_now();
-            }
-        };
-        let for_ever = wait(Deadline::NEVER);
-        until(1);
-        let limited = wait(desk.deadline(Some(Duration::from_secs(1))));
-        until(2);
+        let until_there_are = |sleepers| until("so many sleep", || desk.lock().sleepers == sleepers);
+        let for_ever = waiter(Deadline::NEVER);
+        until_there_are(1);
+        let limited = waiter(desk.deadline(Some(Duration::from_secs(1))));
+        until_there_are(2);
         manual.advance(Duration::from_secs(1));
-        assert!(!limited.join().unwrap());
-        until(1);
+        assert!(!wait(limited).unwrap());
+        until_there_are(1);
         drop(Box::new(handled).run().after.and_then(After::tell));
-        assert!(for_ever.join().unwrap());
+        assert!(wait(for_ever).unwrap());
         assert_eq!(desk.take().unwrap().unwrap(), 7);
     }
 
@@ -354,7 +351,7 @@ mod tests {
         }
         let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());
         let opens = gate.clone();
-        pool.execute(move || opens.wait()).unwrap();
+        pool.execute(move || wait(&opens)).unwrap();
         let (own, told) = (Arc::default(), Latch::new());
         let waits = Waits(Arc::clone(&own), told.clone());
         let job = pool.spawn(move || drop(waits)).unwrap();
@@ -362,7 +359,7 @@ mod tests {
         let dropper = pool.clone();
         thread::spawn(move || drop(dropper.abandon()));
         let clock = Clock::system();
-        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && told.wait());
+        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && wait(&told));
         gate.set(()).unwrap();
     }
 
@@ -378,7 +375,7 @@ mod tests {
         }
         let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());
         let opens = gate.clone();
-        pool.execute(move || opens.wait()).unwrap();
+        pool.execute(move || wait(&opens)).unwrap();
         let (next, told) = (Arc::default(), Latch::new());
         let waits = Waits(Arc::clone(&next), told.clone());
         let _first = pool.spawn(move || drop(waits)).unwrap();
@@ -386,7 +383,7 @@ mod tests {
         let stops = pool.clone();
         thread::spawn(move || stops.stop(Some(Duration::ZERO)));
         let clock = Clock::system();
-        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && told.wait());
+        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && wait(&told));
         gate.set(()).unwrap();
     }
 }

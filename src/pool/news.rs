@@ -62,29 +62,26 @@ impl<J> Ledger<J> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::{Pool, Queue};
-    use crate::clock::Clock;
     use crate::latch::Latch;
     use crate::sync::{Arc, Mutex, lock, thread};
-    use std::time::Duration;
+    use crate::wait::{until, wait};
 
     #[test]
     fn whoever_has_waited_longer_has_the_room_first() {
         let pool = Pool::builder().max(1).queue(Queue::Block(0)).build().unwrap();
         let (go, order) = (Latch::new(), Arc::new(Mutex::new(Vec::new())));
         let gate = go.clone();
-        pool.execute(move || gate.wait()).unwrap();
+        pool.execute(move || wait(&gate)).unwrap();
         let submitters: Vec<_> = (0..4)
             .map(|n| {
                 let (submits, order) = (pool.clone(), order.clone());
                 let submitter = thread::spawn(move || submits.execute(move || lock(&order).push(n)).unwrap());
-                while pool.owner.shared.lock().standing.len() <= n {
-                    thread::yield_now();
-                }
+                until("the submitter waits", || pool.owner.shared.lock().standing.len() > n);
                 submitter
             })
             .collect();
         go.set(()).unwrap();
-        submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+        submitters.into_iter().for_each(|submitter| wait(submitter).unwrap());
         pool.drain(None).unwrap();
         assert_eq!(*lock(&order), [0, 1, 2, 3]);
     }
@@ -95,7 +92,7 @@ mod tests {
         impl Drop for Blocks {
             fn drop(&mut self) {
                 self.0.set(()).unwrap();
-                self.1.wait();
+                wait(&self.1);
             }
         }
         let pool = Pool::builder().max(2).build().unwrap();
@@ -104,23 +101,15 @@ mod tests {
         pool.execute(move || drop(blocks)).unwrap();
         let waits = pool.clone();
         let waiter = thread::spawn(move || waits.wait_idle(None));
-        while pool.owner.shared.lock().watching.is_empty() {
-            thread::yield_now();
-        }
+        until("the other one waits", || !pool.owner.shared.lock().watching.is_empty());
         let resumer = thread::spawn(move || {
             crate::threads::refuse(true);
             drop(pause);
         });
-        dropping.wait();
-        // A bound for broken code only.
-        let (clock, hang) = (Clock::system(), Clock::system().deadline(Duration::from_secs(600)));
-        while !waiter.is_finished() && !hang.has_passed(&clock) {
-            thread::yield_now();
-        }
-        let has_heard = waiter.is_finished();
+        wait(&dropping);
+        assert!(wait(waiter).unwrap());
         gate.set(()).unwrap();
-        assert!(has_heard && waiter.join().unwrap());
-        resumer.join().unwrap();
+        wait(resumer).unwrap();
         assert_eq!((pool.stats().abandoned, pool.stats().unfinished()), (1, 0));
     }
 }

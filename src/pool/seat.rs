@@ -113,6 +113,7 @@ pub(super) fn call_all(seats: impl IntoIterator<Item = Seat>) {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::wait::wait;
     use std::time::Duration;
 
     #[test]
@@ -135,6 +136,6 @@ mod tests {
         manual.advance(Duration::from_secs(8));
         assert!(!waiter.is_finished(), "a second wait ends with the deadline only");
         manual.advance(Duration::from_secs(1));
-        waiter.join().unwrap();
+        wait(waiter).unwrap();
     }
 }

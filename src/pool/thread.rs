@@ -365,16 +365,17 @@ impl Shared {
 mod tests {
     use super::super::Pool;
     use crate::latch::Latch;
+    use crate::wait::wait;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A job that holds its worker until it is let go, and says when it has begun.
     fn hold(pool: &Pool) -> (Latch<()>, Latch<()>) {
         let (begun, go) = (Latch::new(), Latch::new());
-        let (set, wait) = (begun.clone(), go.clone());
+        let (set, gate) = (begun.clone(), go.clone());
         pool.execute(move || {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
         })
         .unwrap();
         (begun, go)
@@ -384,7 +385,7 @@ mod tests {
     fn a_job_for_which_no_further_thread_can_be_had_waits_for_one_of_those_there_are() {
         let pool = Pool::builder().max(4).build().unwrap();
         let (begun, go) = hold(&pool);
-        begun.wait();
+        wait(&begun);
         let done = Latch::new();
         let set = done.clone();
         crate::threads::refuse(true);
@@ -393,7 +394,7 @@ mod tests {
         assert!(accepted && and_another);
         assert_eq!((pool.stats().workers, pool.stats().waiting), (1, 2));
         go.set(()).unwrap();
-        done.wait();
+        wait(&done);
         pool.drain(None).unwrap();
         assert_eq!((pool.stats().submitted, pool.stats().finished), (3, 3));
     }
@@ -402,7 +403,7 @@ mod tests {
     fn while_no_further_thread_can_be_had_a_bound_still_bounds() {
         let pool = Pool::builder().max(4).queue(super::super::Queue::Reject(2)).build().unwrap();
         let (begun, go) = hold(&pool);
-        begun.wait();
+        wait(&begun);
         crate::threads::refuse(true);
         let accepted = (0..100).filter(|_| pool.execute(|| ()).is_ok()).count();
         crate::threads::refuse(false);
@@ -434,7 +435,7 @@ mod tests {
         crate::threads::refuse(true);
         drop(pause);
         crate::threads::refuse(false);
-        assert!(matches!(job.wait(), Err(super::super::JobError::Abandoned)));
+        assert!(matches!(wait(job), Err(super::super::JobError::Abandoned)));
         assert_eq!((pool.stats().workers, pool.stats().abandoned, pool.stats().unfinished()), (0, 1, 0));
         assert_eq!(pool.run(|| 2).unwrap(), 2, "and the pool goes on");
     }
@@ -443,7 +444,7 @@ mod tests {
     fn a_withdrawn_job_never_runs_and_is_dropped_by_whoever_withdraws_it() {
         let pool = Pool::builder().max(1).build().unwrap();
         let (begun, go) = hold(&pool);
-        begun.wait();
+        wait(&begun);
         let (token, ran) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
         let tickets: Vec<_> = (0..3)
             .map(|_| {

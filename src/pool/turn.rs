@@ -438,6 +438,7 @@ mod tests {
     use super::super::handle::JobHandle;
     use super::*;
     use crate::clock::ManualClock;
+    use crate::wait::wait;
 
     #[test]
     fn a_job_that_is_cancelled_on_its_way_to_the_pool_is_cancelled_and_leaves_no_shell_in_line() {
@@ -446,10 +447,10 @@ mod tests {
         let (begin, gate, run) = (begun.clone(), go.clone(), ran.clone());
         pool.execute(move || {
             begin.set(()).unwrap();
-            gate.wait();
+            wait(&gate);
         })
         .unwrap();
-        begun.wait();
+        wait(&begun);
         let clock = ManualClock::new().clock();
         let shared = Arc::new(Shared::new(Duration::ZERO, clock.clone()));
         shared.lock().paused = true;
@@ -466,10 +467,10 @@ mod tests {
         let Some((_, Waits::Job { pool: to, place })) = handed else { panic!("a job is first") };
         assert!(handle.cancel() && !handle.cancel());
         assert!(shared.hand_over(&to, place));
-        assert!(matches!(handle.wait(), Err(JobError::Cancelled)));
+        assert!(matches!(wait(handle), Err(JobError::Cancelled)));
         assert_eq!((pool.stats().waiting, shared.lock().given_up), (1, 1), "the next one has the turn");
         go.set(()).unwrap();
-        ran.wait();
+        wait(&ran);
         assert!(next.take().is_none(), "it has begun");
         pool.drain(None).unwrap();
         let stats = pool.stats();

@@ -44,7 +44,7 @@ pub(crate) struct Head {
     pub(crate) tags: u64,
     /// The last step said `Wait`: the next one is given no messages.
     pub(crate) waits: bool,
-    /// Turns to let pass before the next step.
+    /// Turns to let pass before the next step, and a flag of the worker's.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
     /// The log was told that a step took nothing of what it was offered.
@@ -96,10 +96,13 @@ pub(crate) struct Given {
     pub(crate) recover: Option<RecoverWith>,
 }
 
+/// What replaces a state machine that has failed with this exit, if anything.
+type Recover = dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send;
+
 /// Asked what replaces a state machine that has failed, when its own `recover` gives nothing.
 pub(crate) struct RecoverWith {
     /// Contained.
-    pub(crate) recover: Box<dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send>,
+    pub(crate) recover: Box<Recover>,
     /// The output of what it returns, with the name of the type.
     pub(crate) output: (TypeId, &'static str),
 }

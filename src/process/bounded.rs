@@ -110,6 +110,11 @@ impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
         std::mem::take(&mut self.waiting)
     }
 
+    #[cfg(all(test, not(loom)))]
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn signal(&mut self, signal: Signal) {
         self.inner.signal(signal);
     }

@@ -181,6 +181,7 @@ where
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::wait::wait;
 
     #[derive(Default)]
     struct Answers(Mutex<Vec<(u64, Result<u32, String>)>>);
@@ -263,7 +264,7 @@ mod tests {
         let second = lock(&kept).pop().unwrap();
         second.ok(5);
         let first = lock(&kept).pop().unwrap();
-        std::thread::spawn(move || drop(first)).join().unwrap();
+        wait(std::thread::spawn(move || drop(first))).unwrap();
         assert_eq!(*lock(&answers.0), [(2, Ok(5)), (1, Err(String::from("dropped without an answer")))]);
     }
 }

@@ -239,6 +239,12 @@ pub(crate) trait AnyMailbox: Any + Send {
         Vec::new()
     }
 
+    /// How many latches are kept for senders that wait for room, or have waited.
+    #[cfg(all(test, not(loom)))]
+    fn waiting(&self) -> usize {
+        0
+    }
+
     fn signal(&mut self, signal: Signal);
 
     /// Takes over what is in `other`, a mailbox of the same type, behind what is here; messages only up to `limit`.

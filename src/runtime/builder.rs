@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crossbeam_deque::Worker as Deque;
 use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
@@ -22,7 +23,7 @@ use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{BadPool, DEFAULT_IDLE_PERIOD, Pool, PoolBuilder};
-use crate::process::body::StepOutput;
+use crate::process::body::{Ready, StepOutput};
 use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
 use crate::relations::Relations;
 use crate::sched::counters::Counters;
@@ -244,6 +245,10 @@ impl RuntimeBuilder {
     /// An option is out of range; the name of the threads has a NUL in it; their stack is larger than any memory; two handlers
     /// were registered for one command; the operating system gives no thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
+        self.assemble()?.begin()
+    }
+
+    fn assemble(self) -> Result<Assembled, BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
         let limit = self.max_processes.unwrap_or(DEFAULT_MAX_PROCESSES);
@@ -324,18 +329,36 @@ impl RuntimeBuilder {
         road.reaper.get_or_init(|| reaper);
         let staff = Arc::new(Staff::new(self.stack_size));
         let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
-        let runtime = Runtime { owner: Owner::new(core.clone(), staff.clone(), patrol.clone()) };
+        let runtime = Runtime { owner: Owner::new(core, staff, patrol.clone()) };
         runtime.owner.obey_tree(self.shutdown_limit);
+        Ok(Assembled { runtime, patrol, deques, name: self.thread_name, seed })
+    }
+}
+
+/// A runtime whose workers have not begun.
+struct Assembled {
+    runtime: Runtime,
+    patrol: Option<Arc<Patrol>>,
+    /// One for each worker, and behind them for each spare.
+    deques: Vec<Deque<Ready>>,
+    name: String,
+    seed: u64,
+}
+
+impl Assembled {
+    fn begin(self) -> Result<Runtime, BuildError> {
+        let Assembled { runtime, patrol, deques, name, seed } = self;
+        let (core, staff) = (runtime.core(), &runtime.owner.staff);
+        let workers = core.road.workers;
         for (index, deque) in deques.into_iter().enumerate() {
-            let (core, road, out) = (core.clone(), road.clone(), StepOutput::new(core.clone()));
             // If a thread cannot be started, dropping the runtime ends those that could.
             let thread = format!("{name}-worker-{index}");
             let Some(patrol) = &patrol else {
-                let mut worker = Worker::<_, false>::new(core, road, index, deque, out, seed);
+                let mut worker = new_worker::<false>(core, index, deque, seed);
                 staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
                 continue;
             };
-            let mut worker = Worker::<_, true>::new(core, road, index, deque, out, seed);
+            let mut worker = new_worker::<true>(core, index, deque, seed);
             if index < workers {
                 // Kept, for the worker may be stuck longer than anybody has the runtime, and its step's end is told all the same.
                 let patrol = patrol.clone();
@@ -348,8 +371,29 @@ impl RuntimeBuilder {
                 staff.sits_down(Spare { name: format!("{name}-spare-{}", index - workers), worker });
             }
         }
-        tell_log(|| tracing::debug!(node, workers, "runtime started"));
+        tell_log(|| tracing::debug!(node = core.road.table.node(), workers, "runtime started"));
         Ok(runtime)
+    }
+}
+
+fn new_worker<const WATCHED: bool>(
+    core: &Arc<Core>,
+    index: usize,
+    deque: Deque<Ready>,
+    seed: u64,
+) -> Worker<Core, WATCHED> {
+    Worker::new(core.clone(), core.road.clone(), index, deque, StepOutput::new(core.clone()), seed)
+}
+
+#[cfg(all(test, not(loom)))]
+impl RuntimeBuilder {
+    /// A runtime whose workers have no threads: the test gives the turns.
+    pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core, false>>) {
+        let Assembled { runtime, deques, seed, .. } = self.assemble().unwrap();
+        let core = runtime.core();
+        let workers =
+            deques.into_iter().enumerate().map(|(index, deque)| new_worker(core, index, deque, seed)).collect();
+        (runtime, workers)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::process::{DeadReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::lookout::Lookout;
+use crate::sched::seat::Seat;
 use crate::sync::{Arc, Ordering, lock};
 
 /// What a process is doing.
@@ -91,8 +92,10 @@ pub struct Stats {
     pub stuck_steps: u64,
     /// Steps that were run on the pool, or to end a process in a shutdown.
     pub steps_elsewhere: u64,
-    /// Processes in the global queue.
+    /// Processes that are ready in the global queue. Those in the workers' own queues are in [`WorkerStats::queue`].
     pub global_queue: usize,
+    /// Blocking closures and blocking steps that wait for a thread.
+    pub blocking_queue: usize,
 }
 
 /// How processes have ended.
@@ -135,7 +138,7 @@ impl Messages {
     }
 }
 
-/// What one worker has done.
+/// What one worker has done, and what waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
@@ -153,6 +156,8 @@ pub struct WorkerStats {
     pub parked: u64,
     /// Times it woke another worker.
     pub woke_others: u64,
+    /// Processes that are ready in its deque. (Not counted are the one that it steps and the one in its hand-off slot.)
+    pub queue: usize,
 }
 
 impl Core {
@@ -268,11 +273,26 @@ impl Core {
                 .timers
                 .pending()
                 .saturating_sub(usize::from(road.lookout.as_ref().is_some_and(Lookout::is_armed))),
-            workers: road.seats.iter().map(|seat| of_worker(&seat.counters)).collect(),
+            workers: road.seats.iter().enumerate().map(|(worker, seat)| self.of_worker(worker, seat)).collect(),
             spare_workers: road.lookout.as_ref().map_or(0, Lookout::spares),
             stuck_steps: road.lookout.as_ref().map_or(0, |lookout| lookout.stuck(0).1),
             steps_elsewhere: road.outside.steps.get(),
             global_queue: road.queues.global_len(),
+            blocking_queue: self.pool.stats().waiting,
+        }
+    }
+
+    fn of_worker(&self, worker: usize, seat: &Seat) -> WorkerStats {
+        let counters = &seat.counters;
+        WorkerStats {
+            steps: counters.steps.get(),
+            handed_off: counters.handed_off.get(),
+            from_own: counters.from_own.get(),
+            from_global: counters.from_global.get(),
+            stolen: counters.stolen.get(),
+            parked: counters.parked.get(),
+            woke_others: counters.woke_others.get(),
+            queue: self.road.queues.own_len(worker),
         }
     }
 }
@@ -283,17 +303,5 @@ fn state(rest: Rest, in_step: bool) -> ProcessState {
         Rest::Waiting => ProcessState::Blocked,
         Rest::Out if in_step => ProcessState::Running,
         Rest::Out => ProcessState::Ready,
-    }
-}
-
-fn of_worker(counters: &Counters) -> WorkerStats {
-    WorkerStats {
-        steps: counters.steps.get(),
-        handed_off: counters.handed_off.get(),
-        from_own: counters.from_own.get(),
-        from_global: counters.from_global.get(),
-        stolen: counters.stolen.get(),
-        parked: counters.parked.get(),
-        woke_others: counters.woke_others.get(),
     }
 }

@@ -15,6 +15,8 @@ mod ask;
 mod watch;
 mod named;
 mod builder;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use self::ask::Asking;
 pub use self::builder::{

@@ -370,6 +370,7 @@ mod tests {
     use super::*;
     use crate::process::{CommandError, Event, Events, Process, Step, StepOutput, StepResult};
     use crate::runtime::Runtime;
+    use crate::wait::wait;
     use crate::{Exit, Handle};
 
     /// A process whose step is a closure.
@@ -409,7 +410,7 @@ mod tests {
         let ended = runtime.state().shutdown(Some(LIMIT));
         threads::refuse(false);
         ended.unwrap();
-        assert_eq!(process.join().output().map(|output| **output), Some(7));
+        assert_eq!(wait(&process).output().map(|output| **output), Some(7));
     }
 
     #[test]
@@ -418,7 +419,7 @@ mod tests {
         let (mut held, go, over) = (Some(runtime.clone()), Latch::new(), Latch::new());
         let (gate, set) = (go.clone(), over.clone());
         spawn(&runtime, move |_, _| {
-            gate.wait();
+            wait(&gate);
             threads::refuse(true);
             drop(held.take());
             threads::refuse(false);
@@ -427,7 +428,7 @@ mod tests {
         });
         drop(runtime);
         go.set(()).unwrap();
-        over.wait();
+        wait(&over);
     }
 
     #[test]
@@ -446,7 +447,7 @@ mod tests {
             tag = Some(out.blocking(|| ()));
             Ok(Step::Wait)
         });
-        let exit = asker.join();
+        let exit = wait(&asker);
         let why = exit.output().unwrap();
         assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
 
@@ -454,7 +455,7 @@ mod tests {
             threads::refuse(true);
             Ok(Step::Blocking)
         });
-        let exit = stepper.join();
+        let exit = wait(&stepper);
         assert!(matches!(exit, Exit::Terminated(Reason::NoThread)), "{exit}");
 
         let mut tag = None;
@@ -469,7 +470,7 @@ mod tests {
             tag = Some(out.after(Duration::from_secs(1)));
             Ok(Step::Wait)
         });
-        let exit = timed.join();
+        let exit = wait(&timed);
         let why = exit.output().unwrap();
         assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
     }

@@ -117,6 +117,7 @@ mod tests {
     use crate::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
     use crate::testing::question;
     use crate::threads;
+    use crate::wait::{until, wait};
 
     /// Waits to be told to end.
     struct Waits;
@@ -159,7 +160,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let of = runtime.spawn(Waits).unwrap();
         let fickle = runtime.spawn(Fickle { of: of.pid(), rounds: 1_000_000 / A_ROUND }).unwrap();
-        assert!(fickle.join().is_done());
+        assert!(wait(&fickle).is_done());
         assert_eq!(runtime.core().relations.len(), 0);
     }
 
@@ -194,22 +195,18 @@ mod tests {
             let related = Related { to: of.address(), begun: Latch::new() };
             let begun = related.begun.clone();
             let watcher = runtime.spawn(related).unwrap();
-            begun.wait();
-            while !runtime.is_at_rest() {
-                std::thread::yield_now();
-            }
+            wait(&begun);
+            until("the runtime is at rest", || runtime.is_at_rest());
             assert_eq!(runtime.core().relations.len(), 2);
             let outside = runtime.watch(of.pid());
             let ends = if watched_first { of.address() } else { watcher.address() };
             runtime.send(ends, ()).unwrap();
             if watched_first {
-                of.join().is_done()
+                wait(&of).is_done()
             } else {
-                watcher.join().is_done()
+                wait(&watcher).is_done()
             };
-            while !runtime.is_at_rest() {
-                std::thread::yield_now();
-            }
+            until("the runtime is at rest", || runtime.is_at_rest());
             drop(outside);
             assert_eq!(runtime.core().relations.len(), 0, "watched first: {watched_first}");
         }
@@ -237,7 +234,7 @@ mod tests {
     fn when_a_process_has_ended_nothing_of_its_names_and_groups_is_left() {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         for _ in 0..100 {
-            assert!(runtime.spawn(Sociable).unwrap().join().is_done());
+            assert!(wait(&runtime.spawn(Sociable).unwrap()).is_done());
         }
         assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
     }

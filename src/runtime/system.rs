@@ -314,6 +314,7 @@ impl Runtime {
 mod tests {
     use super::*;
     use crate::process::{Events, Overflow, Step, StepOutput, StepResult, Upgrade};
+    use crate::wait::wait;
 
     /// Held up in its first step until the gate opens; then replaced by another, which is done.
     struct Held {
@@ -328,7 +329,7 @@ mod tests {
         fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<usize> {
             let Some(gate) = self.gate.take() else { return Ok(Step::Done(events.count())) };
             let _ = self.begun.set(());
-            gate.wait();
+            wait(&gate);
             Ok(Step::Upgrade(Upgrade::to(Held { begun: self.begun.clone(), gate: None })))
         }
     }
@@ -371,14 +372,14 @@ mod tests {
         let (begun, gate) = (Latch::new(), Latch::new());
         let held = Held { begun: begun.clone(), gate: Some(gate.clone()) };
         let process = runtime.spawn_with(held, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
-        begun.wait();
+        wait(&begun);
         let road = &runtime.core().road;
         road.send(process.pid(), 1_u32).unwrap();
         let waits = || road.offer(process.pid(), 2_u32, true).err().and_then(|refused| refused.room).unwrap();
         let rooms = [waits(), waits()];
         assert!(rooms.iter().all(|room| !room.is_set()));
         gate.set(()).unwrap();
-        assert_eq!(**process.join().output().unwrap(), 1);
+        assert_eq!(**wait(&process).output().unwrap(), 1);
         assert!(rooms.iter().all(Latch::is_set), "the mailbox that they waited at is no more");
     }
 }

@@ -211,6 +211,7 @@ mod tests {
     use crate::latch::Latch;
     use crate::process::{Events, Process, Step, StepOutput, StepResult};
     use crate::runtime::Runtime;
+    use crate::wait::wait;
 
     const LIMIT: Duration = Duration::from_millis(100);
 
@@ -226,7 +227,7 @@ mod tests {
 
         fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
             let _ = self.begun.set(());
-            self.go.wait();
+            wait(&self.go);
             Ok(Step::Done(()))
         }
     }
@@ -238,7 +239,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
         let (begun, go) = (Latch::new(), Latch::new());
         runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
-        begun.wait();
+        wait(&begun);
         let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
         // Looks are made by whoever moves the clock.
         threads::refuse(true);
@@ -249,7 +250,7 @@ mod tests {
         clock.advance(LIMIT / LOOKS_IN_A_LIMIT);
         assert_eq!(runtime.stats().spare_workers, 1);
         go.set(()).unwrap();
-        assert!(waits.join().is_done());
+        assert!(wait(&waits).is_done());
     }
 
     #[test]

@@ -371,6 +371,17 @@ impl Cell {
         inner.signal(Signal::Control(Control::Cancel(request.clone())))
     }
 
+    /// How many latches are kept for senders that wait for room, or have waited.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn waiting(&self) -> usize {
+        match &enter(&self.inner).place {
+            Place::Resting(body) => body.head.rare.as_ref().and_then(|rare| Some(rare.bounded.as_ref()?.waiting())),
+            Place::Out(inbox) => inbox.as_ref().map(|inbox| inbox.waiting()),
+            Place::Vacant => None,
+        }
+        .unwrap_or_default()
+    }
+
     /// What an onlooker sees, if a process lives here.
     pub(crate) fn look(&self) -> Option<Look> {
         let inner = enter(&self.inner);

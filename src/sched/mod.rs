@@ -10,6 +10,7 @@ pub(crate) mod table;
 pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;
+mod search;
 pub(crate) mod seat;
 pub(crate) mod lookout;
 pub(crate) mod road;
@@ -20,6 +21,7 @@ mod ending;
 mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;
+mod find_work;
 mod watched;
 
 #[cfg(all(test, loom))]

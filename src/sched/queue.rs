@@ -68,11 +68,19 @@ impl Queues {
             return None;
         }
         let start = random.random_range(0..workers);
-        (0..workers).map(|step| (start + step) % workers).filter(|victim| *victim != thief).find_map(|victim| {
-            let stealer = &self.stealers[victim];
-            // Twice the limit: the deque gives at most half of what it holds, and never more than the limit.
-            retry(|| stealer.steal_batch_with_limit_and_pop(own, MOST_STOLEN))
-        })
+        let mut victims = (0..workers).map(|step| (start + step) % workers).filter(|victim| *victim != thief);
+        victims.find_map(|victim| self.steal_from(victim, own))
+    }
+
+    /// Half of this worker's deque; the oldest of that, the rest into `own`.
+    pub(crate) fn steal_from(&self, victim: usize, own: &Deque<Ready>) -> Option<Ready> {
+        // Twice the limit: the deque gives at most half of what it holds, and never more than the limit.
+        retry(|| self.stealers[victim].steal_batch_with_limit_and_pop(own, MOST_STOLEN))
+    }
+
+    /// How much there is in this worker's deque.
+    pub(crate) fn own_len(&self, worker: usize) -> usize {
+        self.stealers[worker].len()
     }
 
     /// Anything, wherever it is: for a shutdown that ends what no worker came to.

@@ -131,7 +131,7 @@ pub(crate) trait Hands {
     }
 
     /// Nothing else is ready for this worker: a process that continues need not make room.
-    fn is_alone(&self) -> bool;
+    fn is_alone(&mut self) -> bool;
 
     /// The process in hand is stepped on at once: what its last step has made ready is told of, for this worker will not
     /// take it now.
@@ -258,7 +258,7 @@ impl Hands for OutsideHands<'_> {
         self.road.inject(ready);
     }
 
-    fn is_alone(&self) -> bool {
+    fn is_alone(&mut self) -> bool {
         false
     }
 

@@ -174,25 +174,23 @@ impl Sleep {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::wait::until;
 
     #[test]
     fn who_adds_work_wakes_one_sleeper_and_nobody_while_somebody_looks() {
-        let sleep = Sleep::new(2);
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| {
-                sleep.start_looking();
-                let slept = sleep.fall_asleep(0, || false);
-                let woke_another = sleep.work_found(|| true);
-                (slept, woke_another)
-            });
-            while sleep.sleeping() == 0 {
-                std::thread::yield_now();
-            }
-            sleep.start_looking();
-            assert!(!sleep.work_added(), "somebody looks");
-            assert!(sleep.work_found(|| true), "the last who looks passes it on");
-            assert_eq!(sleeper.join().unwrap(), (true, false));
+        let sleep = std::sync::Arc::new(Sleep::new(2));
+        let sleeps = sleep.clone();
+        let sleeper = std::thread::spawn(move || {
+            sleeps.start_looking();
+            let slept = sleeps.fall_asleep(0, || false);
+            let woke_another = sleeps.work_found(|| true);
+            (slept, woke_another)
         });
+        until("the other one sleeps", || sleep.sleeping() == 1);
+        sleep.start_looking();
+        assert!(!sleep.work_added(), "somebody looks");
+        assert!(sleep.work_found(|| true), "the last who looks passes it on");
+        assert_eq!(crate::wait::wait(sleeper).unwrap(), (true, false));
         assert!(!sleep.work_added(), "nobody sleeps");
     }
 
@@ -225,6 +223,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::sched::search::{Searcher, search};
     use crate::sync::Arc;
 
     /// A queue of nothing but a count.
@@ -232,15 +231,43 @@ mod models {
         work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
 
+    /// Searches as workers do, in a queue that is a count.
+    struct Searches {
+        work: Arc<AtomicUsize>,
+    }
+
+    impl Searcher for Searches {
+        type Work = ();
+
+        fn look(&mut self) -> Option<()> {
+            take(&self.work).then_some(())
+        }
+
+        fn has_work(&self) -> bool {
+            self.work.load(Ordering::Relaxed) > 0
+        }
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+
+        fn is_surplus(&self) -> bool {
+            false
+        }
+
+        fn leaves(&mut self) -> bool {
+            false
+        }
+
+        fn sleeps(&mut self) {}
+
+        fn has_woken(&mut self) {}
+    }
+
     fn worker(sleep: Arc<Sleep>, work: Arc<AtomicUsize>, me: usize, share: usize) {
-        let mut done = 0;
-        while done < share {
-            sleep.start_looking();
-            while !take(&work) {
-                sleep.fall_asleep(me, || work.load(Ordering::Relaxed) > 0);
-            }
-            sleep.work_found(|| work.load(Ordering::Relaxed) > 0);
-            done += 1;
+        let mut searches = Searches { work };
+        for _ in 0..share {
+            search(&sleep, me, &mut searches).unwrap();
         }
     }
 

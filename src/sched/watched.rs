@@ -46,6 +46,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     fn was_reported(&mut self) {
         // If there is no thread for the reports, they are told on this one, which may take its time.
         self.let_go();
+        self.seat.current.store(0, Ordering::Relaxed);
         let Some(lookout) = &self.road.lookout else { return };
         lookout.returned(self.index, &self.seat, self.road.now_nanos());
         self.road.dismiss_surplus();
@@ -95,6 +96,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
     #[cold]
     pub(super) fn leaves(&mut self) -> bool {
         let queues = &self.road.queues;
+        // Nobody has to wait for what this worker would have stepped next.
+        self.seat.current.store(0, Ordering::Relaxed);
         let mut gives = false;
         while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
             queues.push(ready);

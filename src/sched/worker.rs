@@ -1,9 +1,4 @@
 //! A worker: finds work, gives it a turn, and sleeps when there is none.
-//!
-//! It looks in this order: the hand-off slot (the first process that the last step woke, at most so many in a row), its
-//! own deque (last in, first out), the global queue (first in, first out: one, and a batch into the own deque), half of
-//! another worker's deque. So that nothing is left behind for ever, every so many searches begin with the oldest of the
-//! global queue, and every so many with the oldest of the own deque.
 
 use crossbeam_deque::Worker as Deque;
 use rand::SeedableRng as _;
@@ -22,24 +17,21 @@ use crate::sync::{Arc, Ordering, thread};
 const HANDED_OFF_IN_A_ROW: u32 = 16;
 
 /// Every so many searches begin with the oldest of the global queue. A prime, so that it keeps step with nothing.
-const GLOBAL_FIRST: u32 = 61;
-
-/// In every so many searches, the one in the middle begins with the oldest of the own deque.
-const BOTTOM_FIRST: u32 = 127;
+pub(super) const GLOBAL_FIRST: u32 = 61;
 
 /// A process that sends without end and finds so many messages waiting for its receiver has outrun it.
 const OUTRUN: u32 = 1024;
 
 /// It then lets turns pass: one for each `OUTRUN` messages that wait, but not more than this.
-const MOST_PASSES: u32 = 255;
+const MOST_PASSES: u32 = 127;
+
+/// Beside the turns that a process lets pass: its last step has woken another one, which the same worker steps next, and it
+/// is not stepped before that begins.
+const FOLLOWS: u8 = 1 << 7;
 
 /// With more turns to pass than this, the receiver is not only slower: most likely the thread that steps it is waiting
 /// for a processor, and gets this one for a moment.
 const CALM_PASSES: u8 = 4;
-
-/// Looks without a pause, and looks at all, before a worker sleeps.
-const TIGHT: u32 = 4;
-const LOOKS: u32 = 16;
 
 /// Unless each step's start is to be exact, the clock is read once in so many steps.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
@@ -48,12 +40,12 @@ const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 /// trace of that in its code.
 pub(crate) struct Worker<E, const WATCHED: bool> {
     engine: Arc<E>,
-    own: Own<WATCHED>,
+    pub(super) own: Own<WATCHED>,
     out: StepOutput,
-    searches: u32,
+    pub(super) searches: u32,
     /// At which search to begin with the oldest of the global queue.
-    global_at: u32,
-    random: Xoshiro256PlusPlus,
+    pub(super) global_at: u32,
+    pub(super) random: Xoshiro256PlusPlus,
 }
 
 /// Where a worker puts what becomes ready in its turns.
@@ -61,7 +53,7 @@ pub(super) struct Own<const WATCHED: bool> {
     pub(super) road: Arc<Road>,
     pub(super) seat: Arc<Seat>,
     pub(super) index: usize,
-    deque: Deque<Ready>,
+    pub(super) deque: Deque<Ready>,
     pub(super) next: Option<Ready>,
     handed_off_in_a_row: u32,
     /// The process that has a turn; still there after a panic that took its body.
@@ -72,7 +64,14 @@ pub(super) struct Own<const WATCHED: bool> {
     backlog: u32,
     /// Microseconds since the start of the runtime, as of the last look at the clock.
     now: u64,
-    steps: u32,
+    pub(super) steps: u32,
+    /// At which of its own steps it looked last at another worker.
+    pub(super) looked_at: u32,
+    /// Which one that was, and how many steps that had had.
+    pub(super) victim: usize,
+    pub(super) victim_steps: u64,
+    /// That one is stuck, and something lies in its deque.
+    pub(super) robs: bool,
     /// The pulse, as far as it is known to others.
     pub(super) beat: u64,
     /// For steps of processes that have no signals.
@@ -100,6 +99,10 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
             backlog: 0,
             now: 0,
             steps: 0,
+            looked_at: 0,
+            victim: index,
+            victim_steps: 0,
+            robs: false,
             beat: 0,
             signals: None,
         };
@@ -121,8 +124,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     fn work(&mut self) {
         self.own.works();
         while let Some(ready) = self.find() {
-            self.own.tell_of_rest();
-            self.turn(ready);
+            self.take_up(ready);
         }
         // What a worker keeps for itself goes back, so that the table can be told from a leak.
         for vacancy in self.out.stock.drain(..) {
@@ -130,124 +132,69 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         }
     }
 
-    fn turn(&mut self, mut ready: Ready) {
-        if ready.head.passes > 0 && !self.is_urgent(&ready) {
-            ready.head.passes -= 1;
-            if ready.head.passes > CALM_PASSES || self.own.is_alone() {
+    #[inline]
+    fn take_up(&mut self, mut ready: Ready) {
+        self.own.tell_of_rest();
+        if ready.head.passes > 0 && self.lets_turn_pass(&mut ready) {
+            if ready.head.passes & !FOLLOWS > CALM_PASSES || self.own.is_alone() {
                 thread::yield_now();
             }
             self.own.behind_all(ready);
             return;
         }
-        ready.head.passes = 0;
         self.own.in_hand = Some(ready.head.pid);
         let after = turn(&*self.engine, &mut self.own, &mut self.out, ready);
         self.own.in_hand = None;
         match after {
-            After::Nothing => {}
-            After::Ready(ready) => self.own.behind_all(ready),
-        }
-        self.own.turn_is_over();
-    }
-
-    /// Whether a process that is to let turns pass has got something that must not wait for that.
-    fn is_urgent(&self, ready: &Ready) -> bool {
-        self.own.road.table.cell(ready.head.pid).is_none_or(super::cell::Cell::is_urgent)
-    }
-
-    /// The next process to be stepped; none when the runtime is stopped, or this worker is a spare and not needed any more.
-    fn find(&mut self) -> Option<Ready> {
-        if WATCHED && self.own.is_surplus() && self.own.leaves() {
-            return None;
-        }
-        if let Some(ready) = self.own.take_next() {
-            return Some(ready);
-        }
-        if let Some(ready) = self.look() {
-            return Some(ready);
-        }
-        let road = self.own.road.clone();
-        road.sleep.start_looking();
-        let mut looks = 0;
-        loop {
-            if road.stopped.load(Ordering::Acquire) {
-                road.sleep.work_found(|| false);
-                return None;
-            }
-            if WATCHED && self.own.is_surplus() {
-                if road.sleep.work_found(|| road.queues.has_work()) {
-                    self.own.one(|counters| &counters.woke_others);
+            After::Nothing => self.own.turn_is_over(),
+            After::Ready(mut ready) => {
+                // Where there is one worker, nobody else could step it first.
+                if self.own.next.is_none() || self.own.road.seats.len() == 1 {
+                    self.own.behind_all(ready);
+                    self.own.turn_is_over();
+                } else {
+                    ready.head.passes |= FOLLOWS;
+                    self.own.behind_all(ready);
+                    // Until the next turn begins, this worker shows the process that is to follow it.
+                    self.own.pulse_stops();
                 }
-                if self.own.leaves() {
-                    return None;
-                }
-                road.sleep.start_looking();
-            }
-            if let Some(ready) = self.look() {
-                if road.sleep.work_found(|| road.queues.has_work()) {
-                    self.own.one(|counters| &counters.woke_others);
-                }
-                self.own.works();
-                return Some(ready);
-            }
-            looks += 1;
-            if looks < TIGHT {
-                std::hint::spin_loop();
-            } else if looks < LOOKS {
-                thread::yield_now();
-            } else {
-                self.own.one(|counters| &counters.parked);
-                let told = || road.stopped.load(Ordering::Acquire) || WATCHED && self.own.is_surplus();
-                road.sleep.fall_asleep(self.own.index, || told() || road.queues.has_work());
-                looks = 0;
             }
         }
     }
 
-    /// One look everywhere but into the hand-off slot.
-    fn look(&mut self) -> Option<Ready> {
-        self.searches = self.searches.wrapping_add(1);
-        let own = &mut self.own;
-        let queues = &own.road.queues;
-        if self.searches == self.global_at {
-            // What is in the own deque now comes first: a process of the global queue that continues and spawns more
-            // than a few in each step would otherwise fill the deque faster than it is emptied.
-            self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
-            if let Some(ready) = queues.take_one() {
-                own.one(|counters| &counters.from_global);
-                return Some(ready);
+    /// Whether a process lets this turn pass: the one that its last step has woken has not begun, or it has outrun a receiver.
+    /// A process that is told something that must not wait lets no turn pass.
+    #[inline(never)]
+    fn lets_turn_pass(&self, ready: &mut Ready) -> bool {
+        let (pid, passes) = (ready.head.pid, &mut ready.head.passes);
+        let road = &self.own.road;
+        let is_urgent = || road.table.cell(pid).is_none_or(super::cell::Cell::is_urgent);
+        if *passes & FOLLOWS != 0 {
+            // Ordering: Acquire, so that the worker that sees another process there sees it in its step.
+            if road.seats.iter().any(|seat| seat.current.load(Ordering::Acquire) == pid.to_word()) && !is_urgent() {
+                return true;
             }
+            *passes &= !FOLLOWS;
         }
-        if self.searches % BOTTOM_FIRST == BOTTOM_FIRST / 2
-            && let Some(ready) = queues.take_bottom(own.index)
-        {
-            own.one(|counters| &counters.from_own);
-            return Some(ready);
+        if *passes == 0 {
+            return false;
         }
-        if let Some(ready) = own.deque.pop() {
-            own.one(|counters| &counters.from_own);
-            return Some(ready);
+        if is_urgent() {
+            *passes = 0;
+            return false;
         }
-        if let Some(ready) = queues.take_batch(&own.deque) {
-            // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is told.
-            own.offered = true;
-            own.one(|counters| &counters.from_global);
-            return Some(ready);
-        }
-        let stolen = queues.steal(own.index, &own.deque, &mut self.random)?;
-        own.offered = true;
-        own.one(|counters| &counters.stolen);
-        Some(stolen)
+        *passes -= 1;
+        true
     }
 }
 
 impl<const WATCHED: bool> Own<WATCHED> {
     #[inline]
-    fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
+    pub(super) fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
         which(&self.seat.counters).add_alone(1);
     }
 
-    fn take_next(&mut self) -> Option<Ready> {
+    pub(super) fn take_next(&mut self) -> Option<Ready> {
         match self.next.take() {
             Some(ready) => {
                 self.handed_off_in_a_row += 1;
@@ -283,7 +230,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
-    fn nothing_waits(&self) -> bool {
+    pub(super) fn nothing_waits(&self) -> bool {
         self.deque.is_empty() && self.road.queues.is_global_empty()
     }
 }
@@ -315,7 +262,7 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     fn woken(&mut self, ready: Ready) {
         if self.next.is_none() {
             // The bound on hand-offs is for the sake of others that are ready; if there are none it is nobody's gain.
-            if self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || self.nothing_waits() {
+            if self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || !self.is_to_rob() && self.nothing_waits() {
                 if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
                     self.handed_off_in_a_row = 0;
                 }
@@ -340,10 +287,14 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
         self.next.as_ref().is_some_and(|next| next.head.pid == pid)
     }
 
-    fn is_alone(&self) -> bool {
+    fn is_alone(&mut self) -> bool {
         // A spare that is to leave has to look up from a process that always continues.
         let is_to_leave = WATCHED && self.is_surplus();
-        self.next.is_none() && self.nothing_waits() && !self.road.stopped.load(Ordering::Relaxed) && !is_to_leave
+        self.next.is_none()
+            && self.nothing_waits()
+            && !self.is_to_rob()
+            && !self.road.stopped.load(Ordering::Relaxed)
+            && !is_to_leave
     }
 
     #[inline]
@@ -406,3 +357,6 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
         self.now
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -12,6 +12,7 @@ use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Failure};
 use crate::sync::{Arc, thread};
 use crate::threads;
+use crate::wait::wait;
 
 /// The first cells of a table's rows.
 fn rows<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
@@ -160,7 +161,7 @@ fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
     assert!(wait::look(all.node(), &Clock::system(), over).is_none());
     let lowers = thread::spawn(move || drop(guard));
     assert_eq!(look(), [2, 0]);
-    lowers.join().unwrap();
+    wait(lowers).unwrap();
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn a_wait_for_readiness_does_not_follow_a_growing_group() {
         later.push(add());
         tail.ok();
     }
-    waiter.join().unwrap();
+    crate::wait::wait(waiter).unwrap();
     assert!(!state.is_ready(), "it has not waited for those that came later");
     later.iter().for_each(|tail| tail.ok());
     assert!(state.is_ready());

@@ -410,6 +410,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::threads;
+    use crate::wait::wait;
 
     #[test]
     fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
@@ -435,7 +436,7 @@ mod tests {
         manual.advance(Duration::from_secs(1));
         threads::refuse(false);
         assert_eq!(delayed.status(), Status::Stopped);
-        assert!(matches!(delayed.wait(), crate::outcome::Exit::Terminated(Reason::NoThread)));
+        assert!(matches!(wait(delayed), crate::outcome::Exit::Terminated(Reason::NoThread)));
     }
 
     #[test]
@@ -449,10 +450,10 @@ mod tests {
         threads::refuse(false);
         for task in all {
             assert_eq!(task.status(), Status::Stopped);
-            assert!(matches!(task.wait(), crate::outcome::Exit::Terminated(Reason::NoThread)));
+            assert!(matches!(wait(task), crate::outcome::Exit::Terminated(Reason::NoThread)));
         }
         assert_eq!((pool.stats().abandoned, tasks.stats().stopped, tasks.stats().records), (3, 3, 0));
-        assert!(tasks.submit(|_| Ok::<_, String>(7)).unwrap().wait().is_done(), "and it goes on");
+        assert!(wait(tasks.submit(|_| Ok::<_, String>(7)).unwrap()).is_done(), "and it goes on");
     }
 
     #[test]
@@ -467,7 +468,7 @@ mod tests {
             threads::refuse(false);
             Ok::<u32, String>(sum)
         });
-        assert_eq!(outer.unwrap().wait().output(), Some(&3));
+        assert_eq!(wait(outer.unwrap()).output(), Some(&3));
     }
 
     #[test]

@@ -364,6 +364,7 @@ mod tests {
     use crate::latch::Latch;
     use crate::pool::Pool;
     use crate::sync::{AtomicUsize, Ordering};
+    use crate::wait::{until, wait};
 
     #[test]
     fn one_that_comes_into_the_line_later_is_not_forgotten_while_another_comes_for_those_before_it() {
@@ -372,7 +373,7 @@ mod tests {
         let gate = go.clone();
         let second_thread_waits = move || {
             if starts.fetch_add(1, Ordering::Relaxed) == 1 {
-                gate.wait();
+                wait(&gate);
             }
         };
         let pool = Pool::builder().max(2).clock(manual.clock()).on_start(second_thread_waits).build().unwrap();
@@ -382,7 +383,7 @@ mod tests {
         let outer = tasks.submit(move |_| {
             let first = submits.submit(move |_| {
                 let _ = began.set(());
-                ran.wait();
+                wait(&ran);
                 Ok::<_, String>(1)
             });
             let delayed = TaskOptions::new().after(Duration::from_secs(1));
@@ -395,14 +396,14 @@ mod tests {
             assert!(set.help(&mut others).is_none());
             assert_eq!(others.len(), 1, "another thread comes for the first");
             let _ = go.set(());
-            begins.wait();
+            wait(&begins);
             // By now this thread sleeps, and only it can run the second one, for which the first one waits.
             manual.advance(Duration::from_secs(1));
             assert!(!lock(&set.ready.state).in_line.is_empty(), "it is told that the second one is there");
             let sum = (0..2).map(|_| *set.wait_next().unwrap().1.output().unwrap()).sum();
             Ok::<u32, String>(sum)
         });
-        assert_eq!(outer.unwrap().wait().output(), Some(&3));
+        assert_eq!(wait(outer.unwrap()).output(), Some(&3));
     }
 
     #[test]
@@ -411,9 +412,7 @@ mod tests {
         let (own, told) = (Latch::<Mutex<Option<Task<(), String>>>>::new(), Latch::new());
         let (comes, tell, submits) = (own.clone(), told.clone(), tasks.clone());
         let outer = tasks.submit(move |_| {
-            while !comes.is_set() {
-                crate::sync::thread::yield_now();
-            }
+            until("the handle is there", || comes.is_set());
             let own = comes.take().and_then(|own| lock(&own).take());
             let mut set = TaskSet::from_iter(own.into_iter().chain([submits.submit(|_| Ok(())).unwrap()]));
             let ends: Vec<bool> = (0..3).map(|_| set.wait_next().is_some()).collect();
@@ -421,6 +420,6 @@ mod tests {
             Ok(())
         });
         assert!(own.set(Mutex::new(Some(outer.unwrap()))).is_ok());
-        assert_eq!(told.wait(), (vec![true, false, false], 1));
+        assert_eq!(wait(&told), (vec![true, false, false], 1));
     }
 }

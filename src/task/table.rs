@@ -307,6 +307,7 @@ fn is_past(ended: Option<Instant>, time: Duration, now: Option<Instant>) -> bool
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::wait::wait;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -403,7 +404,7 @@ mod tests {
     fn closures_that_have_not_returned_are_known_by_their_thread() {
         let mut bench = Bench::new();
         let here = std::thread::current().id();
-        let there = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        let there = wait(std::thread::spawn(|| std::thread::current().id())).unwrap();
         for (id, status, thread) in [
             (1, Status::Cancelled, Some(here)),
             (2, Status::TimedOut, Some(there)),
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!(bench.table.inside().collect::<Vec<_>>(), [&1, &2]);
         let to_join = |table: &Table<u64>, who| table.to_join(who).copied().collect::<Vec<_>>();
         assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
-        let elsewhere = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        let elsewhere = wait(std::thread::spawn(|| std::thread::current().id())).unwrap();
         assert!(bench.table.begin_join(here) && !bench.table.begin_join(elsewhere));
         assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
         assert!(bench.table.begin_join(there) && !bench.table.begin_join(there), "once, however deep");

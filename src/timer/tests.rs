@@ -7,6 +7,7 @@ use crate::latch::Latch;
 use crate::sync::{Arc, Mutex, lock, thread};
 use crate::threads;
 use crate::timer::{Action, Timers};
+use crate::wait::wait;
 
 fn recorder() -> (Arc<Mutex<Vec<u32>>>, impl Fn(u32) -> Action) {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -82,7 +83,7 @@ fn a_panicking_action_disturbs_no_other_timer() {
         )
         .ok()
         .unwrap();
-    done.wait();
+    wait(&done);
     assert_eq!(timers.fired(), 2);
 }
 
@@ -133,7 +134,7 @@ fn timers_that_are_set_and_cancelled_again_do_not_wake_the_thread_each_time() {
     let done = Latch::new();
     let set = done.clone();
     timers.after(Duration::from_millis(1), Box::new(move || set.set(()).unwrap())).ok().unwrap();
-    done.wait();
+    wait(&done);
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
         )
         .ok()
         .unwrap();
-    done.wait();
+    wait(&done);
 }
 
 /// Else it might not be over when the clock has been moved.
@@ -167,19 +168,19 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_th
     let (goes, waits) = (go.clone(), set.clone());
     let first = move || {
         goes.set(()).unwrap();
-        waits.wait();
+        wait(&waits);
     };
     timers.after(Duration::from_secs(1), Box::new(first)).ok().unwrap();
     timers.after(Duration::from_secs(1), Box::new(note(2))).ok().unwrap();
     let (other, at_once) = (timers.clone(), note(1));
     let setter = thread::spawn(move || {
-        go.wait();
+        wait(&go);
         other.after(Duration::ZERO, Box::new(at_once)).ok().unwrap();
         set.set(()).unwrap();
         thread::current().id()
     });
     manual.advance(Duration::from_secs(1));
-    let there = setter.join().unwrap();
+    let there = wait(setter).unwrap();
     assert_eq!(*lock(&ran), [(1, there), (2, thread::current().id())]);
     assert_eq!((timers.pending(), timers.fired()), (0, 3));
 }
@@ -192,7 +193,7 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set(
         let (set, ran) = (Latch::new(), Latch::new());
         // Whoever moves the clock comes to the timers when the other thread has long been through.
         let waits = set.clone();
-        let _watch = manual.clock().watch(move || waits.wait());
+        let _watch = manual.clock().watch(move || wait(&waits));
         let timers = Timers::new(manual.clock(), "test-timers");
         let (other, notes) = (timers.clone(), ran.clone());
         let setter = thread::spawn(move || {
@@ -205,7 +206,7 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set(
         }
         manual.advance(Duration::from_secs(1));
         assert_eq!(ran.get(), Some(thread::current().id()));
-        setter.join().unwrap();
+        wait(setter).unwrap();
     }
 }
 
@@ -230,7 +231,7 @@ fn set_by_each_other(
         let first = timers.clone();
         by(&manual, sets, Box::new(move || again(&first, count)));
     });
-    small.unwrap().join().unwrap();
+    crate::wait::wait(small.unwrap()).unwrap();
     counts.fired()
 }
 

@@ -8,6 +8,8 @@
 
 #![allow(unreachable_pub, dead_code)]
 
+#[path = "../common/wait.rs"]
+mod wait;
 mod actor;
 #[path = "../common/seeded.rs"]
 mod seeded;

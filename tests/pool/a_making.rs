@@ -110,11 +110,11 @@ fn an_idle_pool_uses_no_processor_time() {
 #[cfg(target_os = "linux")]
 fn pool_threads(pool: &Pool) -> Vec<String> {
     let workers = pool.stats().workers;
-    let together = Arc::new(std::sync::Barrier::new(workers));
+    let together = Arc::new(Barrier::new(workers));
     let jobs = (0..workers).map(|_| {
         let together = together.clone();
         move || {
-            together.wait();
+            wait(&together);
             let link = std::fs::read_link("/proc/thread-self").unwrap();
             link.file_name().unwrap().to_string_lossy().into_owned()
         }

@@ -65,11 +65,11 @@ fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_res
     // Workers are woken one after the other, and each job holds its worker until the last has begun.
     let pool = pool(8);
     for round in 0..300 {
-        let together = Arc::new(std::sync::Barrier::new(8));
+        let together = Arc::new(Barrier::new(8));
         let jobs: Vec<_> = (0..8)
             .map(|_| {
                 let together = together.clone();
-                pool.spawn(move || together.wait().is_leader()).unwrap()
+                pool.spawn(move || wait(&together)).unwrap()
             })
             .collect();
         for job in jobs {
@@ -135,7 +135,7 @@ fn a_job_takes_and_returns_values_through_what_it_captures() {
     let (words, out) = (vec![String::from("a"), String::from("b")], Latch::new());
     let set = out.clone();
     pool.execute(move || set.set(words.concat()).unwrap()).unwrap();
-    assert_eq!(out.wait(), "ab");
+    assert_eq!(wait(&out), "ab");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_job_may_submit_others_also_when_all_workers_are_busy() {
         inner.execute(move || last.execute(move || set.set(()).unwrap()).unwrap()).unwrap();
     })
     .unwrap();
-    done.wait();
+    wait(&done);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn submitting_races_with_stopping_and_each_job_is_run_or_given_back_or_abandoned
             } else {
                 pool.drain(Some(LIMIT)).unwrap();
             }
-            submitters.into_iter().map(|thread| thread.join().unwrap()).sum()
+            submitters.into_iter().map(|thread| wait(thread).unwrap()).sum()
         });
         let stats = pool.stats();
         assert_eq!(accepted as u64, stats.submitted);

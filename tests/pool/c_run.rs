@@ -42,7 +42,7 @@ fn whoever_waits_for_a_job_that_a_stop_abandons_wakes_with_an_error() {
     until("it waits", || pool.stats().waiting == 1);
     pool.stop(Some(std::time::Duration::ZERO)).unwrap_err();
     // The worker is still held.
-    assert!(matches!(waiter.join().unwrap(), Err(RunError::Job(JobError::Abandoned))));
+    assert!(matches!(wait(waiter).unwrap(), Err(RunError::Job(JobError::Abandoned))));
     held.let_go();
     ended(&pool);
 }
@@ -175,7 +175,7 @@ fn a_job_that_waits_for_itself_has_an_error_and_not_a_hang() {
     let (told, answer) = std::sync::mpsc::channel();
     let job = pool
         .spawn(move || {
-            let own = own.recv().unwrap();
+            let own = wait(&own).unwrap();
             assert!(!own.is_over_within(None), "it is not over, and cannot be waited for");
             let own = own.wait_within(Duration::ZERO).unwrap_err();
             // Nor by a job that it waits for, which runs on top of it.

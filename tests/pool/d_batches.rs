@@ -25,7 +25,7 @@ fn a_batch_takes_what_is_in_a_queue_now_and_leaves_what_comes_later() {
     fill();
     // Jobs run, and want to put something there, while the queue is still being emptied.
     let handles = pool.spawn_all(queue.lock().unwrap().drain(..));
-    let values: Vec<usize> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    let values: Vec<usize> = handles.into_iter().map(|handle| wait(handle.unwrap()).unwrap()).collect();
     assert_eq!((values, queue.lock().unwrap().len()), (vec![0, 1, 2, 3, 4], 5), "what they have put there is left");
     queue.lock().unwrap().clear();
     fill();
@@ -51,7 +51,7 @@ fn a_batch_asks_its_iterator_until_it_is_over_and_never_again() {
     });
     let handles = pool.spawn_all(jobs);
     held.let_go();
-    let values: Vec<usize> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    let values: Vec<usize> = handles.into_iter().map(|handle| wait(handle.unwrap()).unwrap()).collect();
     assert_eq!((values, asked.get()), (vec![1, 2, 3], 4));
 }
 
@@ -93,7 +93,7 @@ fn a_batch_without_waiting_gives_a_handle_for_each() {
     let handles = pool.spawn_all((0..10).map(|n| move || n * n));
     assert_eq!(pool.stats().waiting, 10);
     held.let_go();
-    let values: Vec<i32> = handles.into_iter().map(|handle| handle.unwrap().wait().unwrap()).collect();
+    let values: Vec<i32> = handles.into_iter().map(|handle| wait(handle.unwrap()).unwrap()).collect();
     assert_eq!(values, (0..10).map(|n| n * n).collect::<Vec<_>>());
 }
 
@@ -105,7 +105,7 @@ fn results_are_in_order_whatever_the_order_of_the_ends_and_a_panic_is_one_of_the
         Box::new({
             let first = first.clone();
             move || {
-                first.wait();
+                wait(&first);
                 1
             }
         }),
@@ -161,7 +161,7 @@ fn an_iterator_that_panics_does_so_for_its_caller_and_what_it_gave_before_is_run
             }));
         }
     });
-    assert!(caller.unwrap().join().is_err());
+    assert!(wait(caller.unwrap()).is_err());
     pool.drain(Some(LIMIT)).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }

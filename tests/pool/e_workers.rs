@@ -14,7 +14,7 @@ fn jobs_that_follow_each_other_need_one_worker_in_all() {
     for _ in 0..50 {
         let pool = pool(4);
         for n in 0..10 {
-            assert_eq!(pool.spawn(move || n).unwrap().wait().unwrap(), n);
+            assert_eq!(pool.spawn(move || n).unwrap().wait_within(LIMIT).ok().unwrap().unwrap(), n);
         }
         assert_eq!(pool.stats().workers, 1);
     }
@@ -145,11 +145,11 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     let (started, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     // So many rounds, for of a pool that goes on the last eight are waited for, and in each round one may go.
     for round in 0..8 {
-        let together = Arc::new(std::sync::Barrier::new(4));
+        let together = Arc::new(Barrier::new(4));
         let results = pool.run_all((0..4).map(|_| {
             let (together, started, ended) = (together.clone(), started.clone(), ended.clone());
             move || {
-                together.wait();
+                wait(&together);
                 LAST.with(|last| {
                     if last.borrow().is_none() {
                         add(&started);
@@ -187,11 +187,11 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
         }
     }
     for waits in [true, false] {
-        let (pool, ended, together) = (pool(3), Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Barrier::new(3)));
+        let (pool, ended, together) = (pool(3), Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(3)));
         let results = pool.run_all((0..3).map(|_| {
             let (ends, together) = (Ends(pool.clone(), ended.clone()), together.clone());
             move || {
-                together.wait();
+                wait(&together);
                 LAST.with(|last| *last.borrow_mut() = Some(ends));
             }
         }));
@@ -202,7 +202,7 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
             let set = over.clone();
             std::thread::spawn(move || set.set(drains.drain(None).is_ok()).unwrap());
             until("the drain has returned", || over.is_set());
-            assert_eq!((over.wait(), ended.load(Ordering::SeqCst)), (true, 3), "it has waited for them");
+            assert_eq!((wait(&over), ended.load(Ordering::SeqCst)), (true, 3), "it has waited for them");
         } else {
             pool.close();
         }
@@ -234,10 +234,10 @@ fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
             };
             submits.execute(job).unwrap();
         });
-        begun.wait();
+        wait(&begun);
         pool.drain(None).unwrap();
         assert_eq!(gone.load(Ordering::SeqCst), 1);
-        spawner.join().unwrap();
+        wait(spawner).unwrap();
     }
 }
 
@@ -256,12 +256,12 @@ fn all_who_leave_with_the_end_are_waited_for_however_many_they_are() {
         }
     }
     for drains in [true, false] {
-        let (pool, together) = (pool(20), Arc::new(std::sync::Barrier::new(20)));
+        let (pool, together) = (pool(20), Arc::new(Barrier::new(20)));
         let (going, gone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let results = pool.run_all((0..20).map(|_| {
             let (last, together) = (Last(going.clone(), gone.clone()), together.clone());
             move || {
-                together.wait();
+                wait(&together);
                 LAST.with(|place| *place.borrow_mut() = Some(last));
             }
         }));
@@ -277,7 +277,7 @@ fn a_start_hook_that_takes_long_holds_up_no_job() {
     let (count, gate) = (starts.clone(), go.clone());
     let pool = builder(2).on_start(move || {
         if count.fetch_add(1, Ordering::SeqCst) == 1 {
-            gate.wait();
+            wait(&gate);
         }
     });
     let pool = pool.build().unwrap();
@@ -285,7 +285,7 @@ fn a_start_hook_that_takes_long_holds_up_no_job() {
     let jobs = [pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap()];
     drop(pause);
     until("the second thread is in its hook", || starts.load(Ordering::SeqCst) == 2);
-    jobs.into_iter().for_each(|job| job.wait().unwrap());
-    pool.spawn(|| ()).unwrap().wait().unwrap();
+    jobs.into_iter().for_each(|job| wait(job).unwrap());
+    wait(pool.spawn(|| ()).unwrap()).unwrap();
     go.set(()).unwrap();
 }

@@ -91,7 +91,7 @@ fn a_pause_by_token_ends_by_itself_with_a_timer_that_cancels_it() {
     manual.advance(SECOND / 2);
     assert!(pool.is_paused());
     manual.advance(SECOND / 2);
-    assert_eq!(job.wait().unwrap(), 1);
+    assert_eq!(wait(job).unwrap(), 1);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_second_pause_that_is_given_up_first_changes_nothing() {
     let job = pool.spawn(|| 1).unwrap();
     assert!(pool.is_paused());
     drop(first);
-    assert_eq!(job.wait().unwrap(), 1);
+    assert_eq!(wait(job).unwrap(), 1);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn draining_ends_all_pauses_also_stacked_ones_and_runs_what_they_have_kept() {
     until("it waits", || pool.stats().pauses == 4);
     pool.drain(Some(LIMIT)).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().pauses), (30, 0));
-    assert!(matches!(waits.join().unwrap(), Err(PauseError::Stopped(_))));
+    assert!(matches!(wait(waits).unwrap(), Err(PauseError::Stopped(_))));
     assert!(pauses.iter().all(|pause| !pause.is_held()));
     token.cancel("too late");
 }
@@ -177,8 +177,8 @@ fn stopping_ends_all_pauses_and_abandons_what_they_have_kept() {
     let job = pool.spawn(|| ()).unwrap();
     let waits = std::thread::spawn(move || two.wait(None));
     pool.stop(Some(LIMIT)).unwrap();
-    assert!(matches!(waits.join().unwrap(), Err(PauseError::Stopped(PoolStatus::Stopped))));
-    assert!(job.wait().is_err());
+    assert!(matches!(wait(waits).unwrap(), Err(PauseError::Stopped(PoolStatus::Stopped))));
+    assert!(wait(job).is_err());
     assert_eq!((pool.stats().abandoned, one.is_held()), (1, false));
 }
 
@@ -210,7 +210,7 @@ fn a_token_that_is_cancelled_already_pauses_nothing_and_one_that_is_cancelled_me
     });
     until("it is asked for", || pool.stats().pauses == 1);
     token.cancel("meanwhile");
-    assert_eq!(waits.join().unwrap(), Ok(()));
+    assert_eq!(wait(waits).unwrap(), Ok(()));
     assert_eq!((pool.stats().pauses, pool.stats().running), (0, 1), "it has not waited for the job");
     drop(held);
     for _ in 0..1_000 {
@@ -260,7 +260,7 @@ fn questions_are_answered_while_a_pause_waits_to_take_hold() {
     assert_eq!((pool.status(), pool.stats().waiting, pool.is_paused()), (PoolStatus::Running, 0, false));
     assert!(!pool.is_inside());
     held.let_go();
-    waits.join().unwrap().unwrap();
+    wait(waits).unwrap().unwrap();
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_job_cannot_wait_for_a_pause_of_its_own_pool_but_may_ask_for_one() {
         let _ = set.set(([one, two, three, four], Arc::new(Mutex::new(Some(asked)))));
     })
     .unwrap();
-    let (errors, asked) = out.wait();
+    let (errors, asked) = wait(&out);
     assert_eq!(errors, [Err(PauseError::Inside); 4]);
     let asked = asked.lock().unwrap().take().unwrap();
     asked.wait(Some(LIMIT)).unwrap();
@@ -298,7 +298,7 @@ fn a_pause_with_a_limit_that_is_over_is_none() {
         manual.advance(SECOND);
         waits.is_finished()
     });
-    assert_eq!(waits.join().unwrap(), Err(PauseError::TimedOut));
+    assert_eq!(wait(waits).unwrap(), Err(PauseError::TimedOut));
     assert_eq!(pool.stats().pauses, 0);
     drop(held);
     assert!(pool.pause_within(Duration::MAX).unwrap().is_held());
@@ -308,17 +308,17 @@ fn a_pause_with_a_limit_that_is_over_is_none() {
 fn a_job_that_is_nested_in_one_from_before_the_pause_is_part_of_it() {
     let pool = pool(1);
     let (inner, asked) = (pool.clone(), Latch::new());
-    let wait = asked.clone();
+    let gate = asked.clone();
     let job = pool
         .spawn(move || {
-            wait.wait();
+            wait(&gate);
             let queued = inner.spawn(|| 2).unwrap();
             inner.run(|| 1).unwrap() + queued.wait().unwrap()
         })
         .unwrap();
     let pause = pool.begin_pause().unwrap();
     asked.set(()).unwrap();
-    assert_eq!(job.wait().unwrap(), 3);
+    assert_eq!(wait(job).unwrap(), 3);
     pause.wait(Some(LIMIT)).unwrap();
     assert_eq!(pool.stats().waiting, 0);
 }
@@ -330,6 +330,6 @@ fn a_forgotten_pause_neither_keeps_the_pool_alive_nor_outlives_it() {
     pool.pause_until(&token).unwrap();
     let job = pool.spawn(|| ()).unwrap();
     drop(pool);
-    assert!(job.wait().is_err());
+    assert!(wait(job).is_err());
     token.cancel("nobody is there");
 }

@@ -25,7 +25,7 @@ fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
         });
         assert_eq!(pool.stats().running, workers);
         drop(held);
-        assert_eq!(stopper.join().unwrap(), ((jobs - workers) as u64, workers as u64));
+        assert_eq!(wait(stopper).unwrap(), ((jobs - workers) as u64, workers as u64));
         ended(&pool);
     }
 }
@@ -97,20 +97,20 @@ fn a_drain_may_be_cut_short_by_a_stop_and_a_stop_is_not_made_a_drain() {
 fn while_it_drains_new_jobs_are_refused_also_from_running_jobs() {
     let pool = pool(1);
     let (begun, go, out) = (Latch::new(), Latch::new(), Latch::new());
-    let (inner, set_begun, wait, set) = (pool.clone(), begun.clone(), go.clone(), out.clone());
+    let (inner, set_begun, gate, set) = (pool.clone(), begun.clone(), go.clone(), out.clone());
     pool.execute(move || {
         let _ = set_begun.set(());
-        wait.wait();
+        wait(&gate);
         let refused = inner.execute(|| ()).unwrap_err();
         set.set(matches!(refused.reason(), PoolError::Stopped(PoolStatus::Draining))).unwrap();
     })
     .unwrap();
-    begun.wait();
+    wait(&begun);
     pool.close();
     assert_eq!(pool.status(), PoolStatus::Draining);
     assert!(pool.execute(|| ()).is_err());
     go.set(()).unwrap();
-    assert!(out.wait());
+    assert!(wait(&out));
     pool.drain(None).unwrap();
 }
 
@@ -121,7 +121,7 @@ fn closing_and_waiting_are_two_calls() {
     let last = pool.spawn(|| 1).unwrap();
     pool.close();
     held.let_go();
-    assert_eq!(last.wait().unwrap(), 1);
+    assert_eq!(wait(last).unwrap(), 1);
     pool.drain(Some(LIMIT)).unwrap();
 }
 
@@ -136,7 +136,7 @@ fn ending_a_pool_from_one_of_its_jobs_does_not_deadlock() {
                 (inner.is_inside(), ended.is_ok(), inner.wait_idle(None))
             })
             .unwrap();
-        assert_eq!(job.wait().unwrap(), (true, true, false));
+        assert_eq!(wait(job).unwrap(), (true, true, false));
         assert!(!pool.is_inside());
         pool.stop(None).unwrap();
         assert_eq!(pool.status(), PoolStatus::Stopped);
@@ -175,8 +175,8 @@ fn abandoned_jobs_can_be_had_back_in_order_and_run_elsewhere() {
     drop(jobs.pop());
     jobs.into_iter().for_each(|job| job());
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
-    assert_eq!(handle.wait().unwrap(), 7, "who waits for it is told wherever it is run");
-    assert!(unwanted.wait().is_err(), "and that it never will be");
+    assert_eq!(wait(handle).unwrap(), 7, "who waits for it is told wherever it is run");
+    assert!(wait(unwanted).is_err(), "and that it never will be");
     held.let_go();
     ended(&pool);
 }
@@ -201,15 +201,15 @@ fn dropping_the_last_handle_stops_the_pool() {
     let last = builder(1).on_end(move || set.set(()).unwrap()).build().unwrap();
     let inner = last.clone();
     let go = Latch::new();
-    let wait = go.clone();
+    let gate = go.clone();
     last.execute(move || {
-        wait.wait();
+        wait(&gate);
         drop(inner);
     })
     .unwrap();
     drop(last);
     go.set(()).unwrap();
-    left.wait();
+    wait(&left);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
         manual.advance(SECOND);
         stopper.is_finished()
     });
-    assert_eq!(stopper.join().unwrap(), 1);
+    assert_eq!(wait(stopper).unwrap(), 1);
     held.let_go();
     assert!(pool.stop(Some(Duration::MAX)).is_ok(), "the greatest limit is none");
 }

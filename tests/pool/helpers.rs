@@ -2,25 +2,13 @@
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession::Latch;
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolBuilder};
 
-// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
-#[cfg(not(procession_sanitize_thread))]
-pub(crate) use std::sync::Mutex;
-#[cfg(procession_sanitize_thread)]
-#[path = "../../src/sync/watched.rs"]
-#[allow(dead_code)]
-mod watched;
-#[cfg(procession_sanitize_thread)]
-pub(crate) use watched::Mutex;
-
-/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Duration =
-    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
+pub(crate) use crate::wait::*;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -68,7 +56,7 @@ impl Held {
     }
 
     pub fn begun(&self) {
-        self.begun.wait();
+        wait(&self.begun);
     }
 
     pub fn let_go(&self) {
@@ -89,7 +77,7 @@ pub fn submit_held(pool: &Pool) -> Held {
     let (begun, go) = (held.begun.clone(), held.go.clone());
     pool.execute(move || {
         let _ = begun.set(());
-        go.wait();
+        wait(&go);
     })
     .unwrap();
     held
@@ -115,15 +103,6 @@ pub fn rested(pool: &Pool, workers: usize) {
     assert!(pool.wait_idle(Some(LIMIT)));
 }
 
-/// Waits until something becomes true that nobody tells.
-pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < LIMIT, "it does not become true that {what}");
-        std::thread::yield_now();
-    }
-}
-
 pub fn add(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::SeqCst);
 }
@@ -134,24 +113,6 @@ pub fn ended(pool: &Pool) {
     let stats = pool.stats();
     assert_eq!((stats.workers, stats.unfinished()), (0, 0), "{stats:?}");
     assert_eq!(stats.submitted, stats.finished + stats.abandoned + stats.withdrawn, "{stats:?}");
-}
-
-/// A future is polled to its end on this thread.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 /// Threads that are joined one by one before the scope ends. (The end of a scope alone is an order that the thread sanitizer
@@ -172,7 +133,7 @@ pub fn together<'env, R>(run: impl for<'scope> FnOnce(&Together<'scope, 'env>) -
         let together = Together { scope, threads: std::cell::RefCell::default() };
         let result = run(&together);
         for thread in together.threads.take() {
-            thread.join().unwrap();
+            wait(thread).unwrap();
         }
         result
     })

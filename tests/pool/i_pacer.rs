@@ -130,7 +130,7 @@ fn a_pacer_paces_threads_and_jobs_in_one_line() {
     }
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| wait(thread).unwrap());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_wait_ends_when_its_token_is_cancelled_and_leaves_no_trace() {
     });
     until("it waits", || paced.pacer.stats().waiting == 1);
     token.cancel("enough");
-    assert_eq!(waits.join().unwrap(), Err(PacerError::Cancelled(Reason::from("enough"))));
+    assert_eq!(wait(waits).unwrap(), Err(PacerError::Cancelled(Reason::from("enough"))));
     assert_eq!(paced.pacer.wait(&token), Err(PacerError::Cancelled(Reason::from("enough"))), "at once");
     assert_eq!(paced.pacer.stats().waiting, 0);
 }
@@ -185,9 +185,9 @@ fn stopping_a_pacer_releases_all_who_wait_with_an_error() {
     until("both wait", || paced.pacer.stats().waiting == 2);
     paced.pacer.pause();
     assert_eq!(paced.pacer.stop(), 2);
-    assert_eq!(waits.join().unwrap(), Err(PacerError::Stopped));
+    assert_eq!(wait(waits).unwrap(), Err(PacerError::Stopped));
     assert_eq!(Arc::strong_count(&token), 1);
-    assert!(matches!(job.wait(), Err(JobError::Abandoned)));
+    assert!(matches!(wait(job), Err(JobError::Abandoned)));
     let stats = paced.pacer.stats();
     assert_eq!((stats.waiting, stats.started, stats.given_up), (0, 1, 1));
     let refused = paced.pacer.execute(&paced.pool, || ()).unwrap_err();
@@ -216,7 +216,7 @@ fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
     for job in jobs {
-        assert!(matches!(job.wait(), Err(JobError::Abandoned)));
+        assert!(matches!(wait(job), Err(JobError::Abandoned)));
     }
     assert_eq!((paced.pacer.stats().given_up, paced.pacer.stats().waiting), (2, 0));
 }
@@ -227,7 +227,7 @@ fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_nobody_behind_it() {
     impl Drop for Blocks {
         fn drop(&mut self) {
             self.0.set(()).unwrap();
-            self.1.wait();
+            wait(&self.1);
         }
     }
     let paced = paced(1);
@@ -240,9 +240,9 @@ fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_nobody_behind_it() {
     ends.stop(None).unwrap();
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
-    dropping.wait();
+    wait(&dropping);
     gate.set(()).unwrap();
-    assert!(matches!(job.wait(), Err(JobError::Abandoned)));
+    assert!(matches!(wait(job), Err(JobError::Abandoned)));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_job_with_the_turn_that_its_pool_drops_gives_the_turn_on() {
     paced.submit(1);
     let _ = busy.stop(Some(Duration::ZERO));
     paced.until_begun(1);
-    assert!(job.wait().is_err());
+    assert!(wait(job).is_err());
     held.let_go();
 }
 
@@ -269,8 +269,8 @@ fn a_paced_job_can_be_cancelled_in_either_place() {
     assert_eq!((with_turn.status(), paced.pool.stats().waiting), (JobStatus::Waiting, 1));
     assert!(waits.cancel() && !waits.cancel());
     assert!(with_turn.cancel());
-    assert!(matches!(with_turn.wait(), Err(JobError::Cancelled)));
-    assert!(matches!(waits.wait(), Err(JobError::Cancelled)));
+    assert!(matches!(wait(with_turn), Err(JobError::Cancelled)));
+    assert!(matches!(wait(waits), Err(JobError::Cancelled)));
     drop(held);
     paced.until_begun(1);
 }
@@ -300,7 +300,7 @@ fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
     let pool = builder(1).queue(procession::pool::Queue::Reject(0)).build().unwrap();
     let pacer = Pacer::new(Duration::ZERO);
     let jobs: Vec<_> = (0..1_000).map(|n| pacer.spawn(&pool, move || n).unwrap()).collect();
-    let sum: u64 = jobs.into_iter().map(|job| job.wait().unwrap()).sum();
+    let sum: u64 = jobs.into_iter().map(|job| wait(job).unwrap()).sum();
     assert_eq!(sum, 499_500, "also where the queue has no room: one at a time has the turn");
     (0..10).for_each(|_| pacer.wait(&Cancel::new()).unwrap());
 
@@ -310,7 +310,7 @@ fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
     let never = pacer.spawn(&pool, || ()).unwrap();
     assert_eq!(pacer.stats().waiting, 1);
     drop(pacer);
-    assert!(matches!(never.wait(), Err(JobError::Abandoned)), "dropped with its last handle, it stops");
+    assert!(matches!(wait(never), Err(JobError::Abandoned)), "dropped with its last handle, it stops");
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_thread_waits_behind_jobs_of_other_pools_and_before_those_of_its_own() {
     held.let_go();
     paced.until_begun(1);
     paced.manual.advance(Duration::from_millis(300));
-    assert_eq!(waits.wait().unwrap(), Ok(()));
+    assert_eq!(wait(waits).unwrap(), Ok(()));
     paced.manual.advance(Duration::from_millis(300));
-    assert_eq!((behind.wait().unwrap(), passed.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((wait(behind).unwrap(), passed.load(Ordering::SeqCst)), (1, 1));
 }

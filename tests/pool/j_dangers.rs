@@ -16,7 +16,7 @@ fn a_panicking_job_ends_neither_the_pool_nor_its_worker_and_everybody_hears_of_i
         builder(1).on_panic(move |panic| hook.lock().unwrap().push(panic.message().to_string())).build().unwrap();
     let thread = pool.run(|| std::thread::current().id()).unwrap();
     let job = pool.spawn(|| -> u8 { panic!("one") }).unwrap();
-    assert_eq!(job.wait().unwrap_err().to_string(), "the job panicked: one");
+    assert_eq!(wait(job).unwrap_err().to_string(), "the job panicked: one");
     pool.execute(|| panic!("two")).unwrap();
     assert_eq!(pool.run(|| std::thread::current().id()).unwrap(), thread, "the same worker goes on");
     assert_eq!((pool.stats().panicked, pool.stats().finished, pool.stats().workers), (2, 4, 1));
@@ -105,7 +105,7 @@ fn accepted_means_run_or_reported() {
     let ran = Latch::new();
     let set = ran.clone();
     assert!(pool.execute(move || set.set(()).unwrap()).is_ok());
-    ran.wait();
+    wait(&ran);
     let held = hold(&pool);
     let token = Arc::new(());
     let kept = token.clone();
@@ -139,14 +139,14 @@ fn a_destructor_or_waker_that_never_returns_costs_its_worker_and_holds_up_no_job
     struct Stuck(Latch<()>);
     impl std::task::Wake for Stuck {
         fn wake(self: Arc<Self>) {
-            self.0.wait();
+            wait(&self.0);
         }
     }
     let pool = pool(2);
     let (go, begin) = (Latch::new(), Latch::new());
     let waker = std::task::Waker::from(Arc::new(Stuck(go.clone())));
-    let wait = begin.clone();
-    let mut job = pool.spawn(move || wait.wait()).unwrap();
+    let gate = begin.clone();
+    let mut job = pool.spawn(move || wait(&gate)).unwrap();
     let pinned = std::pin::Pin::new(&mut job);
     assert!(pinned.poll(&mut std::task::Context::from_waker(&waker)).is_pending());
     let _ = begin.set(());

@@ -92,13 +92,13 @@ fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
             manual.advance(SECOND);
             waits.is_finished()
         });
-        assert!(waits.join().unwrap());
+        assert!(wait(waits).unwrap());
         let waits = std::thread::spawn({
             let pool = pool.clone();
             move || pool.spawn_within(|| 7, Duration::MAX).unwrap().wait().unwrap()
         });
         held.let_go();
-        assert_eq!(waits.join().unwrap(), 7);
+        assert_eq!(wait(waits).unwrap(), 7);
     }
 }
 
@@ -114,7 +114,7 @@ fn stopping_refuses_those_who_wait_for_room() {
             } else {
                 let _ = pool.stop(Some(Duration::ZERO));
             }
-            assert!(waiting.into_iter().all(|thread| thread.join().unwrap()));
+            assert!(waiting.into_iter().all(|thread| wait(thread).unwrap()));
         });
         held.let_go();
         ended(&pool);
@@ -147,10 +147,10 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
     std::thread::scope(|scope| {
         let stands = scope.spawn(|| pool.execute(|| ()).is_ok());
         assert!(waits.cancel());
-        assert!(stands.join().unwrap());
+        assert!(wait(stands).unwrap());
         let stands = scope.spawn(|| pool.execute(|| ()).is_ok());
         pool.resize(0, 2).unwrap();
-        assert!(stands.join().unwrap());
+        assert!(wait(stands).unwrap());
         held.let_go();
         assert!(pool.wait_idle(Some(LIMIT)));
         let pause = pool.pause().unwrap();
@@ -158,7 +158,7 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
         assert!(is_full(pool.execute_within(|| (), Duration::ZERO)), "in a pause nobody is free for it");
         let stands = scope.spawn(|| pool.execute(|| ()).is_ok());
         drop(pause);
-        assert!(stands.join().unwrap());
+        assert!(wait(stands).unwrap());
     });
     pool.drain(Some(LIMIT)).unwrap();
 }
@@ -178,7 +178,7 @@ fn room_that_appears_while_a_waker_runs_is_told_to_who_stands_for_it() {
         let pool = builder(1).queue(Queue::Block(0)).idle_period(None).build().unwrap();
         let go = procession::Latch::new();
         let gate = go.clone();
-        let mut job = pool.spawn(move || gate.wait()).unwrap();
+        let mut job = pool.spawn(move || wait(&gate)).unwrap();
         let waker = std::task::Waker::from(Arc::new(Slow));
         let mut context = std::task::Context::from_waker(&waker);
         assert!(std::pin::Pin::new(&mut job).poll(&mut context).is_pending());
@@ -188,6 +188,6 @@ fn room_that_appears_while_a_waker_runs_is_told_to_who_stands_for_it() {
         (0..200).for_each(|_| std::thread::yield_now());
         go.set(()).unwrap();
         until("who stands has had the room", || done.load(Ordering::SeqCst) == 1);
-        stands.join().unwrap();
+        wait(stands).unwrap();
     }
 }

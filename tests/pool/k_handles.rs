@@ -11,22 +11,23 @@ use crate::helpers::*;
 #[test]
 fn a_handle_gives_the_value_to_a_thread_and_to_a_future() {
     let pool = pool(2);
-    assert_eq!(pool.spawn(|| vec![1, 2]).unwrap().wait().unwrap(), [1, 2]);
+    let job = pool.spawn(|| vec![1, 2]).unwrap();
+    assert_eq!(wait(std::thread::spawn(|| job.wait())).unwrap().unwrap(), [1, 2]);
     assert_eq!(block_on(pool.spawn(|| "value").unwrap()).unwrap(), "value");
     let error = block_on(pool.spawn(|| -> () { panic!("on purpose") }).unwrap()).unwrap_err();
     assert!(matches!(error, JobError::Panicked(panic) if panic.message() == "on purpose"));
     // A value that no other thread may look at.
-    assert_eq!(pool.spawn(|| std::cell::Cell::new(3)).unwrap().wait().unwrap().get(), 3);
+    assert_eq!(wait(pool.spawn(|| std::cell::Cell::new(3)).unwrap()).unwrap().get(), 3);
 }
 
 #[test]
 fn a_future_is_woken_by_its_last_waker_and_dropped_it_leaves_the_job_to_itself() {
     use std::task::{Context, Poll, Waker};
     let (pool, go, ran) = (pool(1), Latch::new(), Latch::new());
-    let (wait, set) = (go.clone(), ran.clone());
+    let (gate, set) = (go.clone(), ran.clone());
     let mut job = pool
         .spawn(move || {
-            wait.wait();
+            wait(&gate);
             set.set(()).unwrap();
         })
         .unwrap();
@@ -45,7 +46,7 @@ fn a_future_is_woken_by_its_last_waker_and_dropped_it_leaves_the_job_to_itself()
     drop(job);
     assert_eq!(Arc::strong_count(&first), 1);
     go.set(()).unwrap();
-    ran.wait();
+    wait(&ran);
     ended(&pool);
 }
 
@@ -61,7 +62,7 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
         manual.advance(SECOND);
         waits.is_finished()
     });
-    let job = waits.join().unwrap();
+    let job = wait(waits).unwrap();
     held.let_go();
     assert!(job.is_over_within(None));
     assert_eq!(job.status(), JobStatus::Returned);
@@ -86,7 +87,7 @@ fn a_job_that_waits_can_be_cancelled_once_and_leaves_the_queue_at_once() {
     held.let_go();
     assert!(pool.wait_idle(Some(LIMIT)));
     assert!(!jobs[0].cancel(), "it is over");
-    let errors: Vec<_> = jobs.into_iter().map(|job| job.wait().err().map(|error| error.to_string())).collect();
+    let errors: Vec<_> = jobs.into_iter().map(|job| wait(job).err().map(|error| error.to_string())).collect();
     assert_eq!(errors, [None, Some(String::from("the job was cancelled before it began")), None]);
 }
 
@@ -107,7 +108,7 @@ fn cancelling_wakes_whoever_waits_as_a_future() {
     let polled = std::pin::Pin::new(&mut job).poll(&mut std::task::Context::from_waker(&waker));
     assert!(polled.is_pending());
     assert!(job.cancel());
-    woken.wait();
+    wait(&woken);
     assert!(matches!(block_on(job), Err(JobError::Cancelled)));
     held.let_go();
 }
@@ -120,7 +121,7 @@ fn a_hundred_thousand_waiting_jobs_are_cancelled_out_of_the_middle_and_the_rest_
     assert!(jobs.iter().rev().filter(|job| job.times().began.is_none()).step_by(2).all(JobHandle::cancel));
     assert_eq!(pool.stats().waiting, 50_000);
     held.let_go();
-    let values: Vec<i32> = jobs.into_iter().filter_map(|job| job.wait().ok()).collect();
+    let values: Vec<i32> = jobs.into_iter().filter_map(|job| wait(job).ok()).collect();
     assert_eq!(values, (0..100_000).step_by(2).collect::<Vec<_>>());
 }
 
@@ -129,19 +130,19 @@ fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
     let (pool, manual) = by_hand(1);
     let first = hold(&pool);
     let (begun, go) = (Latch::new(), Latch::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     let submitted = manual.now();
     let job = pool
         .spawn(move || {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
         })
         .unwrap();
     assert_eq!((job.status(), job.status().is_over()), (JobStatus::Waiting, false));
     assert_eq!((job.times().submitted, job.times().began, job.times().ended), (submitted, None, None));
     manual.advance(SECOND * 2);
     first.let_go();
-    begun.wait();
+    wait(&begun);
     assert_eq!((job.status(), job.status().is_over()), (JobStatus::Running, false));
     manual.advance(SECOND * 3);
     go.set(()).unwrap();
@@ -173,5 +174,5 @@ fn a_running_job_is_stopped_by_a_token_that_it_shares() {
     until("it runs", || job.status() == JobStatus::Running);
     assert!(!job.cancel(), "it has begun");
     token.cancel("enough");
-    assert_eq!(job.wait().unwrap().1, Some(procession::Reason::from("enough")));
+    assert_eq!(wait(job).unwrap().1, Some(procession::Reason::from("enough")));
 }

@@ -111,13 +111,13 @@ fn waiting_until_nothing_is_left_does_not_end_the_pool() {
         manual.advance(SECOND);
         waits.is_finished()
     });
-    assert!(!waits.join().unwrap());
+    assert!(!wait(waits).unwrap());
     let waits = std::thread::spawn({
         let pool = pool.clone();
         move || (pool.wait_idle(None), pool.stats().unfinished())
     });
     drop(held);
-    assert_eq!(waits.join().unwrap(), (true, 0));
+    assert_eq!(wait(waits).unwrap(), (true, 0));
     assert_eq!(pool.run(|| 1).unwrap(), 1);
 }
 
@@ -137,11 +137,11 @@ fn each_thread_calls_the_start_hook_before_its_first_job_and_the_end_hook_after_
         })
         .build()
         .unwrap();
-    let together = Arc::new(std::sync::Barrier::new(3));
+    let together = Arc::new(Barrier::new(3));
     let results = pool.run_all((0..3).map(|_| {
         let together = together.clone();
         move || {
-            together.wait();
+            wait(&together);
             STARTED.get()
         }
     }));
@@ -154,14 +154,14 @@ fn each_thread_calls_the_start_hook_before_its_first_job_and_the_end_hook_after_
 #[test]
 fn a_job_that_comes_while_the_last_worker_is_in_its_end_hook_has_another() {
     let (leaving, go) = (procession::Latch::new(), procession::Latch::new());
-    let (set, wait) = (leaving.clone(), go.clone());
+    let (set, gate) = (leaving.clone(), go.clone());
     let manual = procession::clock::ManualClock::new();
     let pool = builder(1)
         .idle_period(Some(SECOND))
         .clock(manual.clock())
         .on_end(move || {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
         })
         .build()
         .unwrap();
@@ -173,7 +173,7 @@ fn a_job_that_comes_while_the_last_worker_is_in_its_end_hook_has_another() {
     let job = pool.spawn(|| 7).unwrap();
     assert_eq!((pool.stats().workers, pool.stats().waiting), (1, 1), "there may not be two");
     go.set(()).unwrap();
-    assert_eq!(job.wait().unwrap(), 7);
+    assert_eq!(wait(job).unwrap(), 7);
     assert_eq!(pool.stats().workers, 1);
 }
 

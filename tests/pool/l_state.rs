@@ -107,11 +107,11 @@ fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_
     manual.advance(7 * SECOND - Duration::from_millis(1));
     assert_eq!(pool.stats().waiting, 1);
     manual.advance(Duration::from_millis(1));
-    assert!(matches!(waits.wait(), Err(JobError::Abandoned)));
+    assert!(matches!(wait(waits), Err(JobError::Abandoned)));
     assert_eq!(store.report().find("pool").unwrap().phase, Phase::Cancelled);
     assert!(!store_tail.end().is_cancelled());
     manual.advance(SHUTDOWN_GRACE);
-    store_tail.end().wait();
+    wait(store_tail.end());
     store_tail.done();
     let error = store.shutdown(Some(LIMIT)).unwrap_err();
     assert!(error.only_given_up());
@@ -132,10 +132,10 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
         let error = all.shutdown(None).unwrap_err();
         (error.is_from_inside(), error.to_string(), all.wait_closed(None), all.is_shutting_down())
     });
-    let (inside, text, closed, asked) = asks.unwrap().wait().unwrap();
+    let (inside, text, closed, asked) = wait(asks.unwrap()).unwrap();
     assert_eq!((inside, closed, asked), (true, false, true));
     assert_eq!(text, "pool: called from inside, and would wait for its own caller");
-    store_tail.end().wait();
+    wait(store_tail.end());
     store_tail.done();
     store.shutdown(None).unwrap();
 }
@@ -149,13 +149,13 @@ fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it
     let (set, waits) = (entered.clone(), gate.clone());
     let _blocks = store_tail.end().on_cancel(move |_| {
         set.set(()).unwrap();
-        waits.wait();
+        wait(&waits);
     });
     store.request_shutdown();
     held.let_go();
     pool.drain(None).unwrap();
     assert!(pool.state().is_closed(), "it is closed when it has ended");
-    entered.wait();
+    wait(&entered);
     gate.set(()).unwrap();
     store_tail.done();
     store.shutdown(None).unwrap();

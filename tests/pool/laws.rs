@@ -183,9 +183,9 @@ fn follow(script: &[Act], pool: &Pool, world: &Arc<World>) -> Told {
                 if handle.cancel() {
                     told.cancelled += 1;
                     told.expect("a cancelled job is not run", world.runs(id) == 0);
-                    told.expect("and says so", matches!(handle.wait(), Err(JobError::Cancelled)));
+                    told.expect("and says so", matches!(wait(handle), Err(JobError::Cancelled)));
                 } else {
-                    told.over(world, id, &handle.wait());
+                    told.over(world, id, &wait(handle));
                 }
             }
             Act::Pause(jobs) => {
@@ -209,7 +209,7 @@ fn follow(script: &[Act], pool: &Pool, world: &Arc<World>) -> Told {
         }
     }
     for (id, handle) in open {
-        told.over(world, id, &handle.wait());
+        told.over(world, id, &wait(handle));
     }
     told
 }
@@ -229,7 +229,7 @@ fn run(program: &Program) -> Result<(), String> {
                 builder.spawn_scoped(scope, move || follow(script, pool, world)).unwrap()
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads.into_iter().map(|thread| wait(thread).unwrap()).collect()
     });
     let ended = if program.drains { pool.drain(Some(LIMIT)) } else { pool.stop(Some(LIMIT)) };
     let abandoned = ended.map_err(|still| format!("it does not end: {still}"))?.abandoned;

@@ -124,7 +124,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
 
         fn init(&mut self, _: Entry) -> InitResult {
             let _ = self.inside.set(());
-            self.go.wait();
+            wait(&self.go);
             Ok(())
         }
 
@@ -142,7 +142,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
         assert_eq!(runtime.send_to(pid, 1_u32).unwrap_err().into_inner(), 1);
         assert_eq!(runtime.process_state(pid), None);
         go.set(()).unwrap();
-        assert_eq!(*output(&spawner.join().unwrap()), 0);
+        assert_eq!(*output(&wait(spawner).unwrap()), 0);
     });
 }
 
@@ -153,7 +153,7 @@ fn a_step_gets_a_bounded_number_of_events_and_what_it_does_not_take_stays_in_fro
     let (seen, gate) = (log.clone(), go.clone());
     let process = runtime
         .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-            gate.wait();
+            wait(&gate);
             let step: Vec<u32> =
                 events.filter_map(|event| if let Event::Message(n) = event { Some(n) } else { None }).take(2).collect();
             let done = step.contains(&8);
@@ -175,7 +175,7 @@ fn a_step_never_gets_more_events_than_the_bound() {
     let (seen, gate) = (log.clone(), go.clone());
     let process = runtime
         .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-            gate.wait();
+            wait(&gate);
             seen.push(events.count());
             Ok(if seen.len() == 5 { Step::Done(()) } else { Step::Idle })
         }))
@@ -251,7 +251,7 @@ fn a_process_that_waits_is_woken_by_its_answer_and_not_by_messages() {
             if tag.is_none() {
                 let gate = gate.clone();
                 tag = Some(out.blocking(move || {
-                    gate.wait();
+                    wait(&gate);
                 }));
                 return Ok(Step::Wait);
             }
@@ -313,7 +313,7 @@ fn messages_that_come_at_any_time_before_a_wait_are_there_after_it() {
         begun.push(());
         match steps {
             // What comes while it is held up is left to later steps.
-            1 | 2 => held[steps - 1].wait(),
+            1 | 2 => wait(&held[steps - 1]),
             3 => {}
             _ => {
                 events.for_each(|event| {
@@ -355,7 +355,7 @@ fn a_blocking_step_runs_on_the_pool_and_may_block() {
             match threads.len() {
                 1 => Ok(Step::Blocking),
                 2 => {
-                    gate.wait();
+                    wait(&gate);
                     Ok(Step::Continue)
                 }
                 _ => Ok(Step::Done(std::mem::take(&mut threads))),
@@ -413,7 +413,7 @@ fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
         type Output = u32;
 
         fn step(&mut self, _: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<u32> {
-            self.go.wait();
+            wait(&self.go);
             let second = Second { closed: self.closed.clone(), from: 0 };
             Ok(Step::Upgrade(Upgrade::entering(second, "take over", 1_000_u32)))
         }
@@ -446,7 +446,7 @@ fn messages_that_an_upgraded_process_does_not_take_are_dead_letters_and_its_fail
     let gate = go.clone();
     let other = runtime
         .spawn(script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
-            gate.wait();
+            wait(&gate);
             Ok(Step::Upgrade(Upgrade::to(sink::<String>())))
         }))
         .unwrap();

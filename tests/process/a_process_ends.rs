@@ -203,7 +203,7 @@ fn a_step_that_fails_or_panics_has_no_effects() {
             .spawn(script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| -> StepResult<()> {
                 if !std::mem::replace(&mut begun, true) {
                     // The three messages come while it is held up here.
-                    gate.wait();
+                    wait(&gate);
                     return Ok(Step::Idle);
                 }
                 let run = run.clone();
@@ -342,7 +342,7 @@ fn destructors_that_panic_disturb_nobody() {
     let holder = runtime
         .spawn_with(
             script(move |_: &mut Events<'_, Bomb>, _: &mut StepOutput| {
-                gate.wait();
+                wait(&gate);
                 Ok(Step::Done(()))
             }),
             bounded,

@@ -135,7 +135,7 @@ fn a_message_never_reaches_the_successor_in_the_slot() {
         taken += *output(&handle);
     }
     stop.store(true, Ordering::Relaxed);
-    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    senders.into_iter().for_each(|sender| wait(sender).unwrap());
     let messages = runtime.stats().messages;
     assert_eq!(messages.accepted as usize, sent.load(Ordering::Relaxed));
     assert_eq!(messages.stepped as usize, taken);
@@ -184,7 +184,7 @@ fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_
     let gate = go.clone();
     // It is replaced by one that takes something else, when messages wait for it.
     let changes = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
-        gate.wait();
+        wait(&gate);
         Ok(Step::Upgrade(Upgrade::to(sink::<i8>())))
     });
     let changes = runtime.spawn(changes).unwrap();

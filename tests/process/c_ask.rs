@@ -1,10 +1,5 @@
 //! C. Ask and reply.
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -154,10 +149,11 @@ fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_coun
     assert!(!process.is_over());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5))));
-        while !thread.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
-        assert_eq!(thread.join().unwrap(), "timed out");
+            thread.is_finished()
+        });
+        assert_eq!(wait(thread).unwrap(), "timed out");
     });
     assert_eq!(*output(&process), "timed out");
     assert_eq!(text(block_on(future)), "timed out");
@@ -221,7 +217,7 @@ fn full(runtime: &Runtime, overflow: Overflow) -> (Address<Question>, Latch<()>)
     let (begin, hold) = (begun.clone(), gate.clone());
     let held = script(move |_: &mut Events<'_, Question>, _: &mut StepOutput| {
         let _ = begin.set(());
-        hold.wait();
+        wait(&hold);
         Ok(Step::Done(()))
     });
     let held = runtime.spawn_with(held, SpawnOptions::new().mailbox(1, overflow)).unwrap();
@@ -285,23 +281,4 @@ fn asking_by_blocking_is_refused_inside_a_step() {
     }));
     let error = output(&process.unwrap());
     assert!(error.contains("StepOutput::ask"), "{error}");
-}
-
-/// The smallest executor: one future on this thread.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }

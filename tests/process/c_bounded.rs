@@ -28,7 +28,7 @@ fn held(
             }
         }
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Idle)
     });
     let receiver = runtime.spawn_with(receiver, bound).unwrap();
@@ -105,43 +105,21 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let late = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::from_secs(10)));
-        while !late.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
-        assert_eq!(late.join().unwrap().unwrap_err().into_inner(), 3);
+            late.is_finished()
+        });
+        assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
             let result = runtime.send_within(receiver.address(), 4, Duration::MAX);
             sent.store(true, Ordering::Relaxed);
             result
         });
         gate.set(()).unwrap();
-        patient.join().unwrap().unwrap();
+        wait(patient).unwrap().unwrap();
     });
     until("both are stepped", || log.len() == 2);
     assert_eq!(log.take(), [1, 4]);
-}
-
-#[test]
-fn who_waits_for_room_learns_that_the_process_has_ended() {
-    let runtime = runtime(1);
-    let (log, gate) = (Log::new(), Latch::new());
-    let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = held(&runtime, bound, &log, &gate);
-    runtime.send(receiver.address(), 1).unwrap();
-    std::thread::scope(|scope| {
-        let waiters: Vec<_> = (0..3)
-            .map(|n| {
-                let (runtime, to) = (&runtime, receiver.address());
-                scope.spawn(move || runtime.send_within(to, n, Duration::MAX))
-            })
-            .collect();
-        runtime.terminate(receiver.pid()).unwrap();
-        gate.set(()).unwrap();
-        for waiter in waiters {
-            let refused = waiter.join().unwrap().unwrap_err();
-            assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: receiver.pid() });
-        }
-    });
 }
 
 /// Passes over everything until it is told to take it all.
@@ -188,21 +166,6 @@ fn what_is_passed_over_keeps_its_place_in_a_full_mailbox() {
         until("its step is over", || runtime.is_at_rest());
         runtime.send(receiver.address(), 21).unwrap();
     }
-}
-
-#[test]
-fn who_waits_for_room_is_told_when_what_was_passed_over_is_taken() {
-    let taken = Log::new();
-    let runtime = runtime(1);
-    let receiver = picky(&runtime, 2, Overflow::Refuse, &taken);
-    (1..=2).for_each(|n| runtime.send(receiver.address(), n).unwrap());
-    until("both are passed over", || runtime.is_at_rest());
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::MAX));
-        runtime.cancel(receiver.pid(), "take them").unwrap();
-        waiting.join().unwrap().unwrap();
-    });
-    assert_eq!(taken.take(), [1, 2]);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn a_handler_that_blocks_holds_up_nobody_whom_the_same_step_has_woken() {
         .workers(2)
         .handler(move |_: Double, done| {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
             done.ok(0);
             Ok(())
         })
@@ -254,7 +254,7 @@ fn blocking_work_never_holds_up_a_worker() {
         let (go, count) = (go.clone(), count.clone());
         move |_: &procession::Cancel| {
             count.fetch_add(1, Ordering::Relaxed);
-            go.wait();
+            wait(&go);
         }
     };
     let process = runtime.spawn(blocking((0..20).map(|_| work()).collect())).unwrap();

@@ -222,7 +222,7 @@ fn the_dead_letters_of_a_process_that_has_ended_name_their_senders_wherever_they
         let (begin, gates) = (begun.clone(), go.clone());
         let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
             begin.push(());
-            gates[steps].wait();
+            wait(&gates[steps]);
             steps += 1;
             Ok(match steps {
                 1 => Step::Idle,
@@ -275,7 +275,7 @@ fn control_signals_are_stepped_before_messages_that_were_queued_earlier() {
                 }
             }
             if !gone.swap(true, Ordering::Relaxed) {
-                hold.wait();
+                wait(&hold);
             }
             Ok(if seen.len() == 1_002 { Step::Done(()) } else { Step::Idle })
         });

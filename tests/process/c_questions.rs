@@ -351,5 +351,5 @@ fn chaos(seed: u64, workers: usize) {
     drop(elsewhere);
     drop(runtime);
     drop(members);
-    answers.join().unwrap();
+    wait(answers).unwrap();
 }

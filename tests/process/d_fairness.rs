@@ -122,7 +122,7 @@ fn sent_to_one_who_is_held_up(producers: u64, (each, a_step): (u64, u64), turns:
     let (begin, gate) = (begun.clone(), go.clone());
     let consumer = script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
         if begin.set(()).is_ok() {
-            gate.wait();
+            wait(&gate);
         }
         seen += events.filter(|event| matches!(event, Event::Message(_))).count() as u64;
         Ok(if seen == producers * each { Step::Done(()) } else { Step::Idle })
@@ -286,7 +286,7 @@ fn work_behind_a_worker_that_is_stuck_in_a_step_is_stolen_by_the_others() {
             let (count, done) = (count.clone(), done.clone());
             out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
                 if n == 9 {
-                    done.wait();
+                    wait(&done);
                 } else if count.fetch_add(1, Ordering::Relaxed) + 1 == 9 {
                     let _ = done.set(());
                 }
@@ -298,4 +298,57 @@ fn work_behind_a_worker_that_is_stuck_in_a_step_is_stolen_by_the_others() {
     output(&runtime.spawn(parent).unwrap());
     until("all have ended", || runtime.stats().processes == 0);
     assert!(runtime.stats().workers.iter().any(|worker| worker.stolen > 0));
+}
+
+/// What the other worker always has of its own.
+#[derive(Clone, Copy, Debug)]
+enum Busy {
+    /// One process that continues.
+    Spins,
+    /// Two processes that send to each other.
+    Chats,
+    /// More processes that continue than a worker takes at once.
+    Flood,
+}
+
+#[test]
+fn work_behind_a_worker_that_is_stuck_is_stolen_also_by_one_that_always_has_work_of_its_own() {
+    for busy in [Busy::Spins, Busy::Chats, Busy::Flood] {
+        let runtime = runtime(2);
+        let (stop, steps, messages) = (Arc::default(), Arc::default(), Arc::default());
+        let spinners = match busy {
+            Busy::Spins => 1,
+            Busy::Chats => 0,
+            Busy::Flood => 64,
+        };
+        let spinners: Vec<_> = (0..spinners).map(|_| runtime.spawn(spinner(&stop, &steps)).unwrap()).collect();
+        let chatters = [runtime.spawn(chatter(&messages)).unwrap(), runtime.spawn(chatter(&messages)).unwrap()];
+        if let Busy::Chats = busy {
+            runtime.send(chatters[0].address(), Chat(chatters[1].pid())).unwrap();
+        }
+        until("they are busy", || steps.load(Ordering::Relaxed) + messages.load(Ordering::Relaxed) > 1_000);
+        let stepped = Latch::new();
+        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            let (set, waits) = (stepped.clone(), stepped.clone());
+            out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                let _ = set.set(());
+                Ok(Step::Done(()))
+            }))?;
+            // It is on top of the deque, so it is stepped first, and is stuck until the one below it was stepped.
+            let above = out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                wait(&waits);
+                Ok(Step::Done(()))
+            }))?;
+            Ok(Step::Done(above))
+        });
+        let above = *output(&runtime.spawn(parent).unwrap());
+        until("both are stepped", || !runtime.is_alive(above.pid()));
+        assert_eq!(runtime.stats().ended.panicked, 0, "{busy:?}: the one below was not stepped in time");
+        stop.store(true, Ordering::Relaxed);
+        spinners.iter().for_each(|spinner| drop(output(spinner)));
+        for chatter in chatters {
+            runtime.cancel(chatter.pid(), "enough").unwrap();
+            output(&chatter);
+        }
+    }
 }

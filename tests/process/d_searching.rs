@@ -160,7 +160,7 @@ impl Long {
 
     fn take(&self) {
         let _ = self.begun.set(());
-        self.go.wait();
+        wait(&self.go);
     }
 }
 
@@ -301,7 +301,7 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
         let process = runtime.spawn(script(move |events: &mut Events<'_, Option<Reply<()>>>, out: &mut StepOutput| {
             for event in events {
                 let Event::Message(reply) = event else { return Ok(Step::Done(())) };
-                opens.wait();
+                wait(&opens);
                 out.send(to, ());
                 match reply {
                     Some(reply) => out.reply(reply, ()),
@@ -327,5 +327,28 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
         long.go.set(()).unwrap();
         runtime.cancel(process.pid(), "over").unwrap();
         output(&process);
+    }
+}
+
+#[test]
+fn a_worker_that_is_woken_and_finds_work_wakes_the_next_one_if_there_is_more() {
+    for workers in [3, 8] {
+        let runtime = runtime(workers);
+        until("all workers sleep", || runtime.is_at_rest());
+        let barrier = Arc::new(Barrier::new(workers));
+        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            // They wait for each other, so each needs a worker; but who adds them wakes only one.
+            for _ in 0..workers {
+                let barrier = barrier.clone();
+                out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                    wait(&barrier);
+                    Ok(Step::Done(()))
+                }))?;
+            }
+            Ok(Step::Done(()))
+        });
+        output(&runtime.spawn(parent).unwrap());
+        until("all have ended", || runtime.stats().processes == 0);
+        assert_eq!(runtime.stats().ended.done, workers as u64 + 1);
     }
 }

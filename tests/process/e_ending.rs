@@ -65,7 +65,7 @@ fn comes_into(
             In::BlockingStep if first => Step::Blocking,
             In::Running | In::BlockingStep => {
                 let _ = begun.set(());
-                go.wait();
+                wait(&go);
                 Step::Continue
             }
         })
@@ -157,22 +157,20 @@ fn several_may_wait_for_the_end_and_a_dropped_handle_ends_nothing() {
     let runtime = runtime(1);
     let process = runtime.spawn(sink::<u32>()).unwrap();
     let address = process.address();
-    std::thread::scope(|scope| {
-        let waiters: Vec<_> = (0..4)
-            .map(|n| {
-                let handle = process.clone();
-                scope.spawn(move || if n % 2 == 0 { handle.join() } else { handle.join_within(LIMIT).unwrap() })
-            })
-            .collect();
-        assert!(process.join_within(Duration::ZERO).is_none());
-        drop(process);
-        runtime.send(address, 1).unwrap();
-        until("it is stepped", || runtime.stats().messages.stepped == 1);
-        runtime.cancel(address.pid(), "enough").unwrap();
-        for waiter in waiters {
-            assert_eq!(**waiter.join().unwrap().output().unwrap(), 1);
-        }
-    });
+    let waiters: Vec<_> = (0..4)
+        .map(|n| {
+            let handle = process.clone();
+            std::thread::spawn(move || if n % 2 == 0 { handle.join() } else { handle.join_within(LIMIT).unwrap() })
+        })
+        .collect();
+    assert!(process.join_within(Duration::ZERO).is_none());
+    drop(process);
+    runtime.send(address, 1).unwrap();
+    until("it is stepped", || runtime.stats().messages.stepped == 1);
+    runtime.cancel(address.pid(), "enough").unwrap();
+    for waiter in waiters {
+        assert_eq!(**wait(waiter).unwrap().output().unwrap(), 1);
+    }
 }
 
 #[test]
@@ -248,7 +246,7 @@ fn what_an_ended_process_had_kept_is_answered_and_its_work_is_told() {
         wait(&begun);
         until("it keeps the question", || runtime.stats().messages.stepped == 1);
         runtime.terminate(keeper.pid()).unwrap();
-        assert!(asking.join().unwrap().unwrap_err().to_string().contains("ended before it replied"));
+        assert!(wait(asking).unwrap().unwrap_err().to_string().contains("ended before it replied"));
     });
     assert_eq!(wait(&told), Reason::Ended);
     assert_eq!(runtime.stats().timers, 0);

@@ -72,7 +72,7 @@ fn in_a_step() {
         ends(options, &last.clone(), |runtime| {
             let hold = gate.clone();
             let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-                hold.wait();
+                wait(&hold);
                 last.drop_it();
                 StepResult::<()>::Ok(Step::Idle)
             });
@@ -91,7 +91,7 @@ fn in_a_blocking_step() {
             let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
                 steps += 1;
                 if steps == 2 {
-                    hold.wait();
+                    wait(&hold);
                     last.drop_it();
                 }
                 StepResult::<()>::Ok(if steps == 1 { Step::Blocking } else { Step::Idle })
@@ -111,7 +111,7 @@ fn in_a_blocking_closure() {
             let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
                 let (last, hold) = (last.clone(), hold.clone());
                 out.blocking(move || {
-                    hold.wait();
+                    wait(&hold);
                     last.drop_it();
                 });
                 StepResult::<()>::Ok(Step::Idle)
@@ -150,14 +150,14 @@ impl Process for Holder {
 
     fn init(&mut self, _: Entry) -> InitResult {
         if self.at == At::Init {
-            self.gate.wait();
+            wait(&self.gate);
         }
         self.is_at(At::Init);
         Ok(())
     }
 
     fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-        self.gate.wait();
+        wait(&self.gate);
         Ok(Step::Done(()))
     }
 
@@ -233,7 +233,7 @@ fn in_a_hook() {
             ends(options.hook(Keeper { last: last.clone(), at }), &last, |runtime| {
                 let hold = gate.clone();
                 let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-                    hold.wait();
+                    wait(&hold);
                     out.send_to("<0.9.9>".parse()?, ());
                     out.spawn(sink::<()>())?;
                     Ok(Step::Done(()))
@@ -275,7 +275,7 @@ fn in_a_handler_and_in_what_its_cancel_calls() {
                     if events.count() > 0 {
                         return Ok(Step::Done(()));
                     }
-                    hold.wait();
+                    wait(&hold);
                     out.command(Let);
                     Ok(Step::Wait)
                 });
@@ -302,7 +302,7 @@ fn in_a_waker_that_a_worker_calls() {
         ends(options, &last.clone(), |runtime| {
             let hold = gate.clone();
             let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-                hold.wait();
+                wait(&hold);
                 Ok(Step::Done(()))
             }));
             let mut over = process.unwrap();
@@ -352,7 +352,7 @@ fn in_a_thread_outside_also_one_that_panics() {
                         assert!(!panics, "with the last handle");
                         drop(handle);
                     });
-                    assert_eq!(thread.unwrap().join().is_err(), panics);
+                    assert_eq!(wait(thread.unwrap()).is_err(), panics);
                 })
             });
         });
@@ -367,7 +367,7 @@ fn in_a_message_that_nobody_takes() {
         ends(options, &last, |runtime| {
             let hold = gate.clone();
             let process = script(move |events: &mut Events<'_, Runtime>, _: &mut StepOutput| {
-                hold.wait();
+                wait(&hold);
                 let over = events.any(|event| matches!(event, Event::Cancel(_)));
                 Ok(if over { Step::Done(()) } else { Step::Idle })
             });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Entry, Event, Events, Exit, InitResult, Latch, Process, Reason, ShutdownError, SpawnError, SpawnOptions, Step,
-    StepOutput, StepResult,
+    Entry, Event, Events, Exit, Hook, InitResult, Latch, Process, Reason, Reply, ShutdownError, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -25,7 +25,7 @@ fn stuck(begun: &Latch<()>, go: &Latch<()>) -> impl Process<Message = u32, Outpu
     let (begun, go) = (begun.clone(), go.clone());
     script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
         let _ = begun.set(());
-        go.wait();
+        wait(&go);
         Ok(Step::Idle)
     })
 }
@@ -41,10 +41,11 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
         polite.iter().for_each(|process| drop(output(process)));
         assert!(rude.iter().all(|process| !process.is_over()), "the limit is not over");
         until("the others have ended altogether", || runtime.is_at_rest());
-        while !shutdown.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
-        shutdown.join().unwrap()
+            shutdown.is_finished()
+        });
+        wait(shutdown).unwrap()
     });
     // A worker that the machine holds up just when it ends one of them makes that one stuck, for a moment.
     assert_eq!((report.ended, report.terminated + report.stuck.len()), (100, 10), "{report}");
@@ -114,7 +115,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
 
         fn init(&mut self, _: Entry) -> InitResult {
             let _ = self.begun.set(());
-            self.go.wait();
+            wait(&self.go);
             Ok(())
         }
 
@@ -137,7 +138,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
         let report = runtime.shutdown(Duration::ZERO).unwrap();
         assert_eq!((report.ended, report.terminated), (0, 0), "{report}");
         go.set(()).unwrap();
-        let refused = spawner.join().unwrap().unwrap_err();
+        let refused = wait(spawner).unwrap().unwrap_err();
         assert!(matches!(refused.reason(), SpawnError::ShuttingDown), "{refused}");
         assert_eq!(closed.load(Ordering::SeqCst), 1);
         drop(refused.into_inner());
@@ -181,7 +182,7 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         let (begin, gate) = (begin.clone(), gate.clone());
         out.blocking(move || {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
         });
         Ok(Step::Wait)
     });
@@ -191,10 +192,11 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         output(&process);
         // What it has yielded has the rest of the limit.
-        while !shutdown.is_finished() {
+        until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
-        }
-        shutdown.join().unwrap()
+            shutdown.is_finished()
+        });
+        wait(shutdown).unwrap()
     });
     // On a busy machine its worker may still be about to strike it off the list.
     assert_eq!((report.ended + report.ending, report.jobs_running), (1, 1), "{report}");
@@ -212,7 +214,7 @@ fn shutdown_may_be_called_again_by_several_at_once_and_on_an_unused_runtime() {
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4).map(|_| scope.spawn(|| runtime.shutdown(LIMIT).unwrap())).collect();
         for caller in callers {
-            let report = caller.join().unwrap();
+            let report = wait(caller).unwrap();
             assert_eq!((report.ended, report.is_clean()), (100, true));
             assert!(processes.iter().all(procession::Handle::is_over), "complete when it returns");
         }
@@ -280,7 +282,7 @@ fn a_process_may_have_the_last_handle_of_its_runtime() {
     let gate = go.clone();
     let mut holder = Some(held);
     let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        gate.wait();
+        wait(&gate);
         drop(holder.take());
         StepResult::<()>::Ok(Step::Idle)
     });
@@ -290,70 +292,110 @@ fn a_process_may_have_the_last_handle_of_its_runtime() {
     assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
 }
 
+/// Counts what is opened and closed, and has something that must be dropped in the end, as its messages and its work have.
+struct Counted {
+    opened: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
+    token: Arc<()>,
+}
+
+impl Counted {
+    fn another(&self) -> Counted {
+        Counted { opened: self.opened.clone(), closed: self.closed.clone(), token: self.token.clone() }
+    }
+}
+
+impl Process for Counted {
+    type Message = (u32, Arc<()>);
+    type Output = Arc<()>;
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, Self::Message>, out: &mut StepOutput) -> StepResult<Arc<()>> {
+        for event in events {
+            match event {
+                Event::Message((n, _)) if n % 5 == 0 => {
+                    if let Ok(child) = out.spawn(self.another()) {
+                        out.send(child, (1, self.token.clone()));
+                    }
+                }
+                Event::Message((n, _)) if n % 7 == 0 => return Ok(Step::Done(self.token.clone())),
+                Event::Message((n, _)) if n % 11 == 0 => return Err("eleven".into()),
+                Event::Message((n, _)) if n % 3 == 0 => {
+                    let token = self.token.clone();
+                    out.blocking(move || token);
+                }
+                Event::Message((n, _)) if n % 2 == 0 => {
+                    out.after(Duration::from_secs(3_600));
+                    let token = self.token.clone();
+                    out.ask(out.pid().typed(), |_: Reply<()>| (1, token), Duration::from_secs(3_600));
+                }
+                Event::Cancel(_) => return Ok(Step::Done(self.token.clone())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+
+    fn close(&mut self) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Threads of this program that are called so.
+#[cfg(target_os = "linux")]
+fn threads_called(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|called| called.starts_with(name)).count()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn threads_called(_: &str) -> usize {
+    0
+}
+
 #[test]
 fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
-    struct Counted(Arc<AtomicUsize>, Arc<AtomicUsize>);
-    impl Process for Counted {
-        type Message = u32;
-        type Output = ();
-
-        fn init(&mut self, _: procession::Entry) -> procession::InitResult {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        }
-
-        fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<()> {
-            for event in events {
-                match event {
-                    Event::Message(n) if n % 5 == 0 => {
-                        let _ = out.spawn(Counted(self.0.clone(), self.1.clone()));
-                    }
-                    Event::Message(n) if n % 7 == 0 => return Ok(Step::Done(())),
-                    Event::Message(n) if n % 11 == 0 => return Err("eleven".into()),
-                    Event::Message(n) if n % 3 == 0 => {
-                        out.blocking(|| ());
-                    }
-                    Event::Cancel(_) => return Ok(Step::Done(())),
-                    _ => {}
-                }
-            }
-            Ok(Step::Idle)
-        }
-
-        fn close(&mut self) {
-            self.1.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    struct Keeps(#[expect(dead_code)] Arc<()>);
+    impl Hook for Keeps {}
+    let token = Arc::new(());
     let mut seed = 0x9e37_79b9_u64;
     for round in 0..100 {
-        let runtime = runtime(1 + round % 2);
+        let builder = builder().workers(1 + round % 2).thread_name("hundred").hook(Keeps(token.clone()));
+        let runtime = builder.start().unwrap();
+        assert!(Arc::strong_count(&token) > 1);
         let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let moment = (seed >> 33) % 400;
-        let spawned = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            let threads = [0, 1, 2, 3].map(|thread| {
-                let (runtime, opened, closed, spawned) = (&runtime, &opened, &closed, &spawned);
-                scope.spawn(move || {
-                    for n in 0..100 {
-                        let Ok(handle) = runtime.spawn(Counted(opened.clone(), closed.clone())) else { break };
-                        spawned.fetch_add(1, Ordering::SeqCst);
-                        for k in 0..5 {
-                            let _ = runtime.send(handle.address(), thread + n * 5 + k);
-                        }
+        let spawned = Arc::new(AtomicUsize::new(0));
+        let threads = [0, 1, 2, 3].map(|thread| {
+            let counted = Counted { opened: opened.clone(), closed: closed.clone(), token: token.clone() };
+            let (runtime, spawned) = (runtime.clone(), spawned.clone());
+            std::thread::spawn(move || {
+                for n in 0..100 {
+                    let Ok(handle) = runtime.spawn(counted.another()) else { break };
+                    spawned.fetch_add(1, Ordering::SeqCst);
+                    for k in 0..5 {
+                        let _ = runtime.send(handle.address(), (thread + n * 5 + k, counted.token.clone()));
                     }
-                })
-            });
-            until("the moment has come", || spawned.load(Ordering::SeqCst) as u64 >= moment);
-            let at_once = round % 3 == 0;
-            let report = runtime.shutdown(if at_once { Duration::ZERO } else { LIMIT }).unwrap();
-            // With no time at all, a busy machine may not come to all of them in time.
-            assert!(at_once || report.stuck.is_empty(), "{report}");
-            // The sanitizer sees a join, and not how a scope waits.
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+                }
+            })
         });
+        until("the moment has come", || spawned.load(Ordering::SeqCst) as u64 >= moment);
+        let at_once = round % 3 == 0;
+        let report = runtime.shutdown(if at_once { Duration::ZERO } else { LIMIT }).unwrap();
+        // With no time at all, a busy machine may not come to all of them in time.
+        assert!(at_once || report.stuck.is_empty(), "{report}");
+        threads.into_iter().for_each(|thread| wait(thread).unwrap());
         until("all have ended", || runtime.stats().processes == 0);
         assert_eq!(opened.load(Ordering::SeqCst), closed.load(Ordering::SeqCst), "round {round}");
         assert_accounted(&runtime);
+        drop(runtime);
+        until("processes, messages, work, outputs and the runtime are dropped", || Arc::strong_count(&token) == 1);
+        until("its threads have ended", || threads_called("hundred") == 0);
     }
 }

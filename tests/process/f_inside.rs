@@ -16,7 +16,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     let (begin, gate) = (begun.clone(), go.clone());
     let busy = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Done(()))
     });
     let idle = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("idler")).unwrap();
@@ -66,6 +66,67 @@ fn a_process_that_waits_for_its_turn_is_ready() {
     assert_eq!(runtime.process_state(ready.pid()), Some(ProcessState::Ready));
     assert_eq!(runtime.stats().global_queue, 1);
     go.set(()).unwrap();
+}
+
+#[test]
+fn the_lengths_of_the_queues_are_those_of_what_waits() {
+    let runtime = builder().workers(2).blocking_threads(1).start().unwrap();
+    let gate = Latch::new();
+    let held = |gate: &Latch<()>, begun: &Latch<()>| {
+        let (gate, begun) = (gate.clone(), begun.clone());
+        script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            let _ = begun.set(());
+            wait(&gate);
+            Ok(Step::Done(()))
+        })
+    };
+    // One worker is held with nothing behind it. The other one is held by one of six children, with the other five behind it.
+    let (first, one) = (Latch::new(), Latch::new());
+    let alone = runtime.spawn(held(&gate, &first)).unwrap();
+    wait(&first);
+    let mut children: Vec<_> = (0..6).map(|_| held(&gate, &one)).collect();
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for child in children.drain(..) {
+            out.spawn(child)?;
+        }
+        Ok(Step::Done(()))
+    });
+    let parent = runtime.spawn(parent).unwrap();
+    wait(&one);
+    (0..3).for_each(|_| drop(runtime.spawn(sink::<()>()).unwrap()));
+    let queues = || runtime.stats().workers.iter().map(|worker| worker.queue).collect::<Vec<_>>();
+    let mut own = queues();
+    own.sort_unstable();
+    assert_eq!((own, runtime.stats().global_queue), (vec![0, 5], 3));
+    gate.set(()).unwrap();
+    output(&alone);
+    output(&parent);
+    until("all but the three have ended", || runtime.stats().processes == 3 && runtime.is_at_rest());
+    assert_eq!((queues(), runtime.stats().global_queue), (vec![0, 0], 0));
+
+    // One thread for blocking work, which is held by the first of three.
+    let (begun, gate) = (Latch::new(), Latch::new());
+    let (begin, opens) = (begun.clone(), gate.clone());
+    let asks = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let answered = events.count();
+        if answered == 0 {
+            let (begin, opens) = (begin.clone(), opens.clone());
+            out.blocking(move || {
+                let _ = begin.set(());
+                wait(&opens);
+            });
+            out.blocking(|| ());
+            out.blocking(|| ());
+            return Ok(Step::Wait);
+        }
+        Ok(Step::Done(()))
+    });
+    let asks = runtime.spawn(asks).unwrap();
+    wait(&begun);
+    until("all three are given to the pool", || runtime.is_alive(asks.pid()) && runtime.stats().blocking_queue == 2);
+    gate.set(()).unwrap();
+    output(&asks);
+    until("the rest is done", || runtime.stats().blocking_queue == 0);
 }
 
 #[test]
@@ -141,7 +202,7 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
         }));
         output(&process.unwrap());
     });
-    process.unwrap().join().unwrap();
+    wait(process.unwrap()).unwrap();
     assert_eq!(log.take(), ["lost"]);
 }
 

@@ -56,14 +56,14 @@ fn outputs_and_errors_whose_destructors_panic_disturb_nobody() {
     let (go, other) = (Latch::new(), Latch::new());
     let (gate, next) = (go.clone(), other.clone());
     let done = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        gate.wait();
+        wait(&gate);
         Ok(Step::Done(Bomb))
     }));
     // Before it ends, or its output would end with the handle, here.
     drop(done);
     go.set(()).unwrap();
     let failed = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
-        next.wait();
+        wait(&next);
         if events.count() == 0 { Err(Box::new(Bomb)) } else { Ok(Step::Done(())) }
     }));
     drop(failed);
@@ -147,7 +147,7 @@ fn a_close_that_does_not_return_does_not_hold_up_the_shutdown() {
         }
 
         fn close(&mut self) {
-            self.0.wait();
+            wait(&self.0);
             let _ = self.1.set(());
         }
     }
@@ -167,7 +167,7 @@ fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
     impl Hook for Slow {
         fn spawned(&self, _: &ProcessRef) {
             let _ = self.0.set(());
-            self.1.wait();
+            wait(&self.1);
         }
     }
     let (spawning, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
@@ -178,7 +178,7 @@ fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
     let report = runtime.shutdown(Duration::ZERO).unwrap();
     assert_eq!(report.stuck.len(), 1, "{report}");
     go.set(()).unwrap();
-    let process = spawner.join().unwrap();
+    let process = wait(spawner).unwrap();
     assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
     assert_eq!(closed.load(Ordering::SeqCst), 1);
 }
@@ -212,7 +212,7 @@ fn a_process_that_waits_for_a_thread_of_the_pool_can_be_terminated() {
         let (at_work, wait_for) = (at_work.clone(), wait_for.clone());
         out.blocking(move || {
             let _ = at_work.set(());
-            wait_for.wait();
+            wait(&wait_for);
         });
         Ok(Step::Wait)
     }));
@@ -333,9 +333,9 @@ fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
         let runtime = runtime(1);
         let large = runtime.spawn(Large { room: [1; 4 << 20], ended: counts }).map_err(|_| "refused").unwrap();
         runtime.send(large.address(), ()).unwrap();
-        assert!(large.join().is_done());
+        assert!(join(&large).is_done());
     });
-    spawner.unwrap().join().unwrap();
+    wait(spawner.unwrap()).unwrap();
     assert_eq!(ended.load(Ordering::SeqCst), 1);
 }
 
@@ -349,14 +349,14 @@ fn callbacks_that_block_or_wait_for_the_end_when_blocking_work_is_asked_to_stop_
         out.blocking_with(move |cancel| {
             let (gate, waits) = (opens.clone(), ends);
             let _blocks = cancel.on_cancel(move |_| {
-                gate.wait();
+                wait(&gate);
             });
             let below = cancel.child();
             let _waits = below.on_cancel(move |_| {
                 let _ = tell.set(waits.shutdown(LIMIT).is_ok());
             });
             let _ = begins.set(());
-            opens.wait();
+            wait(&opens);
         });
         Ok(Step::Done(()))
     });

@@ -80,7 +80,7 @@ fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_th
             }
             2 => {
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
                 return Ok(Step::Continue);
             }
             _ => {}
@@ -121,7 +121,7 @@ fn a_child_is_stepped_by_a_worker_that_sleeps_while_its_parent_goes_on() {
         match steps {
             1 => {
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
             }
             2 => {
                 // Takes one of two, so that it is stepped on at once.

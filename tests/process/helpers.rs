@@ -3,26 +3,13 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Duration;
 
 use procession::{
     DeadLetter, DeadReason, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Runtime,
     RuntimeBuilder, Step, StepOutput, StepResult,
 };
 
-// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
-#[cfg(not(procession_sanitize_thread))]
-pub(crate) use std::sync::Mutex;
-#[cfg(procession_sanitize_thread)]
-#[path = "../../src/sync/watched.rs"]
-mod watched;
-#[cfg(procession_sanitize_thread)]
-pub(crate) use watched::Mutex;
-
-/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-/// Under a sanitizer, on a busy machine, sound code may take minutes.
-pub const LIMIT: Duration =
-    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
+pub(crate) use crate::wait::*;
 
 /// A runtime with this many workers, whose processes may panic without filling the screen.
 pub fn runtime(workers: usize) -> Runtime {
@@ -97,7 +84,7 @@ pub fn hold_up(runtime: &Runtime) -> (Handle<impl Process<Output = ()>>, Latch<(
     let (begin, gate) = (begun.clone(), go.clone());
     let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Done(()))
     });
     let holder = runtime.spawn(holder).unwrap();
@@ -176,35 +163,18 @@ impl<T> Clone for Log<T> {
 }
 
 /// How a process ended; a process that does not end is an error.
+#[track_caller]
 pub fn join<P: Process>(handle: &Handle<P>) -> Exit<Arc<P::Output>> {
-    handle.join_within(LIMIT).unwrap_or_else(|| panic!("{handle:?} does not end"))
+    wait(handle)
 }
 
 /// The output of a process that is done.
+#[track_caller]
 pub fn output<P: Process>(handle: &Handle<P>) -> Arc<P::Output>
 where
     P::Output: Debug,
 {
     join(handle).into_result().unwrap()
-}
-
-/// Waits for a latch; one that is not set in time is an error.
-pub fn wait<T: Clone + Send + 'static>(latch: &Latch<T>) -> T {
-    let clock = std::time::Instant::now();
-    while !latch.is_set() {
-        assert!(clock.elapsed() < LIMIT, "the latch is not set");
-        std::thread::yield_now();
-    }
-    latch.get().unwrap()
-}
-
-/// Waits for a condition that others bring about.
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let clock = std::time::Instant::now();
-    while !reached() {
-        assert!(clock.elapsed() < LIMIT, "it never comes to this: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Writes down what it is told: `(pid, text)`.

@@ -32,7 +32,7 @@ impl Block {
 
     fn block(&self) {
         let _ = self.begun.set(());
-        self.go.wait();
+        wait(&self.go);
     }
 }
 
@@ -84,10 +84,11 @@ fn shut_down(runtime: &Runtime, limit: Duration) -> Arc<ShutdownReport> {
 
 /// Lets time pass until it has come to this.
 fn moves_until(manual: &ManualClock, mut reached: impl FnMut() -> bool) {
-    while !reached() {
-        manual.advance(Duration::from_secs(1));
-        std::thread::yield_now();
-    }
+    until("time has passed", || {
+        let is_reached = reached();
+        manual.advance(Duration::from_secs(u64::from(!is_reached)));
+        is_reached
+    });
 }
 
 /// A question that somebody keeps, with this waker waiting for its answer.
@@ -158,7 +159,7 @@ fn blocking_work_that_was_yielded_with_done_is_done_within_the_limit_of_a_shutdo
         let shutdown = scope.spawn(|| shut_down(&runtime, LIMIT));
         processes.iter().for_each(|process| drop(output(process)));
         first.go.set(()).unwrap();
-        shutdown.join().unwrap()
+        wait(shutdown).unwrap()
     });
     assert_eq!(saved.load(Ordering::SeqCst), 20, "{report}");
     assert!(report.is_clean(), "{report}");
@@ -283,10 +284,15 @@ fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, 2 * LIMIT));
         processes.iter().for_each(|process| assert!(join(process).is_done()));
+        // A shutdown that waited for nobody else would be over after a few of these.
+        for _ in 0..20_000 {
+            assert!(!shutdown.is_finished(), "it waits for the spawn");
+            std::thread::yield_now();
+        }
         init.go.set(()).unwrap();
-        shutdown.join().unwrap()
+        wait(shutdown).unwrap()
     });
-    assert!(matches!(spawner.join().unwrap(), Err(SpawnError::ShuttingDown)));
+    assert!(matches!(wait(spawner).unwrap(), Err(SpawnError::ShuttingDown)));
     assert_eq!((report.ended, report.spawning, report.is_clean()), (20, 0, true), "{report}");
 }
 
@@ -300,7 +306,7 @@ fn a_spawn_that_is_still_held_up_at_the_end_is_counted_in_the_report() {
     assert_eq!((report.spawning, report.is_clean()), (1, false), "{report}");
     assert!(report.to_string().ends_with("1 spawns have not returned"), "{report}");
     init.go.set(()).unwrap();
-    assert!(spawner.join().unwrap());
+    assert!(wait(spawner).unwrap());
 }
 
 #[test]
@@ -324,7 +330,7 @@ fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
             let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
             wait(&end.begun);
             moves_until(&manual, || shutdown.is_finished());
-            shutdown.join().unwrap()
+            wait(shutdown).unwrap()
         });
         assert_eq!((report.ended + report.terminated, report.ending, report.is_clean()), (0, 1, false), "{report}");
         assert!(report.to_string().contains("1 half-way through their end"), "{report}");
@@ -342,7 +348,7 @@ fn a_process_that_was_half_way_through_its_end_before_has_the_limit_as_well_and_
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
         moves_until(&manual, || shutdown.is_finished());
-        shutdown.join().unwrap()
+        wait(shutdown).unwrap()
     });
     assert_eq!((report.ended, report.ending, report.is_clean()), (0, 1, false), "{report}");
     end.go.set(()).unwrap();
@@ -361,7 +367,7 @@ fn processes_that_hang_in_close_keep_no_other_from_being_closed() {
         }
 
         fn close(&mut self) {
-            self.0.wait();
+            wait(&self.0);
         }
     }
     let (runtime, go, closed) = (runtime(2), Latch::new(), Arc::new(AtomicUsize::new(0)));

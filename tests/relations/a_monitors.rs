@@ -50,7 +50,7 @@ fn a_watcher_outside_is_told_by_thread_and_as_a_future_and_may_give_up() {
         let down = blocking.wait_within(LIMIT).unwrap();
         assert_eq!((down.pid, down.exit.to_string()), (target.pid(), text.into()));
         until("the future is ready", || Pin::new(&mut future).poll(&mut cx).is_ready());
-        assert!(runtime.watch(target.pid()).wait().is_no_such_process(), "it has ended");
+        assert!(wait(runtime.watch(target.pid())).is_no_such_process(), "it has ended");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_process_that_is_being_ended_can_still_be_monitored() {
     let (begin, gate) = (begun.clone(), go.clone());
     let target = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::Done(()))
     }));
     let (target, watcher) = (target.unwrap(), node(&runtime));
@@ -144,7 +144,7 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
                     (2, Some(taken_back)) => {
                         // Performed; the target ends now, while this step runs or before the next one is begun.
                         let _ = set.set(());
-                        gate.wait();
+                        wait(&gate);
                         if arrives_in_step {
                             out.demonitor(taken_back);
                         }
@@ -302,7 +302,7 @@ fn taken_back(one_by_one: bool) {
             return Ok(Step::Continue);
         }
         if begin.set(()).is_ok() {
-            go.wait();
+            wait(&go);
             // The last of them first, and every tenth not.
             let back = monitors.iter().enumerate().rev().filter(|(number, _)| number % 10 != 0);
             for (_, monitor) in back {

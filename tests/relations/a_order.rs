@@ -23,12 +23,12 @@ fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], send
         steps += 1;
         match steps {
             1 => {
-                out.monitor(pid.wait());
+                out.monitor(wait(&pid));
                 return Ok(Step::Continue);
             }
             2 => {
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
                 return Ok(Step::Idle);
             }
             _ => {}
@@ -109,7 +109,7 @@ fn a_process_that_waits_for_answers_is_woken_by_a_down_event_and_given_no_messag
     let watcher = runtime.spawn(script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
         steps += 1;
         if steps == 1 {
-            out.monitor(pid.wait());
+            out.monitor(wait(&pid));
             out.after(std::time::Duration::MAX);
             let _ = set.set(());
             return Ok(Step::Wait);
@@ -148,12 +148,12 @@ fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
         let watcher = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
             steps += 1;
             if steps == 1 {
-                out.monitor(pid.wait());
+                out.monitor(wait(&pid));
                 return Ok(Step::Continue);
             }
             if steps == 2 {
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
             }
             for event in events {
                 match event {
@@ -219,7 +219,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
             if steps == 2 {
                 // It is asked, and ends, while this one is in a step.
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
                 return Ok(if waits { Step::Wait } else { Step::Idle });
             }
             for event in events {

@@ -105,7 +105,7 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
                 }
                 2 => {
                     let _ = set.set(());
-                    gate.wait();
+                    wait(&gate);
                     out.unlink(pid);
                     return Ok(Step::Idle);
                 }
@@ -213,7 +213,7 @@ fn one_that_is_ended_through_a_link_is_closed_and_not_stepped_again_whatever_it_
             return Ok(Step::Continue);
         }
         let _ = set.set(());
-        gate.wait();
+        wait(&gate);
         Ok(Step::<()>::Continue)
     }));
     let held = held.unwrap();
@@ -318,7 +318,7 @@ fn an_upgrade_keeps_links_in_both_directions_and_all_else_that_the_process_has()
         out.ask(asked, Order::Keep, Duration::from_secs(2));
         out.blocking(move || {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
         });
     });
     process.settles();

@@ -174,7 +174,7 @@ fn links_made_while_the_other_ends_are_told_or_kill_and_never_neither() {
         let go = Latch::new();
         let gate = go.clone();
         let ends = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-            gate.wait();
+            wait(&gate);
             Err::<Step<()>, _>("it failed".into())
         }));
         let ends = ends.unwrap();

@@ -173,7 +173,7 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
             });
             let mirrors = scope.spawn(|| logs.iter().for_each(|log| drop(mirror(&runtime, "g", log))));
             // One by one: how a scope waits for its threads is hidden from the thread sanitizer.
-            joins.into_iter().chain([mirrors]).for_each(|join| join.join().unwrap());
+            joins.into_iter().chain([mirrors]).for_each(|join| wait(join).unwrap());
         });
         until("all rests", || runtime.is_at_rest());
         let expected = stay.iter().map(|(n, process)| (process.pid(), if n % 3 == 0 { 1 } else { 2 })).collect();

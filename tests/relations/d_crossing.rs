@@ -39,7 +39,7 @@ impl Process for HeldInit {
 
     fn init(&mut self, _: Entry) -> InitResult {
         let _ = self.held.set(());
-        self.go.wait();
+        wait(&self.go);
         if self.fails { Err("it did not begin".into()) } else { Ok(()) }
     }
 
@@ -65,7 +65,7 @@ fn a_supervisor_that_is_asked_to_stop_when_a_child_has_just_not_begun_is_done() 
     let factory = make.clone();
     let spec = ChildSpec::new("holds up", move || {
         let _ = factory.held.set(());
-        factory.go.wait();
+        wait(&factory.go);
         diary.worker("holds up")
     });
     let more = runtime.ask_async(boss.handle.address(), SupervisorMessage::add(spec), LIMIT);
@@ -275,7 +275,7 @@ fn very_many_children_that_fail_from_the_last_to_the_first_are_restarted_with_th
     let (hold, gate) = (held.clone(), go.clone());
     let last = ChildSpec::new("last", move || {
         let _ = hold.set(());
-        gate.wait();
+        wait(&gate);
         fragile()
     });
     let add = runtime.ask_async(boss.handle.address(), SupervisorMessage::add(last), LIMIT);

@@ -58,7 +58,7 @@ fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     let (hold, gate, slow) = (held.clone(), go.clone(), diary.clone());
     let slow = ChildSpec::new("slow", move || {
         let _ = hold.set(());
-        gate.wait();
+        wait(&gate);
         slow.worker("slow")
     });
     let supervisor = Supervisor::builder().child(diary.spec("up")).child(slow).child(diary.spec("never up")).build();

@@ -37,7 +37,7 @@ fn a_recovery_is_told_behind_what_the_process_had_sent_and_answered() {
             out.ask(to, |reply: procession::Reply<()>| Order::Answer(reply), LIMIT);
             return Ok(Step::Continue);
         }
-        take.wait();
+        wait(&take);
         for event in events {
             match event {
                 Event::Message("done") => return Ok(Step::Done(())),
@@ -86,7 +86,7 @@ fn after_unlinking_no_recovery_is_told_though_it_was_in_the_mailbox() {
                 }
                 2 => {
                     let _ = link.set(());
-                    is_linked.wait();
+                    wait(&is_linked);
                     // The event is in the mailbox, and is not taken.
                     out.unlink(pid);
                     if relinks {
@@ -218,7 +218,7 @@ fn asked_and_fails(asked: Asked, held: Latch<()>, go: Latch<()>) -> impl Process
         if matches!(asked, Asked::Waits | Asked::Meanwhile) {
             if !std::mem::replace(&mut begun, true) {
                 let _ = held.set(());
-                go.wait();
+                wait(&go);
                 if asked == Asked::Waits {
                     return Ok(Step::Continue);
                 }
@@ -226,19 +226,17 @@ fn asked_and_fails(asked: Asked, held: Latch<()>, go: Latch<()>) -> impl Process
             // It takes nothing.
             return Err("it failed".into());
         }
-        for event in events {
-            match event {
-                Event::Cancel(_) if !std::mem::replace(&mut upgraded, true) => {
-                    let next = script(|events: &mut Events<'_, ()>, _: &mut StepOutput| match events.next() {
-                        Some(_) => Err("it failed".into()),
-                        None => Ok(Step::Idle),
-                    });
-                    return Ok(Step::Upgrade(Upgrade::to(next)));
-                }
-                _ => return Err("it failed".into()),
+        match events.next() {
+            Some(Event::Cancel(_)) if !std::mem::replace(&mut upgraded, true) => {
+                let next = script(|events: &mut Events<'_, ()>, _: &mut StepOutput| match events.next() {
+                    Some(_) => Err("it failed".into()),
+                    None => Ok(Step::Idle),
+                });
+                Ok(Step::Upgrade(Upgrade::to(next)))
             }
+            Some(_) => Err("it failed".into()),
+            None => Ok(Step::Idle),
         }
-        Ok(Step::Idle)
     });
     let mut step = step;
     script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| step(events))
@@ -326,7 +324,7 @@ fn a_process_that_is_terminated_while_its_step_fails_does_not_recover() {
     linked.does(&runtime, [Do::Link(frail.pid())]);
     frail.does(move |_| {
         let _ = hold.set(());
-        gate.wait();
+        wait(&gate);
         panic!("held");
     });
     wait(&held);

@@ -244,12 +244,12 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
         };
         let waits = Latch::new();
         let wait_for_it = waits.clone();
-        keeper.does(move |_| wait_for_it.wait());
+        keeper.does(move |_| wait(&wait_for_it));
         frail.does(question);
         frail.settles();
         frail.does(move |_| {
             let _ = hold.set(());
-            gate.wait();
+            wait(&gate);
             panic!("held up, and broken");
         });
         wait(&held);
@@ -389,7 +389,7 @@ fn askers_of_a_failed_state_machine_are_told_that_it_dropped_their_replies() {
         let asks = scope.spawn(|| runtime.ask(frail.address(), Order::Keep, LIMIT));
         until("it keeps the reply", || runtime.stats().messages.stepped == 1);
         frail.tell(Order::Fail);
-        asks.join().unwrap()
+        wait(asks).unwrap()
     });
     assert!(matches!(answer, Err(CommandError::Dropped)), "{answer:?}");
 }

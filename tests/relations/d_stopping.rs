@@ -112,7 +112,7 @@ fn when_the_runtime_shuts_down_all_children_are_asked_at_once_and_not_in_order()
                     return Ok(Step::Idle);
                 }
                 asked.push(id);
-                go.wait();
+                wait(&go);
                 Ok(Step::Done(()))
             })
         })
@@ -123,7 +123,7 @@ fn when_the_runtime_shuts_down_all_children_are_asked_at_once_and_not_in_order()
         let shutdown = scope.spawn(|| runtime.shutdown(LIMIT).unwrap());
         until("all are asked", || asked.len() == CHILDREN.len());
         go.set(()).unwrap();
-        assert!(shutdown.join().unwrap().is_clean());
+        assert!(wait(shutdown).unwrap().is_clean());
     });
     assert!(join(&boss.handle).is_done());
 }
@@ -165,7 +165,7 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
             // Its second start is held up.
             if made.fetch_add(1, Ordering::SeqCst) == 1 {
                 let _ = hold.set(());
-                gate.wait();
+                wait(&gate);
             }
             inner.worker("slow")
         });

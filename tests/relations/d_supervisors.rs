@@ -78,7 +78,7 @@ fn a_supervisor_can_be_stopped_while_it_starts() {
         .child(diary.spec("a"))
         .child(ChildSpec::new("slow", move || {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
             slow.worker("slow")
         }))
         .child(diary.spec("never"))

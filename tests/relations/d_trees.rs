@@ -169,7 +169,7 @@ fn is_asked_again() -> bool {
             let (makes, made, alive) = (makes.clone(), made.clone(), Arc::default());
             let leaf = ChildSpec::new("leaf", move || {
                 let _ = makes.set(());
-                made.wait();
+                wait(&made);
                 Leaf::new(&alive)
             });
             Supervisor::builder().child(leaf).build().unwrap()

@@ -118,7 +118,7 @@ fn what_a_stuck_worker_had_taken_for_later_is_done_by_others() {
             out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
                 if n == 99 {
                     let _ = begun.set(());
-                    go.wait();
+                    wait(&go);
                 }
                 count.fetch_add(1, Ordering::SeqCst);
                 Ok(Step::Done(()))
@@ -284,7 +284,7 @@ fn what_a_spare_has_when_it_is_too_many_is_ended_though_all_others_have_left_for
     let (begins, goes) = (begun.clone(), go.clone());
     let late = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         let _ = begins.set(());
-        goes.wait();
+        wait(&goes);
         // Behind all others, who are none.
         Ok(Step::Upgrade(Upgrade::to(sink::<()>())))
     });

@@ -39,7 +39,7 @@ impl Stopper {
     fn reaches(&self, place: Where) {
         if place == self.at && !self.held.begun.is_set() {
             let _ = self.held.begun.set(());
-            self.held.go.wait();
+            wait(&self.held.go);
         }
     }
 }
@@ -103,7 +103,7 @@ fn with_handler() -> Watched {
     watched_with(1, 0, |builder| {
         builder.handler(|hold: Hold, completion: Completion<()>| {
             hold.0.set(()).unwrap();
-            hold.1.wait();
+            wait(&hold.1);
             completion.complete(Ok::<_, procession::BoxError>(()));
             Ok(())
         })
@@ -131,7 +131,7 @@ fn a_stuck_step_is_told_of_once_while_it_runs_and_once_more_when_it_is_over() {
         for event in events {
             if let Event::Message(7) = event {
                 let _ = begin.set(());
-                gate.wait();
+                wait(&gate);
             }
         }
         Ok(Step::<()>::Idle)
@@ -228,7 +228,7 @@ fn many_short_steps_are_no_long_one_however_long_they_take_together() {
         let gate = Latch::new();
         gates.push(gate.clone());
         begin.push(());
-        gate.wait();
+        wait(&gate);
         steps += 1;
         Ok(if steps == 20 { Step::Done(()) } else { Step::Continue })
     });
@@ -316,7 +316,7 @@ impl Hook for Hostile {
     fn stuck(&self, _: &StuckStep) {
         self.told.push(false);
         let _ = self.begun.set(());
-        self.go.wait();
+        wait(&self.go);
     }
 
     fn unstuck(&self, _: &StuckStep) {
@@ -385,7 +385,7 @@ fn what_may_block_is_not_reported_wherever_it_blocks() {
                 return Ok(Step::Blocking);
             }
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
             Ok(Step::Done(()))
         }))
         .unwrap();
@@ -408,7 +408,7 @@ fn a_stuck_step_that_panics_or_whose_process_is_terminated_is_over_like_any_othe
     let (begin, gate) = (begun.clone(), go.clone());
     let panics = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| -> StepResult<()> {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         panic!("at last")
     });
     let panics = watched.runtime.spawn(panics).unwrap();

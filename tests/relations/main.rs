@@ -4,6 +4,8 @@
 // Everything here is for this program alone; `pub` says what the modules share.
 #![allow(unreachable_pub)]
 
+#[path = "../common/wait.rs"]
+mod wait;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;

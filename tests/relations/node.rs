@@ -89,7 +89,7 @@ impl Process for Closes {
 
     fn close(&mut self) {
         let _ = self.closing.set(());
-        self.go.wait();
+        wait(&self.go);
     }
 }
 

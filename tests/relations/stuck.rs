@@ -95,7 +95,7 @@ impl Held {
         let (begun, go) = (self.begun.clone(), self.go.clone());
         script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
             let _ = begun.set(());
-            go.wait();
+            wait(&go);
             Ok(Step::Done(()))
         })
     }

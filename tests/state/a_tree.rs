@@ -1,13 +1,14 @@
 //! A: what trees are made of.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
 
 use procession::State;
 use procession::state::{AsState, Key, Kind, StateBuilder};
 
 use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::wait::{Barrier, wait};
 
 #[derive(PartialEq, Eq)]
 struct Mark;
@@ -215,34 +216,34 @@ fn everything_may_be_done_from_many_threads_at_once() {
             // Joined by hand: the sanitizer does not see how a scope waits for its threads.
             let mut threads = Vec::new();
             threads.push(scope.spawn(|| {
-                together.wait();
+                wait(&together);
                 for _ in 0..20 {
                     let _ = group.add(State::thread("short", |_| Ok(())).unwrap());
                     drop(counter.add());
                 }
             }));
             threads.push(scope.spawn(|| {
-                together.wait();
+                wait(&together);
                 error_tail.set("one");
                 ready.ok();
             }));
             threads.push(scope.spawn(|| {
-                together.wait();
+                wait(&together);
                 let _ = (top.report(), top.err(), top.is_ready(), top.get(&Mark), top.wait(LIMIT));
             }));
             threads.push(scope.spawn(|| {
-                together.wait();
+                wait(&together);
                 top.shutdown(LIMIT).unwrap();
             }));
             threads.push(scope.spawn(|| {
-                together.wait();
+                wait(&together);
                 let above = State::merge([top.clone()]);
                 above.shutdown(LIMIT).unwrap();
             }));
-            together.wait();
-            tail.end().wait();
+            wait(&together);
+            wait(tail.end());
             tail.done();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| wait(thread).unwrap());
         });
         assert!(top.is_closed());
         assert_eq!(top.err().unwrap().to_string(), "one");

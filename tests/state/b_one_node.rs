@@ -8,6 +8,7 @@ use procession::state::{Job, Key};
 use procession::{Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named, shutdown, timed};
+use crate::wait::wait;
 
 #[test]
 fn a_new_job_is_neither_told_nor_done() {
@@ -20,10 +21,10 @@ fn a_new_job_is_neither_told_nor_done() {
 fn shutdown_tells_and_returns_only_when_the_tail_has_said_done() {
     let (state, tail) = job();
     let call = shutdown(&state, LIMIT, &tail);
-    assert_eq!(tail.end().wait(), Reason::Shutdown);
+    assert_eq!(wait(tail.end()), Reason::Shutdown);
     assert!(!state.is_closed() && !call.is_finished());
     tail.done();
-    call.join().unwrap().unwrap();
+    wait(call).unwrap().unwrap();
     assert!(state.is_closed());
 }
 
@@ -36,7 +37,7 @@ fn the_end_signal_stays_and_is_the_same_each_time() {
     assert!(first.is_cancelled() && tail.end().is_cancelled() && handle.end().is_cancelled());
     tail.done();
     assert_eq!(first.reason(), Some(Reason::Shutdown));
-    assert_eq!(first.wait(), tail.end().wait());
+    assert_eq!(wait(&first), wait(tail.end()));
 }
 
 #[test]
@@ -63,10 +64,10 @@ fn several_shutdowns_at_once_all_succeed_and_a_later_one_does_at_once() {
             std::thread::spawn(move || state.shutdown(LIMIT))
         })
         .collect();
-    tail.end().wait();
+    wait(tail.end());
     tail.done();
     for call in calls {
-        call.join().unwrap().unwrap();
+        wait(call).unwrap().unwrap();
     }
     state.shutdown(ZERO).unwrap();
 }
@@ -79,7 +80,7 @@ fn a_job_that_never_says_done_is_a_timeout_at_the_limit() {
     clock.advance(Duration::from_secs(9));
     assert!(tail.end().is_cancelled() && !call.is_finished());
     clock.advance(Duration::from_secs(1));
-    let error = call.join().unwrap().unwrap_err();
+    let error = wait(call).unwrap().unwrap_err();
     assert_eq!(error.open().len(), 1);
     assert_eq!(error.to_string(), "stuck: timeout expired");
     assert!(!state.is_closed());
@@ -140,13 +141,13 @@ fn what_closes_while_the_error_is_made_is_a_success() {
     for _ in 0..300 {
         let (state, tail) = named("racing");
         let worker = std::thread::spawn(move || {
-            tail.end().wait();
+            wait(tail.end());
             tail.done();
         });
         if let Err(error) = state.shutdown(ZERO) {
             assert_eq!(error.to_string(), "racing: timeout expired");
         }
-        worker.join().unwrap();
+        wait(worker).unwrap();
         state.shutdown(ZERO).unwrap();
     }
 }

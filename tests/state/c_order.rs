@@ -8,6 +8,7 @@ use procession::state::JobTail;
 use procession::{Latch, State};
 
 use crate::helpers::{LIMIT, Mutex, ZERO, job, told};
+use crate::wait::{Barrier, wait};
 
 #[test]
 fn children_close_first_and_at_each_stage_only_the_next_is_told() {
@@ -31,15 +32,15 @@ fn children_close_first_and_at_each_stage_only_the_next_is_told() {
 fn children_are_told_at_the_same_time_and_close_side_by_side() {
     // Each goes on only when all have been told, and they end in an order that is not that of the list.
     let order = Arc::new(Mutex::new(Vec::new()));
-    let all_told = Arc::new(std::sync::Barrier::new(3));
+    let all_told = Arc::new(Barrier::new(3));
     let turns: Vec<Latch<()>> = (0..4).map(|_| Latch::new()).collect();
     turns[0].set(()).unwrap();
     let children = [2_usize, 0, 1].map(|turn| {
         let (order, all_told, turns) = (order.clone(), all_told.clone(), turns.clone());
         State::thread(format!("child-{turn}"), move |job| {
-            job.end().wait();
-            all_told.wait();
-            turns[turn].wait();
+            wait(job.end());
+            wait(&all_told);
+            wait(&turns[turn]);
             order.lock().unwrap().push(turn);
             turns[turn + 1].set(()).unwrap();
             Ok(())
@@ -168,7 +169,7 @@ fn no_item_is_lost_between_a_producer_and_its_consumer() {
         while !job.end().is_cancelled() {
             if next == 100_000 {
                 // Enough, should it take long until it is told.
-                job.end().wait();
+                wait(job.end());
                 break;
             }
             next += 1;
@@ -186,7 +187,7 @@ fn no_item_is_lost_between_a_producer_and_its_consumer() {
     .unwrap();
     let consumer = State::thread("consumer", move |job| {
         // Told only when the producer is done: what is there then is all.
-        job.end().wait();
+        wait(job.end());
         for item in receiver.try_iter() {
             takes.fetch_add(item, Ordering::SeqCst);
         }
@@ -194,7 +195,7 @@ fn no_item_is_lost_between_a_producer_and_its_consumer() {
     })
     .unwrap();
     let all = consumer.depends_on([producer]);
-    has_begun.wait();
+    wait(&has_begun);
     all.shutdown(LIMIT).unwrap();
     assert!(all.err().is_none());
     assert_eq!(taken.load(Ordering::SeqCst), sent.load(Ordering::SeqCst));

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Barrier;
 
 use procession::State;
 
 use crate::helpers::{LIMIT, ZERO, job};
+use crate::wait::{Barrier, wait};
 
 #[derive(Debug, PartialEq, Eq)]
 struct OutOfPaper {
@@ -78,12 +78,12 @@ fn the_first_error_that_is_set_is_kept_from_any_thread() {
             let set = |name: &'static str| {
                 let (tail, together) = (tail.clone(), &together);
                 scope.spawn(move || {
-                    together.wait();
+                    wait(together);
                     tail.set(name).then_some(name)
                 })
             };
             let (one, two) = (set("one"), set("two"));
-            let (one, two) = (one.join().unwrap(), two.join().unwrap());
+            let (one, two) = (wait(one).unwrap(), wait(two).unwrap());
             assert!(one.is_some() != two.is_some(), "one of them is the first");
             one.or(two).unwrap()
         });
@@ -149,7 +149,7 @@ fn the_original_error_is_in_the_annotated_one() {
 #[test]
 fn a_shutdown_may_succeed_although_there_is_an_error() {
     let state = State::thread("broken", |job| {
-        job.end().wait();
+        wait(job.end());
         Err("it broke while it ended".into())
     })
     .unwrap();

@@ -6,6 +6,7 @@ use procession::State;
 use procession::clock::ManualClock;
 
 use crate::helpers::{LIMIT, ZERO, job};
+use crate::wait::{until, wait};
 
 /// Waits on another thread.
 fn waiter(state: &State) -> std::thread::JoinHandle<bool> {
@@ -29,7 +30,7 @@ fn wait_returns_when_all_counters_from_here_down_are_zero() {
     let guard = counter.add();
     let waiting = waiter(&state);
     drop(guard);
-    assert!(waiting.join().unwrap());
+    assert!(wait(waiting).unwrap());
 }
 
 #[test]
@@ -44,7 +45,7 @@ fn three_inside_each_other_are_waited_for_in_any_order() {
             assert!(!three.wait(ZERO) && !waiting.is_finished());
             guards[next] = None;
         }
-        assert!(waiting.join().unwrap());
+        assert!(wait(waiting).unwrap());
     }
 }
 
@@ -97,7 +98,7 @@ fn a_count_may_rise_again_after_it_was_zero() {
     assert!(!state.wait(ZERO));
     let waiting = waiter(&state);
     drop(again);
-    assert!(waiting.join().unwrap());
+    assert!(wait(waiting).unwrap());
 }
 
 #[test]
@@ -109,12 +110,12 @@ fn a_wait_has_a_limit() {
         let state = state.clone();
         move || state.wait(Some(Duration::from_secs(5)))
     });
-    while !waiting.is_finished() {
+    until("the limit is over", || {
         // The limit may begin only now.
         clock.advance(Duration::from_secs(5));
-        std::thread::yield_now();
-    }
-    assert!(!waiting.join().unwrap());
+        waiting.is_finished()
+    });
+    assert!(!wait(waiting).unwrap());
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
     }
     assert!(!waiting.is_finished());
     drop(guard);
-    assert!(waiting.join().unwrap());
+    assert!(wait(waiting).unwrap());
 }
 
 #[test]
@@ -154,5 +155,5 @@ fn work_that_is_handed_on_to_what_a_group_takes_in_meanwhile_is_never_missed() {
         assert!(!waiting.is_finished());
     }
     drop(guard);
-    assert!(waiting.join().unwrap());
+    assert!(wait(waiting).unwrap());
 }

@@ -7,6 +7,7 @@ use procession::clock::ManualClock;
 use procession::state::NotReady;
 
 use crate::helpers::{LIMIT, ZERO, job};
+use crate::wait::{until, wait};
 
 #[test]
 fn a_readiness_node_is_ready_when_its_tail_says_so() {
@@ -59,7 +60,7 @@ fn readiness_can_be_asked_for_any_number_of_times() {
         })
         .collect();
     tail.ok();
-    assert!(waiting.into_iter().all(|waiter| waiter.join().unwrap().is_ok()));
+    assert!(waiting.into_iter().all(|waiter| wait(waiter).unwrap().is_ok()));
     assert!((0..100).all(|_| state.is_ready() && state.wait_ready(ZERO).is_ok()));
 }
 
@@ -76,11 +77,11 @@ fn waiting_for_readiness_ends_with_the_limit() {
     let (state, _tail) = State::readiness([State::builder().clock(clock.clock()).merge()]);
     let state = State::merge([state.annotate("engine")]);
     let waiting = std::thread::spawn(move || state.wait_ready(Some(Duration::from_secs(5))));
-    while !waiting.is_finished() {
+    until("the limit is over", || {
         clock.advance(Duration::from_secs(5));
-        std::thread::yield_now();
-    }
-    let error = waiting.join().unwrap().unwrap_err();
+        waiting.is_finished()
+    });
+    let error = wait(waiting).unwrap().unwrap_err();
     assert_eq!(error.to_string(), "engine: not ready when the limit was over");
 }
 
@@ -91,7 +92,7 @@ fn ends_with(state: &State, change: impl FnOnce()) -> [NotReady; 2] {
         move || state.wait_ready(LIMIT)
     });
     change();
-    [early.join().unwrap().unwrap_err(), state.wait_ready(LIMIT).unwrap_err()]
+    [wait(early).unwrap().unwrap_err(), state.wait_ready(LIMIT).unwrap_err()]
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_job_can_say_that_it_is_ready() {
         .unready()
         .thread(|job| {
             job.ready();
-            job.end().wait();
+            wait(job.end());
             Ok(())
         })
         .unwrap();

@@ -7,22 +7,11 @@ use procession::State;
 use procession::clock::ManualClock;
 use procession::state::{JobTail, StillOpen};
 
-// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
-#[cfg(not(procession_sanitize_thread))]
-pub(crate) use std::sync::Mutex;
-#[cfg(procession_sanitize_thread)]
-#[path = "../../src/sync/watched.rs"]
-mod watched;
-#[cfg(procession_sanitize_thread)]
-pub(crate) use watched::Mutex;
+pub(crate) use crate::wait::Mutex;
+use crate::wait::wait;
 
-/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Option<Duration> =
-    Some(Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) {
-        600
-    } else {
-        120
-    }));
+/// The limit of calls that may have none.
+pub const LIMIT: Option<Duration> = Some(crate::wait::LIMIT);
 
 pub const ZERO: Option<Duration> = Some(Duration::ZERO);
 
@@ -49,7 +38,7 @@ pub fn told<const N: usize>(tails: [&JobTail; N]) -> [bool; N] {
 pub fn shutdown(state: &State, limit: Option<Duration>, first: &JobTail) -> JoinHandle<Result<(), StillOpen>> {
     let shuts = state.clone();
     let thread = std::thread::spawn(move || shuts.shutdown(limit));
-    first.end().wait();
+    wait(first.end());
     thread
 }
 

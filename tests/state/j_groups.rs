@@ -4,6 +4,7 @@ use procession::state::{AddError, Key};
 use procession::{Latch, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::wait::{Barrier, wait};
 
 #[test]
 fn what_is_taken_in_closes_before_what_the_group_is_below() {
@@ -125,19 +126,19 @@ fn a_state_may_be_in_several_groups() {
 fn two_groups_that_are_taken_into_each_other_at_the_same_time_make_no_circle() {
     for _ in 0..500 {
         let ((one, one_group), (two, two_group)) = (State::group([]), State::group([]));
-        let together = std::sync::Barrier::new(2);
+        let together = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
             let (one, two, together) = (one.clone(), two.clone(), &together);
             let (into_one, into_two) = (one_group.clone(), two_group.clone());
             let first = scope.spawn(move || {
-                together.wait();
+                wait(together);
                 into_one.add(two).is_ok()
             });
             let second = scope.spawn(move || {
-                together.wait();
+                wait(together);
                 into_two.add(one).is_ok()
             });
-            [first.join().unwrap(), second.join().unwrap()]
+            [wait(first).unwrap(), wait(second).unwrap()]
         });
         assert_ne!(taken, [true, true]);
         one.shutdown(LIMIT).unwrap();
@@ -158,13 +159,13 @@ fn children_given_to_the_constructor_stay() {
 fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
     for _ in 0..100 {
         let (state, group) = State::group([]);
-        let together = std::sync::Barrier::new(3);
+        let together = Barrier::new(3);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for _ in 0..2 {
                 let (group, together) = (group.clone(), &together);
                 threads.push(scope.spawn(move || {
-                    together.wait();
+                    wait(together);
                     for _ in 0..50 {
                         let (child, tail) = job();
                         if group.add(child).is_err() {
@@ -174,9 +175,9 @@ fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
                     }
                 }));
             }
-            together.wait();
+            wait(&together);
             state.shutdown(LIMIT).unwrap();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| wait(thread).unwrap());
         });
         assert!(group.is_closed() && group.is_empty());
         assert_eq!(state.report().nodes().len(), 1);

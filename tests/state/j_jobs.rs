@@ -10,6 +10,7 @@ use procession::state::{AddError, JobPanicked};
 use procession::{BoxError, Latch, Panic, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::wait::wait;
 
 #[test]
 fn a_tail_that_is_forgotten_says_done() {
@@ -29,7 +30,7 @@ fn a_tail_that_is_dropped_by_a_panic_says_so_and_is_done() {
         let _tail = tail;
         std::panic::resume_unwind(Box::new("broken"));
     });
-    assert!(worker.join().is_err());
+    assert!(wait(worker).is_err());
     assert!(state.is_closed());
     let error = state.err().unwrap();
     assert_eq!(error.downcast_ref(), Some(&JobPanicked));
@@ -40,7 +41,7 @@ fn a_tail_that_is_dropped_by_a_panic_says_so_and_is_done() {
         tail.done();
         std::panic::resume_unwind(Box::new("after it was done"));
     });
-    assert!(worker.join().is_err());
+    assert!(wait(worker).is_err());
     assert!(finished.err().is_none());
 }
 
@@ -48,7 +49,7 @@ fn a_tail_that_is_dropped_by_a_panic_says_so_and_is_done() {
 fn a_thread_is_a_node_a_tail_and_an_error_in_one_call() {
     let state = State::thread("worker", |job| {
         assert_eq!(std::thread::current().name(), Some("worker"));
-        job.end().wait();
+        wait(job.end());
         Ok(())
     })
     .unwrap();
@@ -87,7 +88,7 @@ fn a_thread_closes_after_its_children() {
     let told = Latch::new();
     let set = told.clone();
     let parent = State::builder().name("parent").children([child]).thread(move |job| {
-        job.end().wait();
+        wait(job.end());
         let _ = set.set(());
         Ok(())
     });
@@ -206,7 +207,7 @@ fn errors_wake_those_who_wait_for_one() {
     });
     tail.fail("no paper");
     tail.fail("no ink");
-    assert_eq!(waiting.join().unwrap().unwrap().to_string(), "all: child: no paper");
+    assert_eq!(wait(waiting).unwrap().unwrap().to_string(), "all: child: no paper");
     let hears = heard.clone();
     let _late = all.on_error(move |error| hears.lock().unwrap().push(format!("late: {error}")));
     assert_eq!(*heard.lock().unwrap(), ["all: child: no paper", "late: all: child: no paper"]);
@@ -249,7 +250,7 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
         let (tree, told) = (Latch::<State>::new(), Latch::new());
         let (all, tell) = (tree.clone(), told.clone());
         let job = State::thread("job", move |_| {
-            let all = all.wait();
+            let all = wait(&all);
             let error = all.shutdown(None).unwrap_err();
             assert!(tell.set((error.is_from_inside(), error.to_string(), all.wait_closed(None))).is_ok());
             Ok(())
@@ -264,8 +265,8 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
         let all = above.depends_on([below]).annotate("all");
         assert!(tree.set(all.clone()).is_ok());
         let text = String::from("all: job: called from inside, and would wait for its own caller");
-        assert_eq!(told.wait(), (true, text, false));
-        tail.end().wait();
+        assert_eq!(wait(&told), (true, text, false));
+        wait(tail.end());
         tail.done();
         all.shutdown(LIMIT).unwrap();
     }
@@ -276,7 +277,7 @@ fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
     let (other, tail) = job();
     let ends = other.clone();
     let no_part_of_it = State::thread("ends", move |_| Ok(ends.shutdown(LIMIT)?)).unwrap();
-    tail.end().wait();
+    wait(tail.end());
     tail.done();
     assert!(no_part_of_it.wait_closed(LIMIT) && no_part_of_it.err().is_none());
 
@@ -284,14 +285,14 @@ fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
     let (all, tell) = (tree.clone(), over.clone());
     let is_done = State::thread("is done", move |job| {
         job.done();
-        assert!(tell.set(all.wait().shutdown(LIMIT).is_ok()).is_ok());
+        assert!(tell.set(wait(&all).shutdown(LIMIT).is_ok()).is_ok());
         Ok(())
     });
     let (other, tail) = job();
     assert!(tree.set(State::merge([is_done.unwrap(), other])).is_ok());
-    tail.end().wait();
+    wait(tail.end());
     tail.done();
-    assert!(over.wait(), "it waits for the other one");
+    assert!(wait(&over), "it waits for the other one");
 }
 
 #[test]

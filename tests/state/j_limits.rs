@@ -7,6 +7,7 @@ use procession::state::{JobTail, Phase, StateBuilder};
 use procession::{Latch, Reason, State};
 
 use crate::helpers::{LIMIT, ZERO, job, shutdown};
+use crate::wait::wait;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -53,7 +54,7 @@ fn a_job_that_cancels_in_time_is_a_success() {
     clock.advance(2 * SECOND);
     assert!(tail.cancel().is_cancelled());
     tail.done();
-    call.join().unwrap().unwrap();
+    wait(call).unwrap().unwrap();
     clock.advance(100 * SECOND);
     assert_eq!(slow.report().nodes()[0].phase, Phase::Done);
     assert_eq!(clock.next_due(), None, "no limit is left behind");
@@ -157,7 +158,7 @@ fn a_group_of_jobs_that_are_given_up_and_end_late_does_not_grow() {
 fn limits_by_the_clock_of_the_system_come_as_well() {
     let (stuck, tail) = State::builder().cancel_after(Duration::from_millis(1)).job();
     stuck.request_shutdown();
-    assert_eq!(tail.cancel().wait(), Reason::TimedOut);
+    assert_eq!(wait(tail.cancel()), Reason::TimedOut);
     tail.done();
     stuck.shutdown(LIMIT).unwrap();
 }
@@ -202,7 +203,7 @@ fn a_job_is_told_to_end_before_it_is_told_to_cancel_also_by_a_limit_of_zero() {
             let set = early.clone();
             let _on = tail.cancel().on_cancel(move |_| set.set(!ends.is_cancelled()).unwrap());
             state.request_shutdown();
-            assert!(!early.wait());
+            assert!(!wait(&early));
         }
     }
 }
@@ -232,11 +233,11 @@ fn a_callback_of_a_limit_that_waits_for_others_of_the_same_shutdown_does_not_hol
         // Until it is given up, and then for its own end, which never comes.
         let _ = set.set(waits.wait_closed(None));
         waits.wait(None);
-        Latch::<()>::new().wait();
+        wait(&Latch::<()>::new());
     });
     let error = State::merge([one, two]).shutdown(LIMIT).unwrap_err();
     assert!(error.only_given_up() && error.open().len() == 2, "{error}");
-    assert!(waited.wait());
+    assert!(wait(&waited));
 }
 
 #[test]
@@ -251,7 +252,7 @@ fn callbacks_of_limits_that_do_not_return_hold_up_no_other_limit_however_many_th
         .iter()
         .map(|tail| {
             let gate = go.clone();
-            tail.cancel().on_cancel(move |_| gate.wait())
+            tail.cancel().on_cancel(move |_| wait(&gate))
         })
         .collect();
     let error = State::merge(states).shutdown(LIMIT).unwrap_err();

@@ -7,6 +7,7 @@ use procession::state::{CountGuard, JobTail, Key};
 use procession::{Registration, State};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::wait::wait;
 
 /// Says done in the callback that tells it to end, and drops its own tail there.
 fn ends_at_once(tail: JobTail) -> Registration {
@@ -29,7 +30,7 @@ fn a_long_chain_of_jobs_that_end_in_their_callbacks_needs_no_deep_stack() {
         state.shutdown(LIMIT).unwrap();
         assert!(state.is_closed());
     });
-    chain.unwrap().join().unwrap();
+    wait(chain.unwrap()).unwrap();
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn tails_may_be_dropped_while_a_thread_ends() {
     let (state, tail) = job();
     let (above, above_tail) = State::job([state.clone()]);
     above.request_shutdown();
-    std::thread::spawn(move || KEPT.with(|kept| kept.borrow_mut().push(tail))).join().unwrap();
+    wait(std::thread::spawn(move || KEPT.with(|kept| kept.borrow_mut().push(tail)))).unwrap();
     assert!(state.wait_closed(LIMIT));
     assert!(above_tail.end().is_cancelled());
 }

@@ -7,12 +7,13 @@ use procession::clock::ManualClock;
 use procession::state::Phase;
 
 use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::wait::wait;
 
 const MANY: usize = 100_000;
 
 /// Runs it where recursion over the tree would overflow the stack.
 fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().stack_size(256 * 1024).spawn(test).unwrap().join().unwrap();
+    wait(std::thread::Builder::new().stack_size(256 * 1024).spawn(test).unwrap()).unwrap();
 }
 
 #[test]

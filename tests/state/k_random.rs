@@ -9,6 +9,7 @@ use procession::state::{Counter, Job, JobTail};
 use proptest::prelude::*;
 
 use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::wait::wait;
 
 /// A node over some of those made before it. What closes after its children is a dependency's parent.
 #[derive(Clone, Debug)]
@@ -258,7 +259,7 @@ proptest! {
             for _ in 0..3 {
                 let (receiver, log) = (receiver.clone(), log.clone());
                 threads.push(scope.spawn(move || loop {
-                    let next = receiver.lock().unwrap().recv();
+                    let next = wait(&*receiver.lock().unwrap());
                     let Ok(Some((node, job))) = next else { return };
                     log.lock().unwrap().push((node, "done"));
                     job.done();
@@ -273,7 +274,7 @@ proptest! {
             for _ in 0..3 {
                 sender.send(None).unwrap();
             }
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| wait(thread).unwrap());
             result
         });
         prop_assert!(result.is_ok(), "{result:?}");

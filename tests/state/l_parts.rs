@@ -10,6 +10,7 @@ use procession::tasklet::{Cx, Directive, Loop, ready};
 use procession::{Cancel, Event, Events, Latch, Process, Reply, Runtime, State, Step, StepOutput, StepResult};
 
 use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::wait::{until, wait};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<&'static str>>>);
@@ -88,7 +89,7 @@ fn program(go: Latch<()>) -> Program {
         move |cx: &mut Cx<'_, ()>| {
             let token = cx.cancelled();
             let _ = tasklet_begins.set(());
-            token.wait();
+            wait(token);
             works.run(|| ()).unwrap();
             says.says("task or tasklet");
             Directive::Done
@@ -100,18 +101,18 @@ fn program(go: Latch<()>) -> Program {
         assert!(tell.set(home.state()).is_ok());
         home.run().unwrap();
     });
-    let home_state = told.wait();
-    task_begun.wait();
-    tasklet_begun.wait();
+    let home_state = wait(&told);
+    wait(&task_begun);
+    wait(&tasklet_begun);
 
     let (says, asks, submits, runs) = (log.clone(), runtime.clone(), tasks.clone(), pool.clone());
     let server = State::thread("server", move |job| {
-        job.end().wait();
+        wait(job.end());
         // All that it uses is there still.
         let answer = asks.ask(clerk.address(), |reply| reply, Duration::from_secs(60))?;
         assert_eq!(answer, "at your service");
-        assert_eq!(submits.submit(|_| Ok::<_, String>(7))?.wait().into_result()?, 7);
-        runs.execute(move || go.wait())?;
+        assert_eq!(wait(submits.submit(|_| Ok::<_, String>(7))?).into_result()?, 7);
+        runs.execute(move || wait(&go))?;
         says.says("server");
         Ok(())
     })
@@ -131,7 +132,7 @@ fn a_server_a_runtime_what_stands_on_a_pool_and_the_pool_end_in_this_order() {
     let program = program(go.clone());
     go.set(()).unwrap();
     program.all.shutdown(LIMIT).unwrap();
-    program.home.join().unwrap();
+    wait(program.home).unwrap();
     assert!(program.all.err().is_none(), "{:?}", program.all.err());
     let log = program.log.taken();
     let (jobs, threads) = log.split_at(4);
@@ -147,12 +148,10 @@ fn a_shutdown_that_freezes_in_the_last_part_names_that_alone() {
     let program = program(go.clone());
     let all = program.all.clone().annotate("program");
     all.request_shutdown();
-    program.home.join().unwrap();
+    wait(program.home).unwrap();
     // Who is closed has not yet told those above it; the pool is told by whoever closes the last one below it.
     let is_told = || all.report().find("pool").is_some_and(|pool| pool.phase == Phase::Told);
-    while !is_told() || program.pool.stats().running > 1 {
-        std::thread::yield_now();
-    }
+    until("the pool is told", || is_told() && program.pool.stats().running <= 1);
     let error = all.shutdown(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "program: pool: timeout expired (jobs: 1 running, 0 waiting)");
     assert_eq!(program.log.taken()[..4], ORDER);
@@ -171,7 +170,7 @@ fn parts_that_were_ended_by_their_own_methods_hold_nobody_up() {
     assert!(runtime.is_closed() && tasks.is_closed() && !program.all.is_closed());
     // The server finds its runtime ended, and fails; all the same everything ends.
     program.all.shutdown(LIMIT).unwrap();
-    program.home.join().unwrap();
+    wait(program.home).unwrap();
     assert_eq!(program.all.err().unwrap().names().collect::<Vec<_>>(), ["server"]);
     assert!(program.pool.state().is_closed());
 }

@@ -9,6 +9,7 @@ use procession::{
 };
 
 use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::wait::{until, wait};
 
 /// Lives until it is told to stop.
 struct Lives;
@@ -35,7 +36,7 @@ impl Process for Stuck {
 
     fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
         let _ = self.begun.set(());
-        self.gate.wait();
+        wait(&self.gate);
         Ok(Step::Done(()))
     }
 }
@@ -54,7 +55,7 @@ fn a_runtime_closes_between_those_it_depends_on_and_those_that_depend_on_it() {
     assert_eq!(told([&server_tail, &store_tail]), [true, false]);
     assert!(runtime.is_alive(process.pid()), "the server may still send to it");
     server_tail.done();
-    store_tail.end().wait();
+    wait(store_tail.end());
     assert!(runtime.state().is_closed() && process.exit().is_some_and(|exit| exit.is_done()));
     store_tail.done();
     all.shutdown(LIMIT).unwrap();
@@ -100,10 +101,10 @@ fn a_callback_above_a_runtime_does_not_hold_up_its_shutdown() {
     let (set, waits) = (entered.clone(), gate.clone());
     let _blocks = store_tail.end().on_cancel(move |_| {
         set.set(()).unwrap();
-        waits.wait();
+        wait(&waits);
     });
     all.request_shutdown();
-    entered.wait();
+    wait(&entered);
     assert!(runtime.shutdown(Duration::ZERO).unwrap().is_clean(), "it returns while the callback blocks");
     gate.set(()).unwrap();
     store_tail.done();
@@ -117,7 +118,7 @@ fn the_last_handle_may_be_gone_when_the_state_is_asked() {
         let state = runtime.state();
         let drops = std::thread::spawn(move || drop(runtime));
         state.shutdown(LIMIT).unwrap();
-        drops.join().unwrap();
+        wait(drops).unwrap();
     }
 }
 
@@ -178,7 +179,7 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
         let (runtime, told) = (runtime(), Latch::new());
         let state = runtime.state();
         runtime.spawn(Waits(state.clone(), told.clone(), on_pool)).unwrap();
-        assert!(told.wait());
+        assert!(wait(&told));
         assert!(state.wait_closed(LIMIT) && state.err().is_none());
     }
 }
@@ -192,7 +193,7 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
         fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
             let [begun, go] = &self.1;
             let _ = begun.set(());
-            go.wait();
+            wait(go);
             let _ = self.2.set(self.0.shutdown(None).is_err_and(|error| error.is_from_inside()));
             Ok(Step::Done(()))
         }
@@ -213,10 +214,10 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
         let runtime = Runtime::builder().workers(2).start().unwrap();
         let (state, begun, dropping, told) = (runtime.state(), Latch::new(), Latch::new(), Latch::new());
         runtime.spawn(Waits(state.clone(), [begun.clone(), dropping.clone()], told.clone())).unwrap();
-        begun.wait();
+        wait(&begun);
         runtime.spawn(Closed(dropping)).unwrap();
         drop(runtime);
-        let is_told = told.wait();
+        let is_told = wait(&told);
         assert!(state.wait_closed(LIMIT));
         is_told
     };
@@ -232,7 +233,7 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     let (begun, gate) = (Latch::new(), Latch::new());
     let named = SpawnOptions::new().name("clerk");
     let stuck = runtime.spawn_with(Stuck { begun: begun.clone(), gate: gate.clone() }, named).unwrap();
-    begun.wait();
+    wait(&begun);
     clock.advance(Duration::from_secs(2));
     let ((server, server_tail), (store, store_tail)) = (job(), job());
     server_tail.done();
@@ -245,11 +246,11 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     assert!(!store_tail.end().is_cancelled());
 
     // When the limit of its own is over, the runtime ends without it, and says so.
-    while !all.report().find("processes").is_some_and(|node| node.phase == Phase::Done) {
+    until("the processes are done", || {
         clock.advance(Duration::from_secs(7));
-        std::thread::yield_now();
-    }
-    store_tail.end().wait();
+        all.report().find("processes").is_some_and(|node| node.phase == Phase::Done)
+    });
+    wait(store_tail.end());
     store_tail.done();
     all.shutdown(LIMIT).unwrap();
     let error = all.err().unwrap();

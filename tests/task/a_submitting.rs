@@ -46,7 +46,7 @@ fn no_number_is_given_twice() {
     let ids: Vec<TaskId> = std::thread::scope(|scope| {
         let submit = || (0..250).map(|_| tasks.submit(|_| Ok::<_, String>(())).unwrap().id()).collect::<Vec<_>>();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(submit)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        threads.into_iter().flat_map(|thread| wait(thread).unwrap()).collect()
     });
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 1_000);
 }
@@ -63,7 +63,7 @@ fn a_thousand_tasks_do_not_wait_for_each_other() {
                 if there.fetch_add(1, Ordering::SeqCst) == 999 {
                     all.set(()).unwrap();
                 }
-                all.wait();
+                wait(&all);
                 Ok::<_, String>(())
             })
         })
@@ -92,7 +92,7 @@ fn a_value_is_the_output_and_there_is_no_error() {
     until("it is over", || task.status().is_over());
     let info = task.info();
     assert_eq!((info.status, info.error()), (Status::Completed, None));
-    assert_eq!(task.wait().into_result().unwrap(), "done");
+    assert_eq!(wait(task).into_result().unwrap(), "done");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_error_is_no_status_of_its_own_and_comes_as_it_was_returned() {
     until("it is over", || task.status().is_over());
     let info = tasks.info(task.id()).unwrap();
     assert_eq!((info.status, info.error().as_deref()), (Status::Completed, Some("broken 3")));
-    let exit = task.wait();
+    let exit = wait(task);
     assert!(exit.output().is_none());
     assert!(matches!(exit, Exit::Failed(Broken(3))), "its own type");
     // Any error that `?` takes can be had, too.
@@ -127,7 +127,7 @@ fn a_panic_is_an_error_that_says_so_and_nothing_else_suffers() {
     until("it is over", || task.status().is_over());
     let info = task.info();
     assert_eq!((info.status, info.error().as_deref()), (Status::Completed, Some("panicked: lost 3")));
-    let exit = task.wait();
+    let exit = wait(task);
     assert!(exit.output().is_none());
     let Exit::Panicked(panic) = exit else { panic!("{exit}") };
     assert_eq!(panic.message(), "lost 3");
@@ -190,7 +190,7 @@ fn a_task_ends_also_when_its_closure_is_never_called_or_what_is_its_panics() {
     assert_eq!(counted.calls(), 0);
     assert_eq!(first.task.status(), Status::Running, "the pool lets it end");
     first.let_go();
-    assert!(stopper.join().unwrap());
+    assert!(wait(stopper).unwrap());
     assert_eq!(end(first.task).output(), Some(&7));
     let refused = tasks.submit(|_| Ok::<_, String>(3)).unwrap_err();
     assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
@@ -258,7 +258,7 @@ fn a_task_that_waits_for_itself_is_told_so_and_does_not_hang() {
     let (told, inner) = (Latch::new(), tasks.clone());
     let tell = told.clone();
     let task = tasks.submit(move |_| {
-        let own = own.recv().unwrap().wait_within(Duration::MAX).unwrap_err();
+        let own = wait(&own).unwrap().wait_within(Duration::MAX).unwrap_err();
         assert_eq!(own.status(), Status::Running);
         // Nor can a task that it waits for, which runs on top of it.
         let nested = inner.submit(move |_| Ok::<_, String>(own.wait())).unwrap();
@@ -285,7 +285,7 @@ fn every_call_may_come_from_many_threads_at_once() {
                     let id = task.id();
                     let decided = tasks.cancel(id).unwrap();
                     assert!(tasks.info(id).is_ok() && tasks.list().iter().any(|task| task.id == id));
-                    let exit = task.wait();
+                    let exit = wait(task);
                     assert_eq!(decided, was_ended(&exit, Reason::Cancelled));
                     assert_eq!(!decided, exit.output() == Some(&n));
                     assert!(tasks.remove(id).is_err(), "it went with its handle");

@@ -53,7 +53,7 @@ fn a_status_never_goes_back() {
             if round % 2 == 1 {
                 task.cancel();
             }
-            let seen = watcher.join().unwrap();
+            let seen = wait(watcher).unwrap();
             assert!(seen.is_sorted_by_key(|status| stage(*status)), "{seen:?}");
             let over: Vec<_> = seen.iter().filter(|status| status.is_over()).collect();
             assert!(over.windows(2).all(|two| two[0] == two[1]), "{seen:?}");
@@ -103,10 +103,10 @@ fn the_end_is_the_end_whoever_comes_later() {
     for (held, status) in &ends {
         assert_eq!((held.task.status(), held.task.info().status), (*status, *status));
     }
-    assert!(was_ended(&cancelled.task.wait(), Reason::Cancelled));
-    assert!(was_ended(&timed_out.task.wait(), Reason::TimedOut));
-    assert!(was_ended(&stopped.task.wait(), Reason::Shutdown));
-    assert_eq!(completed.task.wait().output(), Some(&7));
+    assert!(was_ended(&wait(cancelled.task), Reason::Cancelled));
+    assert!(was_ended(&wait(timed_out.task), Reason::TimedOut));
+    assert!(was_ended(&wait(stopped.task), Reason::Shutdown));
+    assert_eq!(wait(completed.task).output(), Some(&7));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn an_end_from_outside_has_an_error_that_says_which() {
         (stopped, "shutdown", Reason::Shutdown),
     ] {
         assert_eq!(tasks.info(task.id()).unwrap().error().as_deref(), Some(error));
-        let problem = task.wait().into_result().unwrap_err();
+        let problem = wait(task).into_result().unwrap_err();
         assert_eq!(problem.to_string(), format!("it was terminated ({error})"));
         assert!(matches!(problem, procession::ExitError::Terminated(why) if why == reason));
     }
@@ -257,7 +257,7 @@ fn the_short_form_has_everything_and_the_long_form_has_results_of_the_end_only()
     let go = Latch::new();
     let gate = go.clone();
     let task = tasks.submit_with(TaskOptions::new().name("sum"), move |_| {
-        gate.wait();
+        wait(&gate);
         Ok::<_, String>(vec![1, 2])
     });
     let task = task.unwrap();
@@ -274,7 +274,7 @@ fn the_short_form_has_everything_and_the_long_form_has_results_of_the_end_only()
     assert_eq!(tasks.info(task.id()).unwrap().to_string(), {
         "task 1 (sum): Completed, output: <alloc::vec::Vec<i32>>, error: none"
     });
-    assert_eq!(task.wait().output().unwrap(), &[1, 2]);
+    assert_eq!(wait(task).output().unwrap(), &[1, 2]);
 
     let failed = tasks.submit(|_| Err::<(), _>("no disk")).unwrap();
     until("it is over", || failed.status().is_over());

@@ -24,7 +24,7 @@ fn cancelling_ends_the_task_and_asks_its_closure_to_stop() {
     assert!(tasks.cancel(task.id()).unwrap());
     assert_eq!(task.status(), Status::Cancelled);
     assert_eq!(wait(&seen), Reason::Cancelled);
-    assert!(was_ended(&task.wait(), Reason::Cancelled));
+    assert!(was_ended(&wait(task), Reason::Cancelled));
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn cancelling_twice_or_too_late_changes_nothing() {
     let task = tasks.submit(obedient).unwrap();
     assert_eq!((task.cancel(), task.cancel(), tasks.cancel(task.id()).unwrap()), (true, false, false));
     assert!(!task.cancel_because("another reason"));
-    assert!(was_ended(&task.wait(), Reason::Cancelled), "the first reason stays");
+    assert!(was_ended(&wait(task), Reason::Cancelled), "the first reason stays");
     let done = tasks.submit(|_| Ok::<_, String>(3)).unwrap();
     until("it is over", || done.status().is_over());
     let before = done.info();
     assert!(!done.cancel() && !tasks.cancel(done.id()).unwrap());
     let after = done.info();
     assert_eq!((after.status, after.ended, after.error()), (before.status, before.ended, None));
-    assert_eq!(done.wait().output(), Some(&3));
+    assert_eq!(wait(done).output(), Some(&3));
     assert_eq!((tasks.stats().completed, tasks.stats().cancelled), (1, 1));
 }
 
@@ -101,7 +101,7 @@ fn what_comes_too_late_is_dropped_once_by_the_closures_own_thread() {
         let (late, begin, gate) = (Late(drops.clone(), dropped_by.clone()), begun.clone(), go.clone());
         let task = tasks.submit_with(TaskOptions::new().timeout(SECOND), move |_| {
             let _ = begin.set(std::thread::current().id());
-            gate.wait();
+            wait(&gate);
             Ok::<_, String>(late)
         });
         let task = task.unwrap();
@@ -117,7 +117,7 @@ fn what_comes_too_late_is_dropped_once_by_the_closures_own_thread() {
         tasks.stop_and_join(HOUR).unwrap();
         assert_eq!((drops.load(Ordering::SeqCst), wait(&dropped_by)), (1, its_thread), "{way}");
         assert_eq!(task.status(), status);
-        drop(task.wait());
+        drop(wait(task));
         assert_eq!(drops.load(Ordering::SeqCst), 1);
     }
 }
@@ -131,7 +131,7 @@ fn a_result_that_nobody_can_have_any_more_is_dropped() {
     let (go, token) = (Latch::new(), Token(drops.clone()));
     let gate = go.clone();
     let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| {
-        gate.wait();
+        wait(&gate);
         Ok::<_, String>(token)
     });
     drop(task.unwrap());
@@ -156,30 +156,30 @@ fn one_of_those_who_want_to_end_a_task_decides_and_knows_it() {
         let gate = go.clone();
         let options = TaskOptions::new().timeout(SECOND).keep(Keep::UntilRemoved);
         let task = tasks.submit_with(options, move |_| {
-            gate.wait();
+            wait(&gate);
             Ok::<_, String>(1)
         });
         let task = task.unwrap();
         if round % 3 > 0 {
             until("it runs", || task.status() == Status::Running);
         }
-        let start = std::sync::Barrier::new(4);
+        let start = Barrier::new(4);
         let (one, two) = std::thread::scope(|scope| {
             let one = scope.spawn(|| {
-                start.wait();
+                wait(&start);
                 task.cancel()
             });
             let two = scope.spawn(|| {
-                start.wait();
+                wait(&start);
                 tasks.cancel(task.id()).unwrap()
             });
             scope.spawn(|| {
-                start.wait();
+                wait(&start);
                 if round % 2 == 0 { manual.advance(SECOND) } else { tasks.stop() }
             });
-            start.wait();
+            wait(&start);
             let _ = go.set(());
-            (one.join().unwrap(), two.join().unwrap())
+            (wait(one).unwrap(), wait(two).unwrap())
         });
         until("it is over", || task.status().is_over());
         let status = task.status();
@@ -188,7 +188,7 @@ fn one_of_those_who_want_to_end_a_task_decides_and_knows_it() {
         assert_eq!(task.info().exit.unwrap().is_done(), status == Status::Completed);
         let stats = tasks.stats();
         assert_eq!(stats.completed + stats.cancelled + stats.timed_out + stats.stopped, 1);
-        assert_eq!(task.wait().is_done(), status == Status::Completed);
+        assert_eq!(wait(task).is_done(), status == Status::Completed);
         pool.drain(None).unwrap();
         returned += usize::from(status == Status::Completed);
         cancelled += usize::from(status == Status::Cancelled);
@@ -211,7 +211,7 @@ fn when_a_task_is_over_so_is_whatever_stands_under_its_request() {
         let (hands, gate) = (handed_out.clone(), go.clone());
         let task = tasks.submit_with(TaskOptions::new().timeout(SECOND), move |cancel| {
             let _ = hands.set((cancel.clone(), cancel.child()));
-            gate.wait();
+            wait(&gate);
             match way {
                 "failed" => Err("failed"),
                 "panicked" => panic!("panicked"),
@@ -246,8 +246,8 @@ fn a_closure_that_answers_with_the_requests_reason_has_not_failed() {
     tasks.stop_and_join(HOUR).unwrap();
     let statuses = [&cancelled, &timed_out, &stopped].map(|task| task.status());
     assert_eq!(statuses, [Status::Cancelled, Status::TimedOut, Status::Stopped]);
-    assert!(was_ended(&cancelled.wait(), Reason::Cancelled));
-    assert!(was_ended(&timed_out.wait(), Reason::TimedOut));
-    assert!(was_ended(&stopped.wait(), Reason::Shutdown));
+    assert!(was_ended(&wait(cancelled), Reason::Cancelled));
+    assert!(was_ended(&wait(timed_out), Reason::TimedOut));
+    assert!(was_ended(&wait(stopped), Reason::Shutdown));
     assert_eq!(tasks.stats().completed, 0);
 }

@@ -57,7 +57,7 @@ fn when_the_time_is_over_the_closure_is_asked_to_stop() {
     until("it runs", || task.status() == Status::Running);
     manual.advance(SECOND);
     assert_eq!((task.status(), wait(&seen)), (Status::TimedOut, Reason::TimedOut));
-    assert!(was_ended(&task.wait(), Reason::TimedOut));
+    assert!(was_ended(&wait(task), Reason::TimedOut));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn with_no_time_at_all_the_closure_is_not_called() {
     let late = tasks.submit_with(TaskOptions::new().start_within(Duration::ZERO), counted.closure()).unwrap();
     assert_eq!((none.status(), late.status()), (Status::TimedOut, Status::TimedOut));
     assert_eq!((counted.calls(), counted.alive()), (0, 0));
-    assert!(was_ended(&none.wait(), Reason::TimedOut) && was_ended(&late.wait(), Reason::TimedOut));
+    assert!(was_ended(&wait(none), Reason::TimedOut) && was_ended(&wait(late), Reason::TimedOut));
     tasks.stop_and_join(HOUR).unwrap();
     assert_eq!(counted.calls(), 0);
 }
@@ -92,7 +92,7 @@ fn a_task_that_ended_in_time_stays_completed() {
     until("it is over", || task.status().is_over());
     manual.advance(HOUR);
     assert_eq!(task.status(), Status::Completed);
-    assert_eq!(task.wait().output(), Some(&1));
+    assert_eq!(wait(task).output(), Some(&1));
     assert_eq!(tasks.stats().timed_out, 0);
 }
 

@@ -1,7 +1,7 @@
 //! E. Stopping.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
 
 use procession::task::{Keep, Status, SubmitError, TaskOptions, Tasks};
 use procession::{Latch, Reason};
@@ -86,7 +86,7 @@ fn many_may_stop_at_once_and_each_returns_when_all_are_over() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    start.wait();
+                    wait(&start);
                     tasks.stop();
                     assert!(all.iter().all(|task| task.status() == Status::Stopped));
                 });
@@ -146,7 +146,7 @@ fn submitting_against_stopping_is_refused_or_over() {
             let submitters: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
-                        start.wait();
+                        wait(&start);
                         let (mut accepted, mut refused) = (Vec::new(), 0);
                         for _ in 0..20 {
                             match tasks.submit(counted.closure()) {
@@ -158,11 +158,11 @@ fn submitting_against_stopping_is_refused_or_over() {
                     })
                 })
                 .collect();
-            start.wait();
+            wait(&start);
             tasks.stop();
             let stats = tasks.stats();
             assert_eq!((stats.scheduled, stats.running), (0, 0), "{stats:?}");
-            let both = submitters.into_iter().map(|thread| thread.join().unwrap());
+            let both = submitters.into_iter().map(|thread| wait(thread).unwrap());
             both.fold((Vec::new(), 0), |(mut all, no), (accepted, refused)| {
                 all.extend(accepted);
                 (all, no + refused)
@@ -189,7 +189,7 @@ fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
     assert_eq!(tasks.list().len(), 1);
     tasks.remove(id).unwrap();
     assert!(tasks.status(id).is_err() && tasks.cancel(id).is_err() && tasks.list().is_empty());
-    assert!(was_ended(&kept.wait(), Reason::Shutdown), "the handle goes on working");
+    assert!(was_ended(&wait(kept), Reason::Shutdown), "the handle goes on working");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
     let (answer, answers) = (Latch::new(), go.clone());
     let told = answer.clone();
     let task = tasks.submit(move |cancel| {
-        answers.wait();
+        wait(&answers);
         inner.stop();
         let is_stopped = cancel.reason() == Some(Reason::Shutdown);
         let early = inner.stop_and_join(std::time::Duration::ZERO).unwrap_err();
@@ -228,7 +228,7 @@ fn tasks_that_stop_and_join_their_scheduler_at_once_do_not_wait_for_each_other()
     for _ in 0..3 {
         let (inner, start, joined) = (tasks.clone(), start.clone(), joined.clone());
         let task = tasks.submit(move |_| {
-            start.wait();
+            wait(&start);
             let is_joined = inner.stop_and_join(std::time::Duration::MAX).is_ok();
             joined.fetch_add(usize::from(is_joined), Ordering::SeqCst);
             Ok::<_, String>(())
@@ -264,14 +264,14 @@ fn the_last_handle_stops_the_scheduler_without_waiting() {
     drop(clone);
     assert_eq!((held.task.status(), waits.status()), (Status::Stopped, Status::Stopped));
     assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
-    assert!(was_ended(&waits.wait(), Reason::Shutdown));
+    assert!(was_ended(&wait(waits), Reason::Shutdown));
     // The pool was not its own.
     held.let_go();
     let ran = Latch::new();
     let set = ran.clone();
     pool.execute(move || set.set(()).unwrap()).unwrap();
     wait(&ran);
-    assert!(was_ended(&held.task.wait(), Reason::Shutdown));
+    assert!(was_ended(&wait(held.task), Reason::Shutdown));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn the_last_handle_may_be_dropped_by_a_task_of_its_own() {
     let (inner, dropped, go) = (tasks.clone(), Latch::new(), Latch::new());
     let (drops, gate) = (dropped.clone(), go.clone());
     let task = tasks.submit(move |cancel| {
-        gate.wait();
+        wait(&gate);
         drop(inner);
         let _ = drops.set(cancel.reason());
         Ok::<_, String>(())

@@ -139,7 +139,7 @@ fn the_record_of_a_closure_that_still_runs_can_be_removed() {
     tasks.stop_and_join(LIMIT).unwrap();
     let stats = tasks.stats();
     assert_eq!((stats.records, stats.abandoned, stats.cancelled, stats.completed), (0, 0, 1, 0));
-    assert!(was_ended(&held.task.wait(), Reason::Cancelled));
+    assert!(was_ended(&wait(held.task), Reason::Cancelled));
 }
 
 #[test]

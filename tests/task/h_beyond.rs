@@ -36,21 +36,22 @@ fn a_handle_waits_with_and_without_limit() {
     let id = held.task.id();
     let task = held.task.wait_within(Duration::ZERO).unwrap_err();
     let waiter = std::thread::spawn(move || task.wait_within(SECOND).unwrap_err());
-    while !waiter.is_finished() {
+    until("the limit is over", || {
         manual.advance(SECOND);
-        std::thread::yield_now();
-    }
-    let task = waiter.join().unwrap();
+        waiter.is_finished()
+    });
+    let task = wait(waiter).unwrap();
     assert_eq!(task.id(), id);
     let task = task.try_result().unwrap_err();
     let waiter = std::thread::spawn(move || task.wait_within(Duration::MAX));
     held.go.set(()).unwrap();
-    assert_eq!(waiter.join().unwrap().unwrap().output(), Some(&7));
+    assert_eq!(wait(waiter).unwrap().unwrap().output(), Some(&7));
     let done = tasks.submit(|_| Ok::<_, String>(2)).unwrap();
     until("it is over", || done.status().is_over());
     assert_eq!(done.try_result().unwrap().output(), Some(&2));
     let done = tasks.submit(|_| Ok::<_, String>(3)).unwrap();
-    assert_eq!(done.wait().output(), Some(&3));
+    let waiter = std::thread::spawn(move || done.wait());
+    assert_eq!(wait(waiter).unwrap().output(), Some(&3));
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_cancelled_task_wakes_who_waits_though_its_closure_goes_on() {
     let (id, task) = (held.task.id(), held.task);
     let waiter = std::thread::spawn(move || task.wait());
     assert!(tasks.cancel(id).unwrap());
-    assert!(was_ended(&waiter.join().unwrap(), Reason::Cancelled));
+    assert!(was_ended(&wait(waiter).unwrap(), Reason::Cancelled));
     assert!(!held.returned.is_set());
     held.go.set(()).unwrap();
 }
@@ -111,11 +112,11 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     // With a limit, by the tasks' clock.
     assert!(set.wait_next_within(Duration::ZERO).is_none());
     let waiter = std::thread::spawn(move || (set.wait_next_within(SECOND).is_none(), set));
-    while !waiter.is_finished() {
+    until("the limit is over", || {
         manual.advance(SECOND);
-        std::thread::yield_now();
-    }
-    let (nothing, mut set) = waiter.join().unwrap();
+        waiter.is_finished()
+    });
+    let (nothing, mut set) = wait(waiter).unwrap();
     assert!(nothing && set.len() == 1);
     assert_eq!(set.cancel_all("enough"), 1);
     assert_eq!(set.cancel_all("again"), 0);
@@ -206,11 +207,11 @@ fn who_stops_and_joins_is_told_whose_closures_are_left() {
         move || tasks.stop_and_join(SECOND).unwrap_err().tasks.len()
     });
     until("the other has returned", || tasks.stats().abandoned == 1);
-    while !joiner.is_finished() {
+    until("the limit is over", || {
         manual.advance(SECOND);
-        std::thread::yield_now();
-    }
-    assert_eq!(joiner.join().unwrap(), 1);
+        joiner.is_finished()
+    });
+    assert_eq!(wait(joiner).unwrap(), 1);
     kept.let_go();
     tasks.stop_and_join(Duration::MAX).unwrap();
 }
@@ -271,7 +272,7 @@ fn stubborn_later(tasks: &procession::task::Tasks) -> (Task<(), String>, Latch<(
     let (begin, gate) = (begun.clone(), go.clone());
     let task = tasks.submit(move |_| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         Ok(())
     });
     (task.unwrap(), begun, go)
@@ -294,7 +295,7 @@ fn a_task_stands_under_a_request_of_the_users() {
     assert_eq!([runs.task.status(), waits.status(), delayed.status()], [Status::Cancelled; 3]);
     assert_eq!((done.status(), other.task.status()), (Status::Completed, Status::Running));
     runs.let_go();
-    assert!(was_ended(&runs.task.wait(), "the shop is closed"));
+    assert!(was_ended(&wait(runs.task), "the shop is closed"));
     let late = tasks.submit_with(under(), counted.closure()).unwrap();
     assert_eq!(late.status(), Status::Cancelled);
     assert_eq!((counted.calls(), counted.alive(), tasks.stats().timers), (0, 0, 0));
@@ -338,11 +339,11 @@ fn sleep_and_check_hear_the_request() {
         Ok::<_, Reason>((slept, checked))
     });
     let task = task.unwrap();
-    while !task.status().is_over() {
+    until("the task is over", || {
         manual.advance(HOUR);
-        std::thread::yield_now();
-    }
-    assert_eq!(task.wait().output(), Some(&(Ok(()), Ok(()))));
+        task.status().is_over()
+    });
+    assert_eq!(wait(task).output(), Some(&(Ok(()), Ok(()))));
     let (told, tells) = (Latch::new(), Latch::new());
     let (tell, registered) = (told.clone(), tells.clone());
     let task = tasks.submit(move |cancel| {

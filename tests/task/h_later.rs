@@ -27,7 +27,7 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
     manual.advance(MILLI);
     until("it is over", || task.status().is_over());
     assert_eq!(task.info().started, Some(start + SECOND));
-    assert_eq!(task.wait().output(), Some(&1));
+    assert_eq!(wait(task).output(), Some(&1));
     manual.advance(100 * HOUR);
     assert_eq!(never.status(), Status::Scheduled);
     assert!(never.cancel());
@@ -44,7 +44,7 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
     pool.stop(None).unwrap();
     manual.advance(SECOND);
     assert_eq!((orphan.status(), counted.alive()), (Status::Stopped, 0));
-    assert!(was_ended(&orphan.wait(), Reason::Shutdown));
+    assert!(was_ended(&wait(orphan), Reason::Shutdown));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn rounds_do_not_overlap_however_long_one_takes() {
     let repeat = tasks.repeat(SECOND, TaskOptions::new().timeout(SECOND), move |_| {
         assert_eq!(count.fetch_add(1, Ordering::SeqCst), 0);
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         count.fetch_sub(1, Ordering::SeqCst);
         Ok::<_, String>(())
     });
@@ -175,7 +175,7 @@ fn a_repetition_is_over_when_its_closure_is_dropped_and_not_before() {
         let (looks, begin, gate) = (Looks(over.clone(), was_over.clone()), begun.clone(), go.clone());
         let repeat = tasks.repeat(SECOND, TaskOptions::new().after(SECOND), move |_| {
             let _ = (&looks, begin.set(()));
-            gate.wait();
+            wait(&gate);
             Ok::<_, String>(())
         });
         let repeat = repeat.unwrap();
@@ -222,7 +222,7 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
             until("it is known", || tasks.stats().submitted == 8);
             let id = tasks.list().last().unwrap().id;
             assert!(tasks.cancel(id).unwrap());
-            assert_eq!(submitter.join().unwrap().unwrap(), Status::Cancelled);
+            assert_eq!(wait(submitter).unwrap().unwrap(), Status::Cancelled);
         }
         held.let_go();
         until("all are over", || delayed.iter().chain([&waits]).all(|task| task.status() == Status::Completed));
@@ -239,7 +239,7 @@ fn a_delay_and_a_timeout_that_are_noted_at_once_leave_no_timer() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let all: Vec<_> = (0..500).map(|_| submit()).collect();
-                all.into_iter().for_each(|task| drop(task.wait()));
+                all.into_iter().for_each(|task| drop(wait(task)));
             });
         }
     });
@@ -277,7 +277,7 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
         let (begin, gate) = (begun.clone(), go.clone());
         pool.execute(move || {
             let _ = begin.set(());
-            gate.wait();
+            wait(&gate);
         })
         .unwrap();
         wait(&begun);
@@ -298,7 +298,7 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
         } else {
             3
         };
-        let all: Vec<_> = submitters.into_iter().map(|submitter| submitter.join().unwrap().unwrap()).collect();
+        let all: Vec<_> = submitters.into_iter().map(|submitter| wait(submitter).unwrap().unwrap()).collect();
         assert_eq!(all.iter().filter(|task| task.status() == status).count(), first);
         assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
         go.set(()).unwrap();
@@ -398,13 +398,13 @@ fn a_set_of_many_is_waited_for_on_the_only_thread() {
         Ok::<_, String>((own, seen))
     });
     let outer = outer.unwrap();
-    all_in.wait();
+    wait(&all_in);
     // One after the other: which of several that are due it begins with is its own affair.
     for over in 10..20 {
         until("those that are due are over", || tasks.stats().completed == over);
         manual.advance(if over == 10 { SECOND } else { 2 * SECOND });
     }
-    let (own, all) = output(outer.wait());
+    let (own, all) = output(wait(outer));
     assert_eq!(own, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1]);
     assert_eq!(all, (0..20).chain(100..120).collect::<Vec<_>>());
 }
@@ -421,7 +421,7 @@ fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_
             let outer = tasks.submit(move |_| {
                 let mut set = TaskSet::new();
                 let waits = inner.submit(move |_| {
-                    gate.wait();
+                    wait(&gate);
                     Ok::<_, String>(())
                 });
                 set.push(waits.map_err(|why| why.to_string())?);

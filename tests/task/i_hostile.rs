@@ -47,7 +47,7 @@ fn callbacks_and_wakers_that_panic_keep_nobody_from_hearing_of_the_end() {
     // Both are called by the thread that moves the clock.
     quietly(|| manual.advance(3 * SECOND));
     assert_eq!((task.status(), other.status()), (Status::TimedOut, Status::TimedOut));
-    assert!(was_ended(&task.wait(), Reason::TimedOut));
+    assert!(was_ended(&wait(task), Reason::TimedOut));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn an_output_whose_text_panics_can_still_be_had() {
     until("it is over", || task.status().is_over());
     let text = quietly(|| task.to_string());
     assert_eq!(text, "task 1: Completed, output: an output whose text panics, error: none");
-    assert!(task.wait().is_done());
+    assert!(wait(task).is_done());
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_callback_may_stop_the_scheduler_that_calls_it() {
 fn quietly<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let quiet = std::thread::Builder::new().name("procession-quiet".into()).spawn_scoped(scope, run);
-        quiet.unwrap().join().unwrap()
+        wait(quiet.unwrap()).unwrap()
     })
 }
 
@@ -178,7 +178,7 @@ fn a_destructor_that_blocks_holds_up_no_timer() {
     struct Blocks(Latch<()>, Latch<()>);
     impl Drop for Blocks {
         fn drop(&mut self) {
-            self.0.wait();
+            wait(&self.0);
             let _ = self.1.set(());
         }
     }

@@ -69,7 +69,7 @@ fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_th
         assert!(state.wait_closed(LONG) && state.err().is_none());
 
         let three = make();
-        three.submit(|_| Ok::<_, String>(1)).unwrap().wait();
+        wait(three.submit(|_| Ok::<_, String>(1)).unwrap());
         three.stop_and_join(Duration::MAX).unwrap();
         assert!(three.state().is_closed(), "it had ended before");
     }
@@ -94,7 +94,7 @@ fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
             assert!(!store_tail.end().is_cancelled());
             manual.advance(2 * SHUTDOWN_GRACE);
         }
-        store_tail.end().wait();
+        wait(store_tail.end());
         store_tail.done();
         let error = store.shutdown(LONG).unwrap_err();
         assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["tasks"])));
@@ -138,7 +138,7 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
     impl Drop for Blocks {
         fn drop(&mut self) {
             let _ = self.0.set(());
-            self.1.wait();
+            wait(&self.1);
         }
     }
     let (_manual, _pool, tasks) = bounded(1);
@@ -185,7 +185,7 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(Task<(), String>) -> Exit
     let (_manual, pool, tasks) = bounded(1);
     let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
     let opens = gate.clone();
-    pool.execute(move || opens.wait()).unwrap();
+    pool.execute(move || wait(&opens)).unwrap();
     let waits = Waits(next.clone(), wait_for, told.clone());
     let waits = move |_: &Cancel| {
         drop(waits);
@@ -211,7 +211,7 @@ fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_an
         let (_manual, pool, tasks) = bounded(1);
         let gate = Latch::new();
         let opens = gate.clone();
-        pool.execute(move || opens.wait()).unwrap();
+        pool.execute(move || wait(&opens)).unwrap();
         let (state, told) = (tasks.state(), Latch::new());
         let waits = Waits(state.clone(), told.clone());
         let waits = move |_: &Cancel| {

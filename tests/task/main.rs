@@ -4,6 +4,8 @@
 // Everything here is for this program alone; `pub` says what the modules share. Not all that is shared is used here.
 #![allow(unreachable_pub, dead_code)]
 
+#[path = "../common/wait.rs"]
+mod wait;
 #[path = "../process/helpers.rs"]
 mod helpers;
 

@@ -102,7 +102,7 @@ impl World {
                 Plan::Panics => panic!("by plan"),
                 Plan::Obeys => Err(cancel.wait().to_string()),
                 Plan::Holds => {
-                    gate.wait();
+                    wait(&gate);
                     Ok((number, token))
                 }
             }
@@ -247,7 +247,7 @@ fn run(program: &Program) -> Result<(), String> {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a call has panicked".into()))).collect()
+        threads.into_iter().map(|thread| wait(thread).unwrap_or_else(|_| Err("a call has panicked".into()))).collect()
     });
     let subjects = std::mem::take(&mut *world.subjects.lock().unwrap());
     for subject in &subjects {
@@ -277,7 +277,7 @@ fn check(world: &World, subjects: &[Arc<Subject>], pool: &Pool) -> Result<(), St
             return say("was begun and not called, or the other way round");
         }
         let plan = subject.wish.plan;
-        let is_right = match (info.status, task.wait()) {
+        let is_right = match (info.status, wait(task)) {
             (Status::Completed, Exit::Done((number, _))) => {
                 number == subject.number && matches!(plan, Plan::Returns | Plan::Holds)
             }

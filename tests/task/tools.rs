@@ -52,7 +52,7 @@ pub fn stubborn(tasks: &Tasks, options: TaskOptions) -> Stubborn {
     let (begin, gate, end) = (begun.clone(), go.clone(), returned.clone());
     let task = tasks.submit_with(options, move |_| {
         let _ = begin.set(());
-        gate.wait();
+        wait(&gate);
         let _ = end.set(());
         Ok(7)
     });
@@ -105,7 +105,7 @@ pub fn was_ended<T, E>(exit: &Exit<T, E>, reason: impl Into<Reason>) -> bool {
 }
 
 /// Waits for the end of a task; one that does not end is an error.
+#[track_caller]
 pub fn end<T, E>(task: Task<T, E>) -> Exit<T, E> {
-    until(&format!("{task:?} is over"), || task.status().is_over());
-    task.wait()
+    wait(task)
 }

@@ -139,14 +139,12 @@ fn one_ready_made_tasklet_is_done_at_once_and_the_other_holds_the_loop_until_it_
     // The loop is held: only when another thread has found it so is it let go.
     let handle = home.handle();
     let other = std::thread::spawn(move || {
-        while handle.holding().first().is_none_or(|holding| holding.directive != Directive::Wait) {
-            std::thread::yield_now();
-        }
+        until("it waits", || handle.holding().first().is_some_and(|holding| holding.directive == Directive::Wait));
         assert!(!released.is_over());
         assert!(released.redirect(Directive::Done).unwrap());
     });
     let report = home.run().unwrap();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!((report.steps, report.finished), (1, 1));
     assert!(matches!(holds.exit(), Some(Exit::Done(()))));
 }

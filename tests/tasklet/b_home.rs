@@ -27,7 +27,7 @@ fn sync_steps_run_on_the_thread_that_is_in_the_loop_and_on_no_other() {
                 .unwrap();
         }
     });
-    scheduler.join().unwrap();
+    wait(scheduler).unwrap();
     home.run().unwrap();
     assert!(home.get().len() >= 20);
     assert!(home.get().iter().all(|thread| *thread == me()));
@@ -44,7 +44,7 @@ fn no_sync_tasklet_is_stepped_before_somebody_is_in_the_loop() {
     });
     home.schedule(tasklet, Directive::Sync).unwrap();
     let handle = home.handle();
-    std::thread::spawn(move || handle.schedule(ready::done(), Directive::Sync).unwrap()).join().unwrap();
+    wait(std::thread::spawn(move || handle.schedule(ready::done(), Directive::Sync).unwrap())).unwrap();
     assert_eq!((count(&stepped), home.holding().len()), (0, 2));
     home.run().unwrap();
     assert_eq!(count(&stepped), 1);
@@ -139,7 +139,7 @@ fn a_chain_of_a_hundred_thousand_tasklets_needs_no_deep_stack() {
         automatic.schedule(link(99_999), Directive::Sync).unwrap();
         (home.into_inner(), automatic.into_inner())
     });
-    assert_eq!(thread.unwrap().join().unwrap(), (100_000, 100_000));
+    assert_eq!(wait(thread.unwrap()).unwrap(), (100_000, 100_000));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_tasklet_from_another_thread_wakes_the_home_thread() {
     )
     .unwrap();
     let other = std::thread::spawn(move || {
-        asleep.wait();
+        wait(&asleep);
         // Many times, so that the home thread is found before, in and after falling asleep.
         for n in 0..1_000 {
             let done = handle
@@ -174,7 +174,7 @@ fn a_tasklet_from_another_thread_wakes_the_home_thread() {
         holds.cancel("over");
     });
     home.run().unwrap();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!(*home.get(), 1_000);
 }
 

@@ -38,16 +38,16 @@ fn async_steps_run_on_a_thread_that_is_not_the_home_thread_and_know_their_loop()
 fn sync_steps_go_on_while_async_ones_block() {
     let mut home = Loop::new(0);
     let (go, begun) = (Latch::new(), Latch::new());
-    let (wait, set) = (go.clone(), begun.clone());
+    let (gate, set) = (go.clone(), begun.clone());
     let blocks = elsewhere(move |_: &mut Cx<'_, i32>| {
         let _ = set.set(());
-        wait.wait();
+        wait(&gate);
         Directive::Done
     });
     home.schedule(blocks, Directive::Sync).unwrap();
     // Comes again and again while the other one blocks, and only then lets it go.
     let others = numbered(move |step, count: &mut i32, _| {
-        begun.wait();
+        wait(&begun);
         *count += 1;
         if step < 999 {
             return Directive::Sync;
@@ -63,7 +63,7 @@ fn sync_steps_go_on_while_async_ones_block() {
 fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
     let mut home = Loop::new(false);
     let (go, over) = (Latch::new(), Arc::new(AtomicBool::new(false)));
-    let (wait, begun) = (go.clone(), Latch::new());
+    let (gate, begun) = (go.clone(), Latch::new());
     let set = begun.clone();
     let mut first = true;
     let tasklet = ready::from_fns(
@@ -76,21 +76,21 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
         },
         move |_: &mut Cx<'_, bool>| {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             Directive::Sync
         },
     );
     home.schedule(tasklet, Directive::Sync).unwrap();
     let returned = over.clone();
     let other = std::thread::spawn(move || {
-        begun.wait();
+        wait(&begun);
         assert!(!returned.load(Ordering::SeqCst));
         go.set(()).unwrap();
     });
     home.run().unwrap();
     over.store(true, Ordering::SeqCst);
     assert!(*home.get());
-    other.join().unwrap();
+    wait(other).unwrap();
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
             let number = steps.fetch_add(1, Ordering::SeqCst);
             if number == 0 {
                 let _ = begun.set(());
-                go.wait();
+                wait(&go);
             }
             inside.fetch_sub(1, Ordering::SeqCst);
             number
@@ -232,7 +232,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
             if number == 0 {
                 // Three at once, while this step runs.
                 for (resume, to) in resumes.into_iter().zip([Directive::Async, Directive::Sync, Directive::Async]) {
-                    std::thread::spawn(move || resume.resume(to)).join().unwrap();
+                    wait(std::thread::spawn(move || resume.resume(to))).unwrap();
                 }
             }
             Directive::Wait
@@ -249,7 +249,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
     )
     .unwrap();
     let other = std::thread::spawn(move || {
-        begun.wait();
+        wait(&begun);
         let id = handle.holding().iter().find(|it| it.running && it.directive == Directive::Async).unwrap().id;
         for directive in [Directive::Sync, Directive::Async, Directive::Sync] {
             assert!(handle.redirect(id, directive).unwrap());
@@ -257,7 +257,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
         go.set(()).unwrap();
     });
     let report = home.run().unwrap();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!(report.panicked, 0);
     assert!(count(&steps) >= 2);
 }
@@ -296,7 +296,7 @@ fn the_default_pool_grows_on_demand() {
             if here.fetch_add(1, Ordering::SeqCst) + 1 == MANY {
                 let _ = all.set(());
             }
-            all.wait();
+            wait(&all);
             Directive::Done
         });
         home.schedule(waits, Directive::Sync).unwrap();
@@ -322,7 +322,7 @@ fn threads_of_a_loops_own_pool_end_with_the_loop() {
     });
     home.schedule(step, Directive::Sync).unwrap().run().unwrap();
     drop(home);
-    gone.wait();
+    wait(&gone);
 }
 
 #[test]
@@ -348,13 +348,13 @@ fn a_pool_that_takes_no_job_gives_the_tasklet_back_or_ends_it_and_says_so() {
 fn a_pool_that_is_stopped_ends_the_tasklets_that_wait_for_it() {
     let pool = Pool::builder().max(1).build().unwrap();
     let (begun, go) = (Latch::new(), Latch::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     pool.execute(move || {
         let _ = set.set(());
-        wait.wait();
+        wait(&gate);
     })
     .unwrap();
-    begun.wait();
+    wait(&begun);
     let mut home = Loop::on((), &pool);
     home.schedule(elsewhere(|_: &mut Cx<'_, ()>| Directive::Done), Directive::Sync).unwrap();
     assert_eq!(home.turn(1), Turn::Ran(1));

@@ -46,12 +46,12 @@ fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive()
         assert_eq!(home.turn(10), Turn::Idle, "it waits");
         let handle = home.handle();
         let other = std::thread::spawn(move || {
-            let resume: Resume = receiver.recv().unwrap();
+            let resume: Resume = wait(&receiver).unwrap();
             assert_eq!(handle.holding()[0].id, resume.id());
             resume.resume(directive);
         });
         let report = home.run().unwrap();
-        other.join().unwrap();
+        wait(other).unwrap();
         assert_eq!(*woken.lock().unwrap(), expected, "{directive:?}");
         assert_eq!(report.finished, 1);
     }
@@ -66,16 +66,14 @@ fn run_does_not_return_while_a_tasklet_waits() {
     let seen = returned.clone();
     let handle = home.handle();
     let other = std::thread::spawn(move || {
-        let resume: Resume = receiver.recv().unwrap();
-        while handle.holding()[0].directive != Directive::Wait {
-            std::thread::yield_now();
-        }
+        let resume: Resume = wait(&receiver).unwrap();
+        until("it waits", || handle.holding()[0].directive == Directive::Wait);
         assert!(!seen.is_set());
         resume.resume(Directive::Sync);
     });
     home.run().unwrap();
     returned.set(()).unwrap();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!(home.get(), &["home"]);
 }
 
@@ -85,15 +83,15 @@ fn a_resumption_can_be_a_plain_callback_with_its_directive_chosen_before() {
     let mut home = Loop::new(Log::new());
     home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
     let _ = home.turn(1);
-    let callback: Box<dyn FnOnce() + Send> = Box::new(receiver.recv().unwrap().resume_later(Directive::Sync));
-    std::thread::spawn(callback).join().unwrap();
+    let callback: Box<dyn FnOnce() + Send> = Box::new(wait(&receiver).unwrap().resume_later(Directive::Sync));
+    wait(std::thread::spawn(callback)).unwrap();
     home.run().unwrap();
     assert_eq!(home.get(), &["home"]);
     // A callback that is thrown away is a resumption that is.
     let (sender, receiver) = mpsc::channel();
     home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
     let _ = home.turn(1);
-    drop(receiver.recv().unwrap().resume_later(Directive::Sync));
+    drop(wait(&receiver).unwrap().resume_later(Directive::Sync));
     assert_eq!(home.run().unwrap().abandoned, 1);
 }
 
@@ -114,7 +112,7 @@ fn a_resumption_before_wait_is_returned_is_not_lost() {
                 let resume = cx.suspend();
                 if elsewhere {
                     // Another thread has done it before this step goes on.
-                    std::thread::spawn(move || resume.resume(directive)).join().unwrap();
+                    wait(std::thread::spawn(move || resume.resume(directive))).unwrap();
                 } else {
                     resume.resume(directive);
                 }
@@ -145,7 +143,7 @@ fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
         },
         |cx: &mut Cx<'_, u32>| {
             let resume = cx.suspend();
-            std::thread::spawn(move || resume.resume(Directive::Sync)).join().unwrap();
+            wait(std::thread::spawn(move || resume.resume(Directive::Sync))).unwrap();
             Directive::Wait
         },
     );
@@ -197,13 +195,13 @@ fn of_several_resumptions_of_one_wait_the_first_counts_and_the_others_do_nothing
     });
     home.schedule(tasklet, Directive::Sync).unwrap();
     assert_eq!(home.run_until_idle(), Turn::Ran(1));
-    let [one, two, three] = receiver.recv().unwrap();
+    let [one, two, three] = wait(&receiver).unwrap();
     one.resume(Directive::Sync);
     two.resume(Directive::Sync);
     assert_eq!(home.run_until_idle(), Turn::Ran(1), "two resumptions are one step");
     three.resume(Directive::Sync);
     assert_eq!(home.run_until_idle(), Turn::Idle, "it is of the wait before");
-    let [one, two, three] = receiver.recv().unwrap();
+    let [one, two, three] = wait(&receiver).unwrap();
     drop((one, two));
     assert_eq!(home.run_until_idle(), Turn::Idle, "one is left");
     three.resume(Directive::Sync);
@@ -221,7 +219,7 @@ fn resuming_a_tasklet_that_is_over_does_nothing() {
         Directive::Done
     });
     home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
-    let late = receiver.recv().unwrap();
+    let late = wait(&receiver).unwrap();
     // Another one has its slot now.
     let next = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
     late.resume(Directive::Sync);
@@ -233,7 +231,7 @@ fn resuming_a_tasklet_that_is_over_does_nothing() {
     gone.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
     let _ = gone.turn(1);
     drop(gone);
-    receiver.recv().unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Sync);
 }
 
 #[test]
@@ -255,9 +253,9 @@ fn a_resumption_that_is_dropped_finishes_its_tasklet_and_the_report_names_it() {
         });
         let mut home = Loop::new(());
         let ended = home.handle().schedule(ready::named(tasklet, "forgotten"), Directive::Sync).unwrap();
-        let other = std::thread::spawn(move || drop(receiver.recv()));
+        let other = std::thread::spawn(move || drop(wait(&receiver)));
         let report = home.run().unwrap();
-        other.join().unwrap();
+        wait(other).unwrap();
         assert_eq!((report.abandoned, report.ended(), count(&drops)), (1, 1, 1));
         assert_eq!(report.abandoned_waits[0].name, "forgotten");
         assert_eq!(report.abandoned_waits[0].id, ended.id());
@@ -301,7 +299,7 @@ fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
     let mut home = Loop::new(Log::new());
     home.schedule(waits(sender, woken.clone()), Directive::Sync).unwrap();
     let _ = home.turn(1);
-    receiver.recv().unwrap().resume(Directive::Async);
+    wait(&receiver).unwrap().resume(Directive::Async);
     let held = home.holding();
     assert_eq!((held[0].directive, held[0].running), (Directive::Async, false));
     assert_eq!(home.run().unwrap().async_steps, 1);
@@ -371,10 +369,10 @@ fn a_wait_with_a_limit_ends_when_the_limit_is_over_and_says_so_unless_it_was_res
     manual.advance(Duration::from_millis(1));
     assert_eq!(home.run_until_idle(), Turn::Ran(1));
     // The resumption of a wait that has timed out does nothing; that of the next one takes its timer with it.
-    receiver.recv().unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Sync);
     assert_eq!(home.run_until_idle(), Turn::Idle);
     assert!(manual.next_due().is_some());
-    receiver.recv().unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Sync);
     assert_eq!(manual.next_due(), None, "the timer is gone");
     home.run().unwrap();
     assert_eq!(home.get(), &[false, true, false, false]);
@@ -418,9 +416,9 @@ fn a_limit_for_a_wait_that_was_over_at_once_neither_ends_the_next_wait_nor_stays
     assert_eq!(home.run_until_idle(), Turn::Ran(2));
     assert_eq!(manual.next_due(), None, "the timers have gone with their wait");
     manual.advance(Duration::from_secs(10));
-    receiver.recv().unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Sync);
     assert_eq!((home.run_until_idle(), *home.get()), (Turn::Idle, 2), "nobody has resumed the second wait");
-    receiver.recv().unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Sync);
     home.run().unwrap();
     assert_eq!(*home.get(), 3);
 }
@@ -446,7 +444,7 @@ fn a_delay_goes_with_the_wait_that_it_is_for_however_that_ends() {
         assert_eq!(home.run_until_idle(), Turn::Ran(4));
         assert_eq!(manual.next_due().is_some(), delay != Duration::MAX);
         // That of the first tasklet.
-        receiver.recv().unwrap().resume(Directive::Sync);
+        wait(&receiver).unwrap().resume(Directive::Sync);
         handles[1].cancel("not wanted any more");
         handles[2].redirect(Directive::Sync).unwrap();
         handles[3].redirect(Directive::Done).unwrap();

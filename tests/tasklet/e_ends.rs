@@ -40,7 +40,7 @@ fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
         });
         let report = home.run().unwrap();
         assert_eq!((count(&drops), report.ended()), (3, 3), "in round {round}");
-        canceller.join().unwrap();
+        wait(canceller).unwrap();
     }
 }
 
@@ -81,7 +81,7 @@ fn a_panic_never_reaches_the_code_that_called_schedule() {
     });
     home.schedule(schedules, Directive::Sync).unwrap();
     let handle = home.handle();
-    std::thread::spawn(move || handle.schedule(bomb(), Directive::Sync).unwrap()).join().unwrap();
+    wait(std::thread::spawn(move || handle.schedule(bomb(), Directive::Sync).unwrap())).unwrap();
     let report = home.run().unwrap();
     assert_eq!((report.panicked, report.finished), (4, 1));
 
@@ -239,5 +239,5 @@ fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth()
             assert_eq!(home.take_report().ended(), 20_000);
         }
     });
-    chain.unwrap().join().unwrap();
+    wait(chain.unwrap()).unwrap();
 }

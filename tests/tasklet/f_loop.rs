@@ -48,7 +48,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
     let mut home = Loop::new(());
     let begun = Latch::new();
     let set = begun.clone();
-    let (go, wait) = {
+    let (go, gate) = {
         let latch = Latch::new();
         (latch.clone(), latch)
     };
@@ -56,7 +56,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             Directive::Done
         },
     );
@@ -68,12 +68,12 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
     let seen = returned.clone();
     let other = std::thread::spawn(move || {
         let held = |what: &[(Directive, bool)]| {
-            while handle.holding().iter().map(|it| (it.directive, it.running)).collect::<Vec<_>>() != what {
-                std::thread::yield_now();
-            }
+            until("the loop holds these", || {
+                handle.holding().iter().map(|it| (it.directive, it.running)).collect::<Vec<_>>() == what
+            });
             assert!(!seen.load(Ordering::SeqCst));
         };
-        begun.wait();
+        wait(&begun);
         held(&[(Directive::Wait, false), (Directive::Async, true)]);
         go.set(()).unwrap();
         held(&[(Directive::Wait, false)]);
@@ -81,7 +81,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
     });
     home.run().unwrap();
     returned.store(true, Ordering::SeqCst);
-    other.join().unwrap();
+    wait(other).unwrap();
 }
 
 #[test]
@@ -128,14 +128,12 @@ fn a_blocked_run_uses_no_processor_time() {
     });
     home.schedule(tells, Directive::Sync).unwrap();
     let other = std::thread::spawn(move || {
-        let task = task.wait();
+        let task = wait(&task);
         let state = |task: u64| {
             let stat = std::fs::read_to_string(format!("/proc/self/task/{task}/stat")).unwrap();
             stat.rsplit(')').next().unwrap().split_whitespace().next().unwrap().to_owned()
         };
-        while state(task) != "S" {
-            std::thread::yield_now();
-        }
+        until("the home thread sleeps", || state(task) == "S");
         // Other threads work meanwhile; each look gives the home thread a chance to run if it wanted to. It may still have
         // been on its way to sleep at the first ones.
         let rests = |_: &u32| {
@@ -150,7 +148,7 @@ fn a_blocked_run_uses_no_processor_time() {
         rests
     });
     home.run().unwrap();
-    assert!(other.join().unwrap(), "it never sleeps for a while");
+    assert!(wait(other).unwrap(), "it never sleeps for a while");
 }
 
 #[test]
@@ -191,7 +189,7 @@ fn a_token_wakes_a_home_thread_that_sleeps() {
         let cancels = stop.clone();
         let other = std::thread::spawn(move || cancels.cancel(Reason::Cancelled));
         assert!(home.run_until(&stop).is_err());
-        other.join().unwrap();
+        wait(other).unwrap();
     }
 }
 
@@ -213,7 +211,7 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
     let began = manual.now();
     let cut = home.run_for(Duration::from_secs(10)).unwrap_err();
     over.store(true, Ordering::SeqCst);
-    mover.join().unwrap();
+    wait(mover).unwrap();
     assert_eq!(*cut.why(), Interruption::LimitOver);
     assert!(manual.now() - began >= Duration::from_secs(10));
     // Between steps: this one never ends by itself.
@@ -238,7 +236,7 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
 fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next_one() {
     let mut home = Loop::new(Vec::new());
     let (begun, go, stop) = (Latch::new(), Latch::new(), Cancel::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     let mut first = true;
     let mut turns = 0;
     let tasklet = ready::from_fns(
@@ -248,7 +246,7 @@ fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next
         },
         move |_: &mut Cx<'_, Vec<&str>>| {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             turns += 1;
             // The second time with nobody in the loop.
             if turns < 3 { Directive::Async } else { Directive::Sync }
@@ -257,16 +255,14 @@ fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next
     let ended = home.handle().schedule(tasklet, Directive::Sync).unwrap();
     let stops = stop.clone();
     let other = std::thread::spawn(move || {
-        begun.wait();
+        wait(&begun);
         stops.cancel("later");
     });
     let cut = home.run_until(&stop).unwrap_err();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!((cut.left(), cut.holding()[0].running), (1, true));
     go.set(()).unwrap();
-    while home.holding()[0].running {
-        std::thread::yield_now();
-    }
+    until("its step is over", || !home.holding()[0].running);
     assert!(!ended.is_over());
     assert_eq!(cut.report().async_steps + home.run().unwrap().async_steps, 3);
     assert_eq!(home.get(), &["home", "home"]);
@@ -306,7 +302,7 @@ fn a_loop_of_a_state_that_may_be_sent_can_have_its_next_home_elsewhere() {
         assert_eq!(home.turn(1), Turn::Finished);
         (me(), home.into_inner())
     });
-    let (there, seen) = seen.join().unwrap();
+    let (there, seen) = wait(seen).unwrap();
     assert_eq!(seen, [me(), there]);
 }
 
@@ -316,13 +312,13 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     let mut home = Loop::new(());
     let handle = home.handle();
     let (begun, go) = (Latch::new(), Latch::new());
-    let (set, wait, token) = (begun.clone(), go.clone(), Dropped(drops.clone()));
+    let (set, gate, token) = (begun.clone(), go.clone(), Dropped(drops.clone()));
     let on_pool = ready::from_fns(
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |_: &mut Cx<'_, ()>| {
             let _ = &token;
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             Directive::Sync
         },
     );
@@ -339,7 +335,7 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
         })
         .collect();
     assert_eq!(home.turn(1), Turn::Ran(1));
-    begun.wait();
+    wait(&begun);
     drop(home);
     assert_eq!(count(&drops), 2);
     for tasklet in resting {
@@ -347,7 +343,7 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     }
     assert!(!on_pool.is_over());
     go.set(()).unwrap();
-    assert!(matches!(on_pool.wait(), Exit::Terminated(Reason::Shutdown)));
+    assert!(matches!(wait(&on_pool), Exit::Terminated(Reason::Shutdown)));
     assert_eq!(count(&drops), 3);
     assert!(handle.is_closed());
     assert!(handle.schedule(ready::done(), Directive::Sync).is_err());

@@ -166,7 +166,7 @@ fn a_thread_has_one_automatic_loop_of_a_state_until_it_is_reset() {
     assert!(ask() == first);
     assert_eq!(on_automatic(|home: &mut Loop<State>| home.get().len()), Ok(1));
     assert_eq!(on_automatic(|home: &mut Loop<String>| home.get().len()), Ok(0), "of another state it is another one");
-    let other = std::thread::spawn(|| on_automatic(|home: &mut Loop<State>| home.handle()).unwrap()).join().unwrap();
+    let other = wait(std::thread::spawn(|| on_automatic(|home: &mut Loop<State>| home.handle()).unwrap())).unwrap();
     assert!(other != first && other.is_closed(), "of another thread it is another one, which ended with the thread");
     assert!(reset_automatic::<State>());
     assert!(first.is_closed());
@@ -243,7 +243,7 @@ fn nothing_has_to_be_reset_by_hand_for_a_thread_to_leave_nothing_behind() {
         }
     }
     let (inside, token) = (state.clone(), Dropped(drops.clone()));
-    std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         STATE.with(|state| *state.borrow_mut() = Some(inside));
         on_automatic(move |home: &mut Loop<Held>| {
             let waits = ready::from_fn(move |_: &mut Held, _| {
@@ -254,9 +254,8 @@ fn nothing_has_to_be_reset_by_hand_for_a_thread_to_leave_nothing_behind() {
         })
         .unwrap();
         LoopBuilder::new().pool(&Pool::builder().build().unwrap()).set_for_thread();
-    })
-    .join()
-    .unwrap();
+    });
+    wait(thread).unwrap();
     assert_eq!((Arc::strong_count(&state), count(&drops)), (1, 1));
 }
 
@@ -272,7 +271,7 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
         home.schedule(names, Directive::Sync).unwrap().run().unwrap();
         home.into_inner()
     }
-    std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         assert!(name_of_pool().starts_with("procession-tasklet"));
         let pool = threads("procession-mine");
         assert!(LoopBuilder::new().pool(&pool).on_panic(PanicPolicy::Stop).set_for_thread().is_none());
@@ -302,11 +301,10 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
                 let _ = set.set(());
             })
             .unwrap();
-        done.wait();
+        wait(&done);
         assert!(sent.lock().unwrap().starts_with("procession-tasklet"));
         assert!(LoopBuilder::reset_for_thread().is_some());
         assert!(name_of_pool().starts_with("procession-tasklet"));
-    })
-    .join()
-    .unwrap();
+    });
+    wait(thread).unwrap();
 }

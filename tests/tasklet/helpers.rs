@@ -2,25 +2,13 @@
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use procession::tasklet::{Cx, Directive, ready};
 
-// What the tests lock with must be seen by the thread sanitizer as well; see `src/sync/watched.rs`.
-#[cfg(not(procession_sanitize_thread))]
-pub(crate) use std::sync::Mutex;
-#[cfg(procession_sanitize_thread)]
-#[path = "../../src/sync/watched.rs"]
-mod watched;
-#[cfg(procession_sanitize_thread)]
-pub(crate) use watched::Mutex;
+pub(crate) use crate::wait::*;
 
 pub use std::sync::Arc;
 pub use std::thread::ThreadId;
-
-/// A wait that is longer than this is a hang. It is a bound for broken code only: no test waits for it to pass.
-pub const LIMIT: Duration =
-    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
 
 /// Panics with this in their message are expected, and fill no screen.
 pub const ON_PURPOSE: &str = "on purpose";

@@ -18,7 +18,7 @@ fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |cx: &mut Cx<'_, ()>| {
             let _ = begun.set(());
-            cx.cancelled().wait();
+            wait(cx.cancelled());
             Directive::Sync
         },
     )
@@ -47,14 +47,14 @@ fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_r
     let canceller = std::thread::spawn({
         let on_pool = on_pool.clone();
         move || {
-            begun.wait();
+            wait(&begun);
             (on_pool.cancel("stop"), on_pool.cancel("again"))
         }
     });
     let report = home.run().unwrap();
-    assert_eq!(canceller.join().unwrap(), (true, false));
+    assert_eq!(wait(canceller).unwrap(), (true, false));
     assert_eq!((report.cancelled, report.finished, report.steps), (3, 0, 1));
-    assert!(matches!(on_pool.wait(), Exit::Terminated(why) if why == Reason::from("stop")));
+    assert!(matches!(wait(&on_pool), Exit::Terminated(why) if why == Reason::from("stop")));
 }
 
 #[test]
@@ -80,13 +80,13 @@ fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
 fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
     let pool = procession::pool::Pool::builder().max(1).build().unwrap();
     let (begun, go) = (Latch::new(), Latch::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     pool.execute(move || {
         let _ = set.set(());
-        wait.wait();
+        wait(&gate);
     })
     .unwrap();
-    begun.wait();
+    wait(&begun);
     let mut home = Loop::on((), &pool);
     let (drops, steps) = (counter(), counter());
     let (token, counts) = (Dropped(drops.clone()), steps.clone());
@@ -119,11 +119,11 @@ fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
     ];
     let closer = handle.clone();
     let other = std::thread::spawn(move || {
-        begun.wait();
+        wait(&begun);
         closer.close(LIMIT)
     });
     let ran = home.run();
-    let closed = other.join().unwrap();
+    let closed = wait(other).unwrap();
     // The one or the other has the report of the cancelled ones.
     let cancelled = ran.map_or(0, |report| report.cancelled) + closed.unwrap().cancelled;
     assert_eq!(cancelled, 2);
@@ -137,31 +137,31 @@ fn closing_says_who_is_stuck_when_the_limit_is_over() {
     let manual = ManualClock::new();
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
     let (begun, go) = (Latch::new(), Latch::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     let stubborn = ready::from_fns(
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             Directive::Sync
         },
     );
     let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Sync).unwrap();
     assert_eq!(home.turn(1), Turn::Ran(1));
-    begun.wait();
+    wait(&begun);
     let closer = std::thread::spawn({
         let handle = home.handle();
         move || handle.close(Duration::from_secs(5))
     });
-    while !closer.is_finished() {
+    until("the limit is over", || {
         manual.advance(Duration::from_secs(1));
-        std::thread::yield_now();
-    }
-    let cut = closer.join().unwrap().unwrap_err();
+        closer.is_finished()
+    });
+    let cut = wait(closer).unwrap().unwrap_err();
     assert_eq!(*cut.why(), Interruption::LimitOver);
     assert_eq!((cut.left(), cut.holding()[0].name.as_ref(), cut.holding()[0].running), (1, "stubborn", true));
     go.set(()).unwrap();
-    assert!(matches!(stubborn.wait(), Exit::Terminated(Reason::Shutdown)));
+    assert!(matches!(wait(&stubborn), Exit::Terminated(Reason::Shutdown)));
     assert!(home.close(LIMIT).is_ok());
 }
 
@@ -298,7 +298,7 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
         |_: &mut Cx<'_, Vec<&str>>| Directive::Sync,
     );
     handle.schedule(out_and_back, Directive::Async).unwrap();
-    wakes.recv().unwrap();
+    wait(&wakes).unwrap();
     assert_eq!(home.turn(10), Turn::Ran(1));
     assert_eq!(home.turn(10), Turn::Finished);
     // Many at once are one call; work that is left after a turn is one more.
@@ -379,12 +379,10 @@ fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
         let _ = set.set(());
     });
     // On the pool it says that it waits.
-    while home.holding()[0].directive != Directive::Wait {
-        std::thread::yield_now();
-    }
+    until("it waits", || home.holding()[0].directive == Directive::Wait);
     assert_eq!(home.take_report().async_steps, 1);
     holds.cancel("over");
-    stepped.wait();
+    wait(&stepped);
 }
 
 #[test]
@@ -394,18 +392,18 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
     let handle = home.handle();
     let listed = Arc::new(Mutex::new(Vec::new()));
     let (lists, begun, go) = (listed.clone(), Latch::new(), Latch::new());
-    let (set, wait) = (begun.clone(), go.clone());
+    let (set, gate) = (begun.clone(), go.clone());
     let on_pool = ready::from_fns(
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
-            wait.wait();
+            wait(&gate);
             Directive::Done
         },
     );
     let moves = manual.clone();
     let asks = ready::from_fn(move |(): &mut (), cx| {
-        begun.wait();
+        wait(&begun);
         moves.advance(Duration::from_secs(3));
         lists.lock().unwrap().extend(cx.handle().holding());
         cx.handle().cancel(cx.handle().holding()[2].id, "over");
@@ -484,6 +482,6 @@ fn sync_steps_of_other_threads_get_their_turn_beside_one_that_always_comes_again
         endless.cancel("over");
     });
     home.run().unwrap();
-    other.join().unwrap();
+    wait(other).unwrap();
     assert_eq!(*home.get(), 100);
 }

@@ -35,7 +35,7 @@ fn the_end_of_a_tasklet_can_be_waited_for_from_another_thread_and_awaited() {
         move || tasklet.wait()
     });
     home.run().unwrap();
-    assert!(matches!(other.join().unwrap(), Exit::Done(())));
+    assert!(matches!(wait(other).unwrap(), Exit::Done(())));
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     assert!(matches!(future.as_mut().poll(&mut cx), Poll::Ready(Exit::Done(()))));
     assert!(matches!(pin!(tasklet.ended()).poll(&mut cx), Poll::Ready(Exit::Done(()))));
@@ -47,11 +47,11 @@ fn waiting_for_a_tasklet_ends_by_the_clock_of_the_loop() {
     let home = Loop::<()>::builder().clock(manual.clock()).build(());
     let waits = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
     let other = std::thread::spawn(move || waits.wait_timeout(Duration::from_secs(5)).is_none());
-    while !other.is_finished() {
+    until("the limit is over", || {
         manual.advance(Duration::from_secs(1));
-        std::thread::yield_now();
-    }
-    assert!(other.join().unwrap());
+        other.is_finished()
+    });
+    assert!(wait(other).unwrap());
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
     let answer: Answer<u32> = handle.schedule_with(keeps, Directive::Sync).unwrap();
     let other = std::thread::spawn(move || answer.wait().into_result().unwrap());
     home.run().unwrap();
-    assert_eq!(other.join().unwrap(), 21);
+    assert_eq!(wait(other).unwrap(), 21);
 
     let awaited = handle.schedule_with(keeps, Directive::Sync).unwrap();
     let answer = awaited.wait_timeout(Duration::ZERO).unwrap_err();
@@ -91,14 +91,14 @@ fn an_answer_says_why_there_is_no_value() {
     let cancelled = handle.schedule_with(|_: Promise<u32>| ready::wait(), Directive::Sync).unwrap();
     cancelled.handle().cancel("no longer");
     home.run().unwrap();
-    let Exit::Failed(failure) = forgets.wait() else { panic!("it was done without a value") };
+    let Exit::Failed(failure) = wait(forgets) else { panic!("it was done without a value") };
     assert_eq!(failure.error().downcast_ref::<NothingKept>(), Some(&NothingKept));
-    assert!(matches!(panics.wait(), Exit::Panicked(panic) if panic.message() == ON_PURPOSE));
-    assert!(matches!(cancelled.wait(), Exit::Terminated(_)));
+    assert!(matches!(wait(panics), Exit::Panicked(panic) if panic.message() == ON_PURPOSE));
+    assert!(matches!(wait(cancelled), Exit::Terminated(_)));
     // Of a loop that is gone.
     let lost = handle.schedule_with(|_: Promise<u32>| ready::done(), Directive::Sync).unwrap();
     drop(home);
-    assert!(matches!(lost.wait(), Exit::Terminated(_)));
+    assert!(matches!(wait(lost), Exit::Terminated(_)));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn phases_run_where_they_belong_whatever_their_first_directive() {
     let answer = handle.call(begin()).unwrap();
     let report = home.run().unwrap();
     assert_eq!((report.steps, report.async_steps), (3, 2));
-    assert!(answer.wait().into_result().unwrap() != me());
+    assert!(wait(answer).into_result().unwrap() != me());
     assert_eq!(home.get(), &[me(), me(), me()]);
     // Scheduled for the pool, it finds out that it begins at home.
     let mut phases = Some(begin());
@@ -139,7 +139,7 @@ fn phases_run_where_they_belong_whatever_their_first_directive() {
 fn a_blocking_call_brings_its_result_home() {
     let mut home = Loop::new(Vec::new());
     let (sender, receiver) = std::sync::mpsc::channel();
-    let call = ready::call_blocking(move || receiver.recv().unwrap()).then(|seen: &mut Vec<u32>, n: u32| {
+    let call = ready::call_blocking(move || wait(&receiver).unwrap()).then(|seen: &mut Vec<u32>, n: u32| {
         seen.push(n);
         seen.len()
     });
@@ -148,7 +148,7 @@ fn a_blocking_call_brings_its_result_home() {
     assert!(home.get().is_empty());
     sender.send(9).unwrap();
     home.run().unwrap();
-    assert_eq!((home.get().as_slice(), length.wait().into_result().unwrap()), ([9].as_slice(), 1));
+    assert_eq!((home.get().as_slice(), wait(length).into_result().unwrap()), ([9].as_slice(), 1));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_phase_that_panics_is_the_end_of_its_call() {
     });
     let answer = home.handle().call(call).unwrap();
     assert_eq!(home.run().unwrap().panicked, 1);
-    assert!(matches!(answer.wait(), Exit::Panicked(_)));
+    assert!(matches!(wait(answer), Exit::Panicked(_)));
     assert!(!after.is_set());
 }
 
@@ -176,6 +176,6 @@ fn a_handle_does_nothing_to_a_loop_that_is_gone() {
     drop(handle);
     assert!(!waits.cancel("late"));
     assert!(!waits.redirect(Directive::Sync).unwrap());
-    assert!(matches!(waits.wait(), Exit::Terminated(_)));
+    assert!(matches!(wait(&waits), Exit::Terminated(_)));
     assert!(format!("{waits:?}").contains("Terminated"));
 }

@@ -27,7 +27,7 @@ impl Tasklet<()> for Stubborn {
 
     fn blocking(&mut self, _: &mut Cx<'_, ()>) -> Directive {
         let _ = self.begun.set(());
-        self.gate.wait();
+        wait(&self.gate);
         Directive::Sync
     }
 
@@ -46,8 +46,8 @@ fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>
         let _ = tell.set(home.handle());
         home.schedule(stubborn, Directive::Sync).unwrap().run().is_ok()
     });
-    begun.wait();
-    (told.wait(), gate, runs)
+    wait(&begun);
+    (wait(&told), gate, runs)
 }
 
 #[test]
@@ -58,14 +58,14 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
     let state = handle.state();
     manual.advance(SECOND);
     state.request_shutdown();
-    assert!(matches!(waits.wait(), Exit::Terminated(Reason::Shutdown)));
+    assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
     let error = state.shutdown(ZERO).unwrap_err();
     let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Async for 1s, in a step)";
     assert_eq!(error.to_string(), expected);
     assert!(handle.is_closed() && !runs.is_finished());
     gate.set(()).unwrap();
     state.shutdown(LONG).unwrap();
-    assert!(runs.join().unwrap() && state.err().is_none());
+    assert!(wait(runs).unwrap() && state.err().is_none());
     assert!(pool.run(|| ()).is_ok(), "the pool goes on");
 }
 
@@ -83,7 +83,7 @@ fn a_loop_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
     gate.set(()).unwrap();
     state.shutdown(LONG).unwrap();
     assert_eq!(state.report().count(Phase::Done), 3);
-    assert!(runs.join().unwrap() && state.err().is_none());
+    assert!(wait(runs).unwrap() && state.err().is_none());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was
         assert!(handle.close(Duration::ZERO).is_err());
         assert!(!state.is_closed(), "a step still runs");
         gate.set(()).unwrap();
-        assert!(runs.join().unwrap());
+        assert!(wait(runs).unwrap());
         assert!(state.wait_closed(LONG));
     }
 }
@@ -134,19 +134,19 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
             assert!(!store_tail.end().is_cancelled());
             manual.advance(2 * SHUTDOWN_GRACE);
         }
-        store_tail.end().wait();
+        wait(store_tail.end());
         store_tail.done();
         let error = store.shutdown(LONG).unwrap_err();
         assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
         gate.set(()).unwrap();
-        assert!(runs.join().unwrap());
+        assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
         pool.drain(None).unwrap();
         assert!(handle.state().wait_closed(LONG));
-        while store.shutdown(LONG).is_err() {
+        until("the thread has left", || {
             // The step has returned; its thread is about to leave.
-            std::thread::yield_now();
-        }
+            store.shutdown(LONG).is_ok()
+        });
     }
 }
 
@@ -166,14 +166,14 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
         |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
         move |_: &mut Cx<'_, ()>| {
             let _ = set_one.set(());
-            two.wait();
+            wait(&two);
             second.lock().unwrap().push(asks(&on_pool));
             Directive::Done
         },
     );
     let here = ready::from_fn(move |(): &mut (), _: &mut Cx<'_, ()>| {
         let _ = set_two.set(());
-        one.wait();
+        wait(&one);
         first.lock().unwrap().push(asks(&at_home));
         Directive::Done
     });
@@ -197,7 +197,7 @@ fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_
                 let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.is_from_inside()));
             });
             let _ = begins.set(());
-            token.wait();
+            wait(token);
             Directive::Done
         },
     );
@@ -205,11 +205,11 @@ fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_
     home.schedule(elsewhere, Directive::Sync).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
     let closes = state.clone();
     let closer = std::thread::spawn(move || {
-        begun.wait();
+        wait(&begun);
         closes.request_shutdown();
     });
     home.run_for(LIMIT).unwrap();
-    assert!(told.wait());
-    closer.join().unwrap();
+    assert!(wait(&told));
+    wait(closer).unwrap();
     state.shutdown(LONG).unwrap();
 }

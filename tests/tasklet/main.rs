@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, dead_code)]
 
+#[path = "../common/wait.rs"]
+mod wait;
 #[path = "../common/seeded.rs"]
 mod seeded;
 mod helpers;

@@ -209,7 +209,7 @@ fn run(program: &Program) -> Result<(), String> {
             let receiver = receiver.clone();
             std::thread::spawn(move || {
                 loop {
-                    let next = receiver.lock().unwrap().recv();
+                    let next = wait(&*receiver.lock().unwrap());
                     let Ok((mut resumes, with)) = next else { return };
                     if let Some(with) = with {
                         // One by one, so that the others come late.
@@ -234,7 +234,7 @@ fn run(program: &Program) -> Result<(), String> {
     let canceller = std::thread::spawn({
         let (world, which) = (world.clone(), program.cancelled.clone());
         move || {
-            schedulers.into_iter().for_each(|thread| thread.join().unwrap());
+            schedulers.into_iter().for_each(|thread| wait(thread).unwrap());
             for n in which {
                 let chosen = {
                     let known = world.known.lock().unwrap();
@@ -251,10 +251,10 @@ fn run(program: &Program) -> Result<(), String> {
         None => home.run().map_err(|cut| cut.to_string())?,
         Some(steps) => turn(&mut home, steps),
     };
-    canceller.join().unwrap();
+    wait(canceller).unwrap();
     // Nobody sends any more: what is still on its way is for tasklets that were cancelled.
     drop(std::mem::replace(&mut *world.resumer.lock().unwrap(), mpsc::channel().0));
-    resumers.into_iter().for_each(|thread| thread.join().unwrap());
+    resumers.into_iter().for_each(|thread| wait(thread).unwrap());
     check(&world, &home, &report)
 }
 

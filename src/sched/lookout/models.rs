@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Lookout;
 use super::Record;
 use crate::process::{Doing, Pid, ProcessRef, StuckStep};
+use crate::sched::search::{Searcher, search};
 use crate::sched::seat::Seat;
 use crate::sched::sleep::Sleep;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
@@ -51,36 +52,54 @@ struct Shared {
 impl Shared {
     /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is too many.
     fn works(&self, me: usize) {
-        let is_surplus = || me == 1 && self.lookout.has_surplus();
+        let mut searches = Searches { shared: self, is_spare: me == 1 };
         loop {
-            if is_surplus() && self.lookout.leaves() {
+            if searches.is_surplus() && searches.leaves() {
                 return;
             }
-            self.sleep.start_looking();
-            loop {
-                if me == 0 && self.over.load(Ordering::SeqCst) {
-                    self.sleep.work_found(|| false);
-                    return;
-                }
-                if is_surplus() {
-                    self.sleep.work_found(|| self.work.load(Ordering::Relaxed) > 0);
-                    if self.lookout.leaves() {
-                        return;
-                    }
-                    self.sleep.start_looking();
-                }
-                if take(&self.work) {
-                    self.sleep.work_found(|| self.work.load(Ordering::Relaxed) > 0);
-                    // There is one piece, and it is done.
-                    self.over.store(true, Ordering::SeqCst);
-                    self.sleep.wake_all();
-                    break;
-                }
-                let told = || me == 0 && self.over.load(Ordering::SeqCst) || is_surplus();
-                self.sleep.fall_asleep(me, || told() || self.work.load(Ordering::Relaxed) > 0);
+            if search(&self.sleep, me, &mut searches).is_none() {
+                return;
             }
+            // There is one piece, and it is done.
+            self.over.store(true, Ordering::SeqCst);
+            self.sleep.wake_all();
         }
     }
+}
+
+/// Searches as workers do, in a queue that is a count.
+struct Searches<'a> {
+    shared: &'a Shared,
+    is_spare: bool,
+}
+
+impl Searcher for Searches<'_> {
+    type Work = ();
+
+    fn look(&mut self) -> Option<()> {
+        take(&self.shared.work).then_some(())
+    }
+
+    fn has_work(&self) -> bool {
+        self.shared.work.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_stopped(&self) -> bool {
+        // A spare would leave then, too; here it has to leave because it is too many.
+        !self.is_spare && self.shared.over.load(Ordering::SeqCst)
+    }
+
+    fn is_surplus(&self) -> bool {
+        self.is_spare && self.shared.lookout.has_surplus()
+    }
+
+    fn leaves(&mut self) -> bool {
+        self.shared.lookout.leaves()
+    }
+
+    fn sleeps(&mut self) {}
+
+    fn has_woken(&mut self) {}
 }
 
 /// Work arrives while a spare is told that it is too many, and leaves. Whoever was relied upon, the work is done, and the spare

@@ -1,0 +1,383 @@
+//! What cannot be seen from outside: who waits for room in a mailbox, and what the runtime keeps.
+
+use std::time::Duration;
+
+use super::Runtime;
+use crate::latch::Latch;
+use crate::outcome::Rejected;
+use crate::process::{
+    Address, Elapsed, Event, Events, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step, StepOutput,
+    StepResult, Subscription, Tag, Upgrade,
+};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
+use crate::wait::{until, wait};
+
+/// Passes over all messages, until it is asked to stop: then it does what the reason says.
+struct Picky {
+    taken: Arc<AtomicUsize>,
+}
+
+impl Process for Picky {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        let mut takes = false;
+        while let Some(event) = events.select(|_| takes) {
+            match event {
+                Event::Message(_) => {
+                    self.taken.fetch_add(1, Ordering::SeqCst);
+                }
+                Event::Cancel(request) => match request.reason.to_string().as_str() {
+                    "take" => takes = true,
+                    "fail" => return Err("as it was told".into()),
+                    "upgrade" => return Ok(Step::Upgrade(Upgrade::to(Picky { taken: self.taken.clone() }))),
+                    _ => return Ok(Step::Done(())),
+                },
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A full mailbox at rest, with so many senders that wait for room.
+struct Full {
+    runtime: Runtime,
+    to: Address<u32>,
+    taken: Arc<AtomicUsize>,
+    waiting: Vec<JoinHandle<Result<(), Rejected<u32, SendError>>>>,
+}
+
+impl Full {
+    fn new(room: usize, senders: usize) -> Full {
+        let (runtime, taken) = (Runtime::builder().workers(1).start().unwrap(), Arc::default());
+        let options = SpawnOptions::new().mailbox(room, Overflow::Refuse);
+        let to = runtime.spawn_with(Picky { taken: Arc::clone(&taken) }, options).unwrap().address();
+        (0..room).for_each(|_| runtime.send(to, 0).unwrap());
+        // While it is stepped there is room for as many again.
+        until("the receiver rests", || runtime.is_at_rest());
+        let waiting = (0..senders)
+            .map(|_| {
+                let runtime = runtime.clone();
+                thread::spawn(move || runtime.send_within(to, 1, Duration::MAX))
+            })
+            .collect();
+        let full = Full { runtime, to, taken, waiting };
+        until("all senders wait", || full.waiting() == senders);
+        full
+    }
+
+    fn waiting(&self) -> usize {
+        self.runtime.core().road.table.cell(self.to.pid()).unwrap().waiting()
+    }
+
+    /// Has all messages taken that are there, until so many were.
+    fn is_emptied(&self, messages: usize) {
+        until("all messages are taken", || {
+            // What comes with one request is passed over again, and taken with the next.
+            self.runtime.cancel(self.to.pid(), "take").unwrap();
+            until("the receiver rests", || self.runtime.is_at_rest());
+            self.taken.load(Ordering::SeqCst) == messages
+        });
+    }
+
+    /// Waits for all senders. How many messages were accepted; the others came back.
+    fn accepted(&mut self) -> usize {
+        let sent = self.waiting.drain(..).map(|sender| wait(sender).unwrap());
+        sent.filter(|sent| match sent {
+            Ok(()) => true,
+            Err(refused) => {
+                assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: self.to.pid() });
+                false
+            }
+        })
+        .count()
+    }
+}
+
+#[test]
+fn senders_that_wait_for_room_are_told_of_every_kind_of_end() {
+    let ends: [fn(&Full) -> bool; 4] = [
+        |full| full.runtime.cancel(full.to.pid(), "be done").unwrap(),
+        |full| full.runtime.cancel(full.to.pid(), "fail").unwrap(),
+        |full| full.runtime.terminate(full.to.pid()).unwrap(),
+        |full| full.runtime.shutdown(Duration::ZERO).is_ok(),
+    ];
+    for end in ends {
+        let mut full = Full::new(2, 3);
+        assert!(end(&full));
+        assert_eq!(full.accepted(), 0);
+    }
+}
+
+#[test]
+fn senders_that_wait_for_room_are_told_when_messages_that_were_passed_over_are_taken() {
+    for (room, senders) in [(2, 1), (2, 2), (1, 3)] {
+        let mut full = Full::new(room, senders);
+        full.is_emptied(room + senders);
+        assert_eq!(full.accepted(), senders);
+    }
+}
+
+#[test]
+fn senders_that_wait_for_room_are_told_when_the_mailbox_is_replaced() {
+    let mut full = Full::new(2, 2);
+    full.runtime.cancel(full.to.pid(), "upgrade").unwrap();
+    full.is_emptied(4);
+    assert_eq!(full.accepted(), 2);
+}
+
+/// In each of its steps takes all messages, and is held up then by the next of these.
+struct Slow {
+    begun: Latch<()>,
+    gates: Vec<Latch<()>>,
+}
+
+impl Process for Slow {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        let Some(gate) = self.gates.pop() else { return Ok(Step::Done(())) };
+        let _ = self.begun.set(());
+        wait(&gate);
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn senders_that_wait_for_room_are_told_when_a_step_has_got_its_messages_and_not_only_when_it_is_over() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (begun, first, second) = (Latch::new(), Latch::new(), Latch::new());
+    let slow = Slow { begun: begun.clone(), gates: vec![second.clone(), first.clone()] };
+    let slow = runtime.spawn_with(slow, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    let (to, sender) = (slow.address(), runtime.clone());
+    wait(&begun);
+    runtime.send(to, 1).unwrap();
+    let waiting = thread::spawn(move || sender.send_within(to, 2, Duration::MAX));
+    until("the sender waits", || runtime.core().road.table.cell(to.pid()).unwrap().waiting() == 1);
+    first.set(()).unwrap();
+    wait(waiting).unwrap().unwrap();
+    second.set(()).unwrap();
+    assert!(wait(&slow).is_done());
+}
+
+/// Keeps all replies.
+struct Keeper(Vec<Reply<()>>);
+
+impl Process for Keeper {
+    type Message = Reply<()>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<()>>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(reply) => self.0.push(reply),
+                _ => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+const MANY: usize = 2_000;
+
+#[test]
+fn nothing_is_kept_for_senders_that_have_given_up_waiting_for_room() {
+    let full = Full::new(1, 0);
+    for _ in 0..MANY {
+        assert!(full.runtime.send_within(full.to, 1, Duration::ZERO).is_err());
+    }
+    // The latch of the last one goes with the next.
+    assert!(full.waiting() <= 1, "{}", full.waiting());
+}
+
+#[test]
+fn nothing_is_kept_for_questions_from_outside_that_are_over() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let keeper = runtime.spawn(Keeper(Vec::new())).unwrap();
+    let to = keeper.address();
+    for _ in 0..MANY {
+        // Given up by the thread that sleeps, and by a future.
+        runtime.ask(to, |reply| reply, Duration::ZERO).unwrap_err();
+        drop(runtime.ask_async(to, |reply| reply, Duration::from_secs(3_600)));
+        drop(runtime.ask_async(to, |reply| reply, Duration::MAX));
+    }
+    // Answered while the thread sleeps: the keeper ends.
+    let asking = thread::spawn({
+        let runtime = runtime.clone();
+        move || runtime.ask(to, |reply| reply, Duration::MAX)
+    });
+    until("all are asked", || runtime.stats().messages.stepped == 3 * MANY as u64 + 1);
+    runtime.cancel(keeper.pid(), "over").unwrap();
+    wait(asking).unwrap().unwrap_err();
+    wait(&keeper);
+    let (kept, _thread) = runtime.core().timers.halt();
+    assert_eq!(kept.len(), 0, "what the timers keep for questions that are over");
+}
+
+/// What a runtime keeps for its processes, all together.
+fn kept(runtime: &Runtime) -> [usize; 7] {
+    let core = runtime.core();
+    [
+        core.names.all().len(),
+        core.groups.len(),
+        core.relations.len(),
+        core.timers.pending(),
+        lock(&core.pool_steps).len(),
+        lock(&core.for_pool).len(),
+        core.over.children(),
+    ]
+}
+
+/// Ends when it is told anything.
+struct Waits;
+
+impl Process for Waits {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+/// Takes everything that can be given back, and gives it back in the next step.
+struct Fickle {
+    other: Pid,
+    rounds: usize,
+    taken: Option<(Monitor, Subscription, Tag<Elapsed>)>,
+}
+
+impl Process for Fickle {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        if self.rounds == 0 {
+            return Ok(Step::Idle);
+        }
+        let (me, round) = (out.pid(), self.rounds.to_string());
+        if let Some((monitor, subscription, timer)) = self.taken.take() {
+            out.unregister(round.as_str());
+            out.leave_group(round.as_str(), me);
+            out.unsubscribe(subscription);
+            out.demonitor(monitor);
+            out.unlink(self.other);
+            out.cancel_timer(timer);
+            self.rounds -= 1;
+            return Ok(Step::Continue);
+        }
+        out.register(round.as_str(), me);
+        out.join_group(round.as_str(), me);
+        out.link(self.other);
+        let timer = out.after(Duration::from_secs(3_600));
+        self.taken = Some((out.monitor(self.other), out.subscribe(round), timer));
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_what_a_living_process_has_given_back() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let other = runtime.spawn(Waits).unwrap();
+    let before = kept(&runtime);
+    let fickle = runtime.spawn(Fickle { other: other.pid(), rounds: MANY, taken: None }).unwrap();
+    until("the rounds are over", || runtime.is_at_rest());
+    assert!(runtime.process(fickle.pid()).is_some_and(|info| info.steps >= 2 * MANY as u64));
+    assert_eq!((kept(&runtime), before), ([0; 7], [0; 7]));
+}
+
+#[test]
+fn nothing_is_kept_of_what_was_wanted_for_a_process_that_has_ended_or_was_given_up_from_outside() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (ended, living) = (runtime.spawn(Waits).unwrap(), runtime.spawn(Waits).unwrap());
+    runtime.send(ended.address(), ()).unwrap();
+    wait(&ended);
+    for n in 0..MANY {
+        let name = n.to_string();
+        runtime.register(format!("never {n}"), ended.pid()).unwrap_err();
+        runtime.join_group(format!("never {n}"), ended.pid()).unwrap_err();
+        drop(runtime.watch(ended.pid()));
+        runtime.register(name.as_str(), living.pid()).unwrap();
+        runtime.join_group(name.as_str(), living.pid()).unwrap();
+        drop(runtime.watch(living.pid()));
+        assert_eq!(runtime.unregister(&name), Some(living.pid()));
+        assert!(runtime.leave_group(&name, living.pid()));
+    }
+    assert_eq!(kept(&runtime), [0; 7]);
+}
+
+/// Yields blocking work, waits, and is done in a blocking step; the work that it yields with its end is not waited for.
+struct Works(usize, bool);
+
+impl Process for Works {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        self.0 -= events.count();
+        if self.0 == 3 {
+            for _ in 0..3 {
+                out.blocking(|| ());
+            }
+            return Ok(Step::Wait);
+        }
+        if self.0 > 0 {
+            return Ok(Step::Wait);
+        }
+        if !self.1 {
+            self.1 = true;
+            return Ok(Step::Blocking);
+        }
+        out.blocking(|| ());
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn nothing_is_kept_for_blocking_work_that_is_done() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let all: Vec<_> = (0..200).map(|_| runtime.spawn(Works(3, false)).unwrap()).collect();
+    all.iter().for_each(|process| assert!(wait(process).is_done()));
+    until("the last work is done", || runtime.is_at_rest());
+    assert_eq!(kept(&runtime), [0; 7]);
+}
+
+/// Monitors so many others from their birth, and ends when all have.
+struct Watches(usize);
+
+impl Process for Watches {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if let Some(Event::Message(())) = events.next() {
+            for _ in 0..self.0 {
+                let (other, _) = out.spawn_monitored(Waits, SpawnOptions::new())?;
+                out.join_group("all", other.pid());
+            }
+            return Ok(Step::Idle);
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn room_for_very_many_relations_goes_with_them() {
+    const RELATED: usize = 32_000;
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let watches = runtime.spawn(Watches(RELATED)).unwrap();
+    runtime.send(watches.address(), ()).unwrap();
+    until("all are there", || runtime.stats().processes == RELATED as u64 + 1 && runtime.is_at_rest());
+    let before = runtime.core().relations.capacity();
+    assert!(before >= RELATED);
+    assert_eq!(runtime.broadcast("all", ()), RELATED);
+    until("all have ended", || runtime.stats().processes == 1 && runtime.is_at_rest());
+    assert_eq!(kept(&runtime), [0; 7]);
+    assert!(runtime.core().relations.capacity() < before / 2);
+}

@@ -1,0 +1,78 @@
+//! How a worker that has nothing to do comes to work, to sleep, or to its end.
+//!
+//! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps of the worker
+//! that searches, in their order: workers run them, and so do the models of `sleep.rs` and `lookout.rs`.
+
+use super::sleep::Sleep;
+use crate::sync::thread;
+
+/// Looks without a pause, and looks at all, before a worker sleeps. The model checker tries all orders without them.
+const TIGHT: u32 = 4;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
+
+/// What a search must know of its worker.
+pub(crate) trait Searcher {
+    type Work;
+
+    /// Looks once into every place where work may be, and takes a piece.
+    fn look(&mut self) -> Option<Self::Work>;
+
+    /// Whether work is in a place where every worker looks.
+    fn has_work(&self) -> bool;
+
+    /// Whether all workers are to leave.
+    fn is_stopped(&self) -> bool;
+
+    /// Whether the worker is a spare, and too many spares run.
+    fn is_surplus(&self) -> bool;
+
+    /// Whether the worker, which is one of the spares, leaves. It neither looks nor sleeps.
+    fn leaves(&mut self) -> bool;
+
+    /// The worker is about to sleep.
+    fn sleeps(&mut self);
+
+    /// The worker has woken another one.
+    fn has_woken(&mut self);
+}
+
+/// Searches until there is work. There is none if the worker is to leave.
+#[inline(never)]
+pub(crate) fn search<S: Searcher>(sleep: &Sleep, worker: usize, searcher: &mut S) -> Option<S::Work> {
+    sleep.start_looking();
+    let mut looks = 0;
+    loop {
+        if searcher.is_stopped() {
+            sleep.work_found(|| false);
+            return None;
+        }
+        if searcher.is_surplus() {
+            stop_looking(sleep, searcher);
+            if searcher.leaves() {
+                return None;
+            }
+            sleep.start_looking();
+        }
+        if let Some(work) = searcher.look() {
+            stop_looking(sleep, searcher);
+            return Some(work);
+        }
+        looks += 1;
+        if looks >= LOOKS {
+            searcher.sleeps();
+            sleep.fall_asleep(worker, || searcher.is_stopped() || searcher.is_surplus() || searcher.has_work());
+            looks = 0;
+        } else if looks < TIGHT {
+            std::hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The worker does not look any more. If it was the last one that did, and there is more work, another one looks.
+fn stop_looking<S: Searcher>(sleep: &Sleep, searcher: &mut S) {
+    if sleep.work_found(|| searcher.has_work()) {
+        searcher.has_woken();
+    }
+}
