@@ -184,7 +184,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
 
     guide.stop("A process is asked to stop, and waited for")?;
     let was_there = runtime.cancel(pid, "closing time")?;
-    let exit = counter.join();
+    let exit = counter.join()?;
     guide.say(was_there, "the counter was told")?;
     guide
         .say(matches!(&exit, Exit::Done(total) if **total == 9), &format!("it ended by itself ({exit}) and left 9"))?;
@@ -228,7 +228,7 @@ fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxErro
     let full = small.spawn(Counter { total: 2 });
     guide.say(full.is_err(), &format!("in a second runtime, {} has the only slot", first.pid()))?;
     small.cancel(first.pid(), "make room")?;
-    first.join();
+    first.join()?;
 
     let second = small.spawn(Counter { total: 2 })?;
     let (old, new) = (first.pid(), second.pid());

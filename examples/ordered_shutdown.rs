@@ -137,7 +137,7 @@ fn run(options: Options, directory: &Path) -> Result<ExitCode, BoxError> {
     eprintln!("running");
 
     // Until it has taken all items, or was told to end, or somebody has failed.
-    consumer.wait_closed(None);
+    consumer.wait_closed(None)?;
     if let Err(error) = all.shutdown(Some(options.limit)) {
         eprintln!("the shutdown is stuck: {error:#}");
         return Ok(ExitCode::FAILURE);

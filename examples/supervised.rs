@@ -96,7 +96,7 @@ fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
     say("after", &healed(&runtime, top)?);
 
     runtime.cancel(director.pid(), "closing time")?;
-    director.join().into_result()?;
+    director.join()?.into_result()?;
     runtime.shutdown(LIMIT)?;
     Ok(director)
 }

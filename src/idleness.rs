@@ -185,9 +185,9 @@ fn an_idle_scheduler_of_tasks_has_threads_that_wait_without_a_limit() {
     let tasks = Tasks::on(&pool);
     let timed = TaskOptions::new().timeout(Duration::from_millis(1));
     let slow = tasks.submit_with(timed, |cancel| cancel.sleep(LIMIT)).unwrap();
-    assert!(matches!(slow.wait(), Exit::Terminated(_)));
+    assert!(matches!(crate::wait::wait(slow), Exit::Terminated(_)));
     let later = TaskOptions::new().after(Duration::from_millis(1)).timeout(Duration::MAX);
-    assert!(tasks.submit_with(later, |_| Ok::<_, String>(())).unwrap().wait().is_done());
+    assert!(crate::wait::wait(tasks.submit_with(later, |_| Ok::<_, String>(())).unwrap()).is_done());
     crowd.until_idle();
     tasks.stop_and_join(LIMIT).unwrap();
     pool.drain(Some(LIMIT)).unwrap();

@@ -38,7 +38,7 @@
 //!
 //! let report = runtime.shutdown(Duration::from_secs(20))?;
 //! assert!(report.is_clean());
-//! assert_eq!(**counter.join().output().unwrap(), 1);
+//! assert_eq!(**counter.join()?.output().unwrap(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -103,6 +103,7 @@ pub mod clock;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod crowd;
 mod outcome;
+mod inside;
 mod latch;
 mod threads;
 mod gate;
@@ -132,6 +133,7 @@ mod wait;
 
 pub use self::cancel::{Cancel, Registration};
 pub use self::gate::{Gate, Inside};
+pub use self::inside::WaitError;
 pub use self::latch::{Latch, Waiting};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
 pub use self::process::{

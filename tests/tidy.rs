@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "crowd",
     "process/pid",
     "outcome",
+    "inside",
     "latch/line",
     "latch",
     "latch/tests",

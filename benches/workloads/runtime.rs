@@ -16,9 +16,9 @@ impl Setting {
 /// Waits for the end of a process that is expected to say that it is done, with its output.
 pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Outcome<P::Output> {
     match handle.join_within(PATIENCE) {
-        Some(Exit::Done(output)) => Ok(P::Output::clone(&output)),
-        Some(other) => Err(format!("{} ended otherwise than done: {other:?}", handle.pid()).into()),
-        None => Err(format!("{} has not ended in {PATIENCE:?}", handle.pid()).into()),
+        Ok(Exit::Done(output)) => Ok(P::Output::clone(&output)),
+        Ok(other) => Err(format!("{} ended otherwise than done: {other:?}", handle.pid()).into()),
+        Err(error) => Err(format!("{}: {error} ({PATIENCE:?})", handle.pid()).into()),
     }
 }
 

@@ -29,7 +29,7 @@ fn submit(setting: &Setting, options: &TaskOptions) -> Outcome<Measured> {
     }
     let mut sum = 0;
     for handle in handles {
-        sum += handle.wait().into_result()?;
+        sum += handle.wait()?.into_result()?;
     }
     let measured = Measured::since(began, setting.n);
     check("sum of what the tasks return", sum, setting.n * (setting.n - 1) / 2)?;

@@ -117,7 +117,7 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
     let tree = Tree::of(&runtime, supervisor.address(), LIMIT)?;
     let restarts = tree.children.iter().map(|(info, _)| info.restarts).sum();
     runtime.cancel(supervisor.pid(), "closing time")?;
-    supervisor.join().into_result()?;
+    supervisor.join()?.into_result()?;
     runtime.shutdown(LIMIT)?;
     Ok(Outcome { before, after, refused, asked_again, restarts })
 }

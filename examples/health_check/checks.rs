@@ -133,7 +133,7 @@ pub(crate) fn run(
             Err(refused) => return Err(refused.to_string().into()),
         }
     }
-    while let Some((info, exit)) = pending.wait_next() {
+    while let Some((info, exit)) = pending.wait_next()? {
         if critical.contains(&info.id) && !exit.is_done() {
             all.cancel(format!("the {} check did not pass", info.name.as_deref().unwrap_or("critical")));
         }

@@ -135,8 +135,8 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
 
     let was_interrupted = live_through(&runtime, &clock, &gateway, options.orders, &interrupted)?;
 
-    let exits = orders.iter().map(|order| order.join());
-    let report = Report::new(exits, &gateway.books());
+    let exits = orders.iter().map(|order| order.join()).collect::<Result<Vec<_>, _>>()?;
+    let report = Report::new(exits.into_iter(), &gateway.books());
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{} orders, seed {}\n\n{report}", options.orders, options.seed)?;
     eprintln!(

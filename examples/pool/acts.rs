@@ -128,7 +128,7 @@ fn pace(pool: &Pool, _: &Plan, stop: &Cancel) -> Result<String, BoxError> {
     });
     let mut begins = Vec::new();
     for handle in handles {
-        handle.is_over_within(None);
+        handle.wait_over(None)?;
         begins.extend(handle.times().began);
     }
     // Of each pair the first may have been held up on its way, but the last cannot be early.
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(seen(&pool), "0 of 3 workers, 0 running, 1 waiting, 0 finished, paused");
         drop(pause);
         job.wait().unwrap();
-        assert!(pool.wait_idle(None));
+        assert!(pool.wait_idle(None).is_ok());
         assert_eq!(seen(&pool), "1 of 3 workers, 0 running, 0 waiting, 1 finished");
     }
 }

@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use procession::{Exit, Handle, Runtime};
+use procession::{Exit, Handle, Runtime, WaitError};
 
 use self::console::{Console, write_summary};
 use self::tally::{Summary, Tally, TallyMessage};
@@ -109,7 +109,7 @@ fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Erro
     if !report.is_clean() {
         console.say(&format!("not everything came to an end: {report}"));
     }
-    let code = match exit.into_result() {
+    let code = match exit?.into_result() {
         Ok(summary) => report_on(&summary, console),
         Err(error) => {
             console.say(&format!("the counts are lost: {error}"));
@@ -120,10 +120,11 @@ fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Erro
 }
 
 /// Waits for the end of the tally, and shows meanwhile how far it is.
-fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Exit<Arc<Summary>> {
+fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Result<Exit<Arc<Summary>>, WaitError> {
     while console.shows_progress() {
-        if let Some(exit) = tally.join_within(TICK) {
-            return exit;
+        match tally.join_within(TICK) {
+            Err(WaitError::TimedOut) => {}
+            over => return over,
         }
         if let Ok(progress) = runtime.ask(tally.address(), TallyMessage::Look, TICK) {
             console.show(progress);

@@ -188,7 +188,7 @@ mod tests {
         occupy(&pool, 4);
         assert_eq!(pool.stats().workers, 4);
         // Waiters of several kinds.
-        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         drop(pool.pause().unwrap());
         occupy(&pool, 4);
         pool.drain(Some(LIMIT)).unwrap();

@@ -24,6 +24,9 @@ pub enum JobError {
     /// It was given up before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
     #[error("the job was given up before it began")]
     Abandoned,
+    /// The caller that waited for it is a step, and would have blocked its worker. The job goes on by itself.
+    #[error("a step cannot wait for a job, for it would block its worker: have the process do it as blocking work")]
+    InsideStep,
     /// Its end might never have come while the calling thread waited for it: it was waited for by itself, or by a job of the
     /// same pool while it waited in a [`Pacer`](super::Pacer). The job goes on by itself.
     #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
@@ -117,7 +120,7 @@ impl<T> Desk<T> {
                 Ok(_) => JobStatus::Returned,
                 Err(JobError::Panicked(_)) => JobStatus::Panicked,
                 Err(JobError::Cancelled) => JobStatus::Cancelled,
-                Err(JobError::Abandoned | JobError::Inside) => JobStatus::Abandoned,
+                Err(JobError::Abandoned | JobError::Inside | JobError::InsideStep) => JobStatus::Abandoned,
             };
             book.times.ended = Some(now);
             let rest = if book.unwanted {

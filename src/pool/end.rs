@@ -8,6 +8,7 @@ use super::seat::call_all;
 use super::thread::Shared;
 use super::work::{Job, Left, Work, into_job};
 use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, deadline_here, why_not_over};
 use crate::outcome::drop_contained;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock, thread};
@@ -22,9 +23,11 @@ pub struct PoolEnded {
 
 /// The limit was over before the last running job had returned. The pool goes on ending by itself.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{running} jobs are still running and {waiting} waiting, {abandoned} were abandoned")]
+#[error("{why}: {running} jobs are still running and {waiting} waiting, {abandoned} were abandoned")]
 #[non_exhaustive]
 pub struct StillRunning {
+    /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
+    pub why: WaitError,
     /// Jobs that had not returned.
     pub running: usize,
     /// Jobs that had not begun (of a drain).
@@ -46,7 +49,7 @@ impl Pool {
     /// still runs.
     ///
     /// # Errors
-    /// The limit was over before that. The draining goes on; a later [`stop`](Self::stop) cuts it short.
+    /// The limit was over before that, or the caller is a step, which does not wait. The draining goes on; a later [`stop`](Self::stop) cuts it short.
     pub fn drain(&self, limit: Option<Duration>) -> Result<PoolEnded, StillRunning> {
         let deadline = self.owner.shared.deadline(limit);
         self.owner.shared.drain();
@@ -60,7 +63,7 @@ impl Pool {
     /// waits for the same end.
     ///
     /// # Errors
-    /// The limit was over before the running jobs had returned.
+    /// The limit was over before the running jobs had returned, or the caller is a step, which does not wait.
     pub fn stop(&self, limit: Option<Duration>) -> Result<PoolEnded, StillRunning> {
         let deadline = self.owner.shared.deadline(limit);
         self.owner.shared.drop_all(self.owner.shared.stop());
@@ -135,6 +138,7 @@ impl Shared {
     /// Waits until all have left.
     fn end(&self, deadline: Deadline) -> Result<PoolEnded, StillRunning> {
         let inside = self.crew.is_current();
+        let deadline = deadline_here(&self.clock, deadline);
         if !inside {
             self.wait_until(&self.clock, deadline, |ledger| ledger.is_over());
             self.crew.join(&self.clock, deadline);
@@ -145,7 +149,7 @@ impl Shared {
         if inside || ledger.is_over() {
             return Ok(PoolEnded { abandoned });
         }
-        Err(StillRunning { running: ledger.running, waiting: ledger.waiting(), abandoned })
+        Err(StillRunning { why: why_not_over(), running: ledger.running, waiting: ledger.waiting(), abandoned })
     }
 }
 

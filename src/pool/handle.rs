@@ -12,6 +12,7 @@ use super::thread::PoolError;
 use super::words::Refusal;
 use super::work::Work;
 use crate::clock::Deadline;
+use crate::inside::{WaitError, is_step, refuse_step_within};
 use crate::outcome::{Rejected, contain};
 use crate::sync::Arc;
 
@@ -103,13 +104,16 @@ impl Pool {
     /// for another worker could be to wait for ever.
     ///
     /// # Errors
-    /// The job comes back if it was refused, as in [`execute`](Self::execute); otherwise it panicked, or was given up while
-    /// it waited.
+    /// The job comes back if it was refused, as in [`execute`](Self::execute), or if the caller is a step
+    /// ([`PoolError::InsideStep`]); otherwise it panicked, or was given up while it waited.
     pub fn run<T, F>(&self, job: F) -> Result<T, RunError<F>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        if is_step() {
+            return Err(RunError::Refused(Rejected::new(job, PoolError::InsideStep)));
+        }
         if self.is_inside() {
             return self.run_here(job);
         }
@@ -163,6 +167,10 @@ impl Pool {
         F: FnOnce() -> T + Send + 'static,
         I: IntoIterator<Item = F>,
     {
+        if is_step() {
+            let refused = |job| Err(RunError::Refused(Rejected::new(job, PoolError::InsideStep)));
+            return jobs.into_iter().map(refused).collect();
+        }
         let inside = self.is_inside();
         let begun: Vec<Begun<T, F>> = jobs
             .into_iter()
@@ -201,8 +209,11 @@ impl<T: Send + 'static> JobHandle<T> {
     /// is not run before its turn, and a job that has its own handle cannot wait for itself: see [`JobError::Inside`].)
     ///
     /// # Errors
-    /// The job panicked, or was cancelled or given up before it began.
+    /// The job panicked, or was cancelled or given up before it began; or the caller is a step ([`JobError::InsideStep`]).
     pub fn wait(self) -> Result<T, JobError> {
+        if is_step() {
+            return Err(JobError::InsideStep);
+        }
         if !self.help() {
             return Err(JobError::Inside);
         }
@@ -215,8 +226,12 @@ impl<T: Send + 'static> JobHandle<T> {
     /// that might take longer. With [`Duration::MAX`] it is as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// The limit was over; the handle comes back.
-    pub fn wait_within(self, limit: Duration) -> Result<Result<T, JobError>, JobHandle<T>> {
+    /// The handle comes back: the limit was over ([`WaitError::TimedOut`]), or the caller is a step
+    /// ([`WaitError::InsideStep`]).
+    pub fn wait_within(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
+        if let Err(error) = refuse_step_within(Some(limit)) {
+            return Err(Rejected::new(self, error));
+        }
         let deadline = self.desk.deadline(Some(limit));
         if deadline == Deadline::NEVER {
             return Ok(self.wait());
@@ -224,16 +239,21 @@ impl<T: Send + 'static> JobHandle<T> {
         if self.desk.wait(deadline) {
             return Ok(self.desk.take().unwrap_or(Err(JobError::Abandoned)));
         }
-        Err(self)
+        Err(Rejected::new(self, WaitError::TimedOut))
     }
 
-    /// Waits until the job is over, without taking what it has returned. Whether it was over within the limit.
+    /// Waits until the job is over, without taking what it has returned. Without a limit, and called by a job of the same
+    /// pool, it runs the job as [`wait`](Self::wait) does.
     ///
-    /// Without a limit, and called by a job of the same pool, it runs the job as [`wait`](Self::wait) does; and where that
-    /// would be an error, this is `false` at once.
-    pub fn is_over_within(&self, limit: Option<Duration>) -> bool {
+    /// # Errors
+    /// The limit was over before; or, at once, the caller is a step, or is the job itself.
+    pub fn wait_over(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        refuse_step_within(limit)?;
         let deadline = self.desk.deadline(limit);
-        (deadline != Deadline::NEVER || self.help()) && self.desk.wait(deadline)
+        if deadline == Deadline::NEVER && !self.help() {
+            return Err(WaitError::Inside);
+        }
+        if self.desk.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
     /// What a thread of the pool does for a job before it waits for it: runs it, if no other has begun to. Whether it may

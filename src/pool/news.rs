@@ -100,7 +100,7 @@ mod tests {
         let (pause, blocks) = (pool.pause().unwrap(), Blocks(dropping.clone(), gate.clone()));
         pool.execute(move || drop(blocks)).unwrap();
         let waits = pool.clone();
-        let waiter = thread::spawn(move || waits.wait_idle(None));
+        let waiter = thread::spawn(move || waits.wait_idle(None).is_ok());
         until("the other one waits", || !pool.owner.shared.lock().watching.is_empty());
         let resumer = thread::spawn(move || {
             crate::threads::refuse(true);

@@ -8,6 +8,7 @@ use super::thread::{PoolError, Shared};
 use super::words::{Claim, Limits, Placed, PoolStatus, Refusal};
 use super::work::{Job, Work, into_job};
 use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, is_step, refuse_step_within};
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::sync::{Arc, Ordering, Weak};
@@ -45,7 +46,7 @@ pub enum Queue {
     /// ever handed to a worker that is free, or to a new one.
     ///
     /// A job of the pool never waits for room in its own pool, for the room might be its own to make: it is refused with
-    /// [`PoolError::Full`].
+    /// [`PoolError::Full`]. A step of a process does not wait either: it is refused with [`PoolError::InsideStep`].
     Block(usize),
     /// At most so many; another one is refused with [`PoolError::Full`].
     Reject(usize),
@@ -323,6 +324,9 @@ impl Pool {
             }
         };
         match deadline {
+            Some(deadline) if !deadline.has_passed(&shared.clock) && is_step() => {
+                Err(Rejected::new(*work, PoolError::InsideStep))
+            }
             Some(deadline) if !deadline.has_passed(&shared.clock) && !self.is_inside() => {
                 let over = if let Patience::Unless(over) = patience { Some(over) } else { None };
                 shared.stand_until(work, deadline, over)
@@ -378,13 +382,20 @@ impl Pool {
         }
     }
 
-    /// Waits until no job waits and none runs, without ending the pool. Whether that was so within the limit.
+    /// Waits until no job waits and none runs, without ending the pool. Jobs that are kept back by a pause wait.
     ///
-    /// Called by a job of this pool it says `false` at once: that job runs. Jobs that are kept back by a pause wait.
-    pub fn wait_idle(&self, limit: Option<Duration>) -> bool {
+    /// # Errors
+    /// The limit was over before; or, at once, the caller is a job of this pool ([`WaitError::Inside`]) or a step
+    /// ([`WaitError::InsideStep`]).
+    pub fn wait_idle(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let shared = &self.owner.shared;
         let deadline = shared.deadline(limit);
-        !self.is_inside() && shared.wait_until(&shared.clock, deadline, |ledger| ledger.is_idle())
+        refuse_step_within(limit)?;
+        if self.is_inside() {
+            return Err(WaitError::Inside);
+        }
+        let in_time = shared.wait_until(&shared.clock, deadline, |ledger| ledger.is_idle());
+        if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
     /// Whether the calling thread is one of this pool's.

@@ -99,7 +99,8 @@ impl Pacer {
     ///
     /// # Errors
     /// The token was cancelled or the pacer stopped before that; or there is no thread for the pacer's timer; or the caller is
-    /// a job of a pool of which jobs stand before it here ([`PacerError::Inside`], at once).
+    /// a job of a pool of which jobs stand before it here ([`PacerError::Inside`], at once), or a step
+    /// ([`PacerError::InsideStep`], at once).
     pub fn wait(&self, cancel: &Cancel) -> Result<(), PacerError> {
         self.owner.shared.wait(cancel)
     }

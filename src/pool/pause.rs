@@ -9,6 +9,7 @@ use super::thread::Shared;
 use super::words::PoolStatus;
 use crate::cancel::Cancel;
 use crate::clock::Deadline;
+use crate::inside::refuse_step_within;
 use crate::sync::{Arc, lock};
 
 /// A pause of a [`Pool`]. It ends when this is dropped, or when the pool is drained or stopped.
@@ -28,6 +29,9 @@ pub enum PauseError {
     /// It was asked to wait for by a job of the same pool, which would wait for itself.
     #[error("a job cannot wait until its own pool is paused")]
     Inside,
+    /// The caller is a step, and would have blocked its worker until the pause holds.
+    #[error("a step cannot wait until a pool is paused, for it would block its worker")]
+    InsideStep,
     /// The limit was over before all the jobs from before the pause had been run.
     #[error("the pause did not take hold within its limit")]
     TimedOut,
@@ -39,9 +43,9 @@ impl Pool {
     /// was asked for earlier has ended. No thread is started for it.
     ///
     /// # Errors
-    /// The pool has been stopped or drains, perhaps while this waits; or the caller is a job of this pool.
+    /// The pool has been stopped or drains, perhaps while this waits; or the caller is a job of this pool, or a step.
     pub fn pause(&self) -> Result<Pause, PauseError> {
-        self.pause_until_deadline(Deadline::NEVER)
+        self.pause_within(Duration::MAX)
     }
 
     /// As [`pause`](Self::pause), but waits at most so long until it holds.
@@ -49,19 +53,20 @@ impl Pool {
     /// # Errors
     /// As [`pause`](Self::pause); or the limit was over, and there is no pause.
     pub fn pause_within(&self, limit: Duration) -> Result<Pause, PauseError> {
-        self.pause_until_deadline(self.owner.shared.clock.deadline(limit))
-    }
-
-    fn pause_until_deadline(&self, deadline: Deadline) -> Result<Pause, PauseError> {
-        if self.is_inside() {
-            return Err(PauseError::Inside);
-        }
+        self.check_caller(limit)?;
+        let deadline = self.owner.shared.clock.deadline(limit);
         let pause = self.begin_pause()?;
         pause.hold(deadline).map(|()| pause)
     }
 
-    /// As [`pause`](Self::pause), but without waiting until it holds: [`Pause::wait`] does, and a job of the pool may call
-    /// this, too.
+    /// Whether the caller may wait here.
+    fn check_caller(&self, limit: Duration) -> Result<(), PauseError> {
+        refuse_step_within(limit).map_err(|_| PauseError::InsideStep)?;
+        if self.is_inside() { Err(PauseError::Inside) } else { Ok(()) }
+    }
+
+    /// As [`pause`](Self::pause), but without waiting until it holds: [`Pause::wait`] does. A job of the pool and a step may
+    /// call this, too.
     ///
     /// # Errors
     /// The pool has been stopped, or drains.
@@ -82,9 +87,7 @@ impl Pool {
         if token.is_cancelled() {
             return Ok(());
         }
-        if self.is_inside() {
-            return Err(PauseError::Inside);
-        }
+        self.check_caller(Duration::MAX)?;
         let shared = &self.owner.shared;
         let pause = self.begin_pause()?;
         let id = pause.id;
@@ -120,8 +123,10 @@ impl Pause {
     /// Waits until it holds, at most so long. It goes on either way.
     ///
     /// # Errors
-    /// The limit was over; or the pool has been stopped or drains, which ends the pause; or the caller is a job of the pool.
+    /// The limit was over; or the pool has been stopped or drains, which ends the pause; or the caller is a job of the pool,
+    /// or a step.
     pub fn wait(&self, limit: Option<Duration>) -> Result<(), PauseError> {
+        refuse_step_within(limit).map_err(|_| PauseError::InsideStep)?;
         self.hold(self.shared.deadline(limit))
     }
 

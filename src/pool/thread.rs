@@ -30,6 +30,9 @@ pub enum PoolError {
     /// As many jobs wait as may (see [`Queue`](super::Queue)).
     #[error("the pool's queue is full")]
     Full,
+    /// The caller is a step, and the call would have blocked its worker: until there is room, or until the job is over.
+    #[error("a step cannot wait for a pool, for it would block its worker: have the process do it as blocking work")]
+    InsideStep,
     /// It had no thread, and the operating system gave it none.
     #[error("the pool cannot start a thread: {0}")]
     NoThread(#[source] io::Error),

@@ -37,6 +37,7 @@ use super::words::PoolStatus;
 use super::work::{Ran, Work};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
+use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock};
@@ -118,6 +119,9 @@ pub enum PacerError {
     /// A job of a pool would have waited behind jobs of the same pool, which may need its thread.
     #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
     Inside,
+    /// The caller is a step, and would have blocked its worker.
+    #[error("a step cannot wait for its turn, for it would block its worker")]
+    InsideStep,
 }
 
 impl State {
@@ -206,6 +210,9 @@ impl Shared {
 
     /// Has the calling thread wait for its turn.
     pub(super) fn wait(self: &Arc<Shared>, cancel: &Cancel) -> Result<(), PacerError> {
+        if is_step() {
+            return Err(PacerError::InsideStep);
+        }
         cancel.check().map_err(PacerError::Cancelled)?;
         self.timers.begin().map_err(|_| PacerError::NoThread)?;
         let through = Latch::new();

@@ -101,7 +101,7 @@ impl SpawnOptions {
     /// let clerk = runtime.spawn_with(Clerk, options)?;
     /// runtime.send(clerk.address(), "one")?;
     /// runtime.send(clerk.address(), "two")?;
-    /// assert_eq!(clerk.join().without_output().to_string(), "failed: a bad day");
+    /// assert_eq!(clerk.join()?.without_output().to_string(), "failed: a bad day");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn recover_with<O: 'static>(

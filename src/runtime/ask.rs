@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::system::Runtime;
+use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::process::{Address, CommandError, OutsideAsk, Reply};
 use crate::sync::{Arc, Weak, thread};
@@ -29,7 +30,7 @@ impl Runtime {
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
     ) -> Result<T, CommandError> {
-        if self.is_inside_step() {
+        if is_step() {
             return Err(CommandError::InsideStep);
         }
         let ask = self.put_question(to, question);

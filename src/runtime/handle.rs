@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::inside::{WaitError, refuse_step, refuse_step_within};
 use crate::latch::Waiting;
 use crate::outcome::Exit;
 use crate::process::machine::ExitLatch;
@@ -41,15 +42,22 @@ impl<P: Process> Handle<P> {
     /// Blocks the calling thread until the process has ended and was closed, and says how it ended. Any number of
     /// threads may wait.
     ///
-    /// A step must not wait so: it would hold up its worker, which may be the one that the other process needs.
-    pub fn join(&self) -> Exit<Arc<P::Output>> {
-        self.exit.latch().wait()
+    /// # Errors
+    /// The caller is a step ([`WaitError::InsideStep`]). A step learns of the end by a monitor:
+    /// [`StepOutput::monitor`](crate::StepOutput::monitor).
+    pub fn join(&self) -> Result<Exit<Arc<P::Output>>, WaitError> {
+        refuse_step()?;
+        Ok(self.exit.latch().wait())
     }
 
-    /// The same, but only as long as `limit`; nothing if the process has not ended by then.
-    pub fn join_within(&self, limit: Duration) -> Option<Exit<Arc<P::Output>>> {
+    /// The same, but not longer than `limit` by the runtime's clock.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn join_within(&self, limit: Duration) -> Result<Exit<Arc<P::Output>>, WaitError> {
+        refuse_step_within(limit)?;
         self.exit.latch().wait_until(&self.clock, self.clock.deadline(limit));
-        self.exit.latch().get()
+        self.exit.latch().get().ok_or(WaitError::TimedOut)
     }
 
     /// How the process ended, if it has.

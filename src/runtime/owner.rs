@@ -11,6 +11,7 @@ use super::tree::{Insight, Tree};
 use super::watchdog::Patrol;
 use crate::cancel::Registration;
 use crate::clock::{Clock, Deadline};
+use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
@@ -138,15 +139,13 @@ impl Owner {
         lock(&self.entering).push(thread::current().id());
         Entering { owner: self }
     }
-
-    /// Whether the calling thread is one of the workers.
-    pub(super) fn is_worker(&self) -> bool {
-        self.staff.is_current()
-    }
 }
 
 impl Owner {
     pub(super) fn shut_down(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
+        if is_step() {
+            return Err(ShutdownError::InsideStep);
+        }
         if self.is_inside() {
             return Err(ShutdownError::Inside);
         }

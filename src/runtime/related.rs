@@ -296,8 +296,8 @@ mod tests {
             std::thread::yield_now();
         }
         stuck.set(()).unwrap();
-        let exit = supervisor.join().without_output().to_string();
+        let exit = wait(&supervisor).without_output().to_string();
         assert!(exit.starts_with("failed: child \"branch\" did not start"), "{exit}");
-        assert!(holds.iter().all(|held| held.join().is_done()));
+        assert!(holds.iter().all(|held| wait(held).is_done()));
     }
 }

@@ -69,10 +69,11 @@ impl fmt::Display for ShutdownReport {
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// It was called from inside a step, an `init` or a job of the same runtime, or on the thread of its timers (by a
-    /// waker), and would have waited for its own caller.
-    #[error(
-        "a step, `init`, job or timer of this runtime cannot wait for its shutdown: request it from another thread"
-    )]
+    /// The caller is a step, or an `init`, a `close` or a hook, on a worker of this or another runtime.
+    #[error("a step cannot wait for a shutdown, for it would block its worker: request it from another thread")]
+    InsideStep,
+    /// The caller is a job of the same runtime, a spawn whose `init` runs on this thread, or a waker on the thread of its
+    /// timers, and would have waited for itself.
+    #[error("an `init`, job or timer of this runtime cannot wait for its shutdown: request it from another thread")]
     Inside,
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use super::dispatch::Core;
 use crate::gate::Gate;
+use crate::inside::begin_steps;
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
 use crate::sched::worker::Worker;
@@ -44,6 +45,7 @@ impl Staff {
         let left = Latch::new();
         let leaves = left.clone();
         let handle = threads::start_sized(name, self.stack_size, move || {
+            begin_steps();
             // A panic costs a worker one process at most, see there.
             main();
             let _ = leaves.set(());

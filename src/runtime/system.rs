@@ -9,6 +9,7 @@ use super::inspect::{ProcessInfo, ProcessState, Stats};
 use super::owner::Owner;
 use super::report::{ShutdownError, ShutdownReport};
 
+use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
 use crate::process::body::{Machine, Ready, Stage};
@@ -131,7 +132,7 @@ impl Runtime {
                 Err(refused) => refused,
             };
             let Some(room) = refused.room else { return Err(refused.message) };
-            if self.is_inside_step() {
+            if !limit.is_zero() && is_step() {
                 return Err(Rejected::new(refused.message.into_inner(), SendError::InsideStep { pid: to.pid() }));
             }
             if !room.wait_until(clock, deadline) {
@@ -231,10 +232,6 @@ impl Runtime {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.owner.core
-    }
-
-    pub(super) fn is_inside_step(&self) -> bool {
-        self.owner.is_worker()
     }
 }
 
@@ -357,7 +354,7 @@ mod tests {
         slots.iter().for_each(|pid| table.give_back(table.pid(pid.slot(), Pid::MAX_GENERATION).unwrap()));
         let parent = runtime.spawn(Parent).unwrap();
         assert_eq!(parent.pid().generation(), Pid::MAX_GENERATION);
-        assert!(matches!(parent.join(), Exit::Failed(_)));
+        assert!(matches!(crate::wait::wait(&parent), Exit::Failed(_)));
         let held = || Held { begun: Latch::new(), gate: None };
         let gate = Latch::new();
         let two: Vec<_> = (0..2).map(|_| runtime.spawn(Held { gate: Some(gate.clone()), ..held() })).collect();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::system::Runtime;
+use crate::inside::{WaitError, refuse_step, refuse_step_within};
 use crate::latch::{Latch, Waiting};
 use crate::process::body::Link;
 use crate::process::{Down, Monitor, Pid};
@@ -48,15 +49,23 @@ impl Watch {
         self.down.latch().get()
     }
 
-    /// Blocks the calling thread until the process has ended. A step must not wait so.
-    pub fn wait(&self) -> Down {
-        self.down.latch().wait()
+    /// Blocks the calling thread until the process has ended.
+    ///
+    /// # Errors
+    /// The caller is a step ([`WaitError::InsideStep`]).
+    pub fn wait(&self) -> Result<Down, WaitError> {
+        refuse_step()?;
+        Ok(self.down.latch().wait())
     }
 
-    /// The same, but only as long as `limit`; nothing if the process has not ended by then.
-    pub fn wait_within(&self, limit: Duration) -> Option<Down> {
+    /// The same, but not longer than `limit` by the runtime's clock.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn wait_within(&self, limit: Duration) -> Result<Down, WaitError> {
+        refuse_step_within(limit)?;
         self.down.latch().wait_until(&self.clock, self.clock.deadline(limit));
-        self.down()
+        self.down().ok_or(WaitError::TimedOut)
     }
 }
 

@@ -101,6 +101,7 @@ pub use self::wait::{NotReady, NotReadyYet, Subscription};
 use self::build::Plan;
 use self::key::Stored;
 use self::parts::{Bell, Closing, Life, Own, Ready};
+use crate::inside::{WaitError, deadline_here, is_step, refuse_step_within};
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::sync::Arc;
 
@@ -219,16 +220,17 @@ impl State {
     ///
     /// # Errors
     /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself. Where it
-    /// is known that the calling thread belongs to what is to end (the thread of [`State::thread`], a step, job, task or tasklet
+    /// is known that the calling thread belongs to what is to end (the thread of [`State::thread`], a job, task or tasklet
     /// below a [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state) and so on), there is no
-    /// waiting: [`StillOpen::is_from_inside`].
+    /// waiting, nor in a step of any process: [`StillOpen::why`].
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), StillOpen> {
         let clock = &self.node().face.clock;
         let deadline = wait::deadline(clock, limit);
         drive::ask(self.node());
         drive::flush();
-        let inside = walk::inside(self.node());
+        let inside = if is_step() { None } else { walk::inside(self.node()) };
         if inside.is_none() {
+            let deadline = deadline_here(clock, deadline);
             self.node().bell(Bell::Done).wait_until(clock, deadline);
         }
         if self.has_ended() {
@@ -263,15 +265,20 @@ impl State {
         self.node().lock().life == Life::Done
     }
 
-    /// Waits until it is closed, without asking for that. Whether it was before the limit was over. Where it is known that
-    /// it waits for the calling thread, this does not wait.
-    pub fn wait_closed(&self, limit: Option<Duration>) -> bool {
+    /// Waits until it is closed, without asking for that.
+    ///
+    /// # Errors
+    /// The limit was over before; or it is not closed, and there is no waiting: the caller is a step
+    /// ([`WaitError::InsideStep`]), or it is known that the state waits for the calling thread ([`WaitError::Inside`]).
+    pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        refuse_step_within(limit)?;
         drive::flush();
-        if walk::inside(self.node()).is_some() {
-            return self.is_closed();
+        if walk::inside(self.node()).is_some() && !self.is_closed() {
+            return Err(WaitError::Inside);
         }
         let clock = &self.node().face.clock;
-        self.node().bell(Bell::Done).wait_until(clock, wait::deadline(clock, limit))
+        let in_time = self.node().bell(Bell::Done).wait_until(clock, wait::deadline(clock, limit));
+        if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
     /// A future of the moment in which it is closed. It does not ask for that.
@@ -288,10 +295,13 @@ impl State {
 
 /// Waiting, readiness, errors, values, and looking.
 impl State {
-    /// Waits until all counters from here down are zero at the same time. Whether that was before the limit was over.
-    /// Nothing is shut down.
-    pub fn wait(&self, limit: Option<Duration>) -> bool {
-        wait::counters(self.node(), limit)
+    /// Waits until all counters from here down are zero at the same time. Nothing is shut down.
+    ///
+    /// # Errors
+    /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
+    pub fn wait(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        refuse_step_within(limit)?;
+        if wait::counters(self.node(), limit) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
     /// Whether it and all below it are ready. Looks at each node below once.
@@ -306,8 +316,10 @@ impl State {
     /// the state that it has added and not for the group.
     ///
     /// # Errors
-    /// The limit was over, it was shut down, there was an error, or who should say that it is ready has gone.
+    /// The limit was over, it was shut down, there was an error, or who should say that it is ready has gone; or the caller is
+    /// a step ([`NotReady::InsideStep`]).
     pub fn wait_ready(&self, limit: Option<Duration>) -> Result<(), NotReady> {
+        refuse_step_within(limit).map_err(|_| NotReady::InsideStep)?;
         wait::ready(self.node(), limit)
     }
 
@@ -317,9 +329,13 @@ impl State {
         walk::error(self.node())
     }
 
-    /// Waits until there is an error here or below, and returns the first. Nothing if the limit was over before.
-    pub fn failed(&self, limit: Option<Duration>) -> Option<StateError> {
-        wait::failed(self.node(), limit)
+    /// Waits until there is an error here or below, and returns the first.
+    ///
+    /// # Errors
+    /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
+    pub fn failed(&self, limit: Option<Duration>) -> Result<StateError, WaitError> {
+        refuse_step_within(limit)?;
+        wait::failed(self.node(), limit).ok_or(WaitError::TimedOut)
     }
 
     /// Has `callback` called with the first error here or below, by the thread that sets it; at once if there is one.

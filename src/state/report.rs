@@ -8,6 +8,7 @@ use super::face::Kind;
 use super::node::Node;
 use super::parts::{Life, Own, Ready};
 use super::walk::{Go, walk};
+use crate::inside::{WaitError, why_not_over};
 use crate::outcome::Failure;
 use crate::sync::Arc;
 
@@ -200,6 +201,8 @@ pub struct StillOpen {
 }
 
 struct Found {
+    why: WaitError,
+    // The names on the way to what waits for the calling thread, if it does.
     inside: Option<Names>,
     open: Vec<OpenNode>,
     report: Report,
@@ -269,7 +272,8 @@ impl StillOpen {
     pub(super) fn of(root: &Arc<Node>, inside: Option<Names>) -> StillOpen {
         let (report, hanging) = Report::with_hanging(root);
         let open = hanging.into_iter().map(|place| OpenNode { tree: report.clone(), place }).collect();
-        StillOpen { found: Box::new(Found { inside, open, report }) }
+        let why = if inside.is_some() { WaitError::Inside } else { why_not_over() };
+        StillOpen { found: Box::new(Found { why, inside, open, report }) }
     }
 
     /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
@@ -282,10 +286,10 @@ impl StillOpen {
         &self.found.report
     }
 
-    /// Whether it was not waited at all, because the calling thread belongs to what is to end, and would have waited for
-    /// itself.
-    pub fn is_from_inside(&self) -> bool {
-        self.found.inside.is_some()
+    /// Why the call has returned. [`WaitError::TimedOut`] also for a job that was given up. With [`WaitError::Inside`] and
+    /// [`WaitError::InsideStep`] nothing was waited for.
+    pub fn why(&self) -> WaitError {
+        self.found.why
     }
 
     /// Whether all is closed but for what was given up.
@@ -304,6 +308,9 @@ impl fmt::Display for StillOpen {
             write_names(f, names)?;
             f.write_str("called from inside, and would wait for its own caller")?;
             return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
+        }
+        if self.found.why == WaitError::InsideStep {
+            write!(f, "{}: ", self.found.why)?;
         }
         for (number, node) in open.iter().take(NAMED).enumerate() {
             if number > 0 {

@@ -103,7 +103,7 @@ impl State {
     /// let signals = all.shutdown_on_signals()?;
     /// println!("ends at {:?}, and not at {:?}", signals.handled(), signals.ignored());
     /// signals.on_second(|| std::process::exit(130)).keep();
-    /// all.wait_closed(None);
+    /// all.wait_closed(None)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

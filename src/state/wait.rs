@@ -12,6 +12,7 @@ use super::node::Node;
 use super::parts::{Bell, Ready};
 use super::walk::{self, Go, walk};
 use crate::clock::{Clock, Deadline};
+use crate::inside::WaitError;
 use crate::latch::{Latch, Waiting};
 use crate::sync::Arc;
 
@@ -23,6 +24,8 @@ pub enum NotReady {
     TimedOut(NotReadyYet),
     /// It was asked to shut down before.
     ShutDown,
+    /// The caller is a step of a process, which does not wait: it would block its worker.
+    InsideStep,
     /// There was an error before.
     Failed(StateError),
     /// Who should have said that it is ready has gone without a word.
@@ -49,6 +52,7 @@ impl fmt::Display for NotReady {
                 write_names(f, &place.names)?;
                 f.write_str("not ready when the limit was over")
             }
+            NotReady::InsideStep => WaitError::InsideStep.fmt(f),
             NotReady::ShutDown => f.write_str("shut down before it was ready"),
             NotReady::Failed(error) => write!(f, "failed before it was ready: {error}"),
             NotReady::Dropped(place) => {

@@ -42,7 +42,7 @@
 //! assert!(runtime.is_alive(fragile), "it was restarted under the same PID, with its mailbox");
 //!
 //! runtime.cancel(supervisor.pid(), "closing time")?;
-//! assert!(supervisor.join().is_done());
+//! assert!(supervisor.join()?.is_done());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::shared::{Helped, Record, Shared};
 use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
+use crate::inside::{WaitError, refuse_step_within};
 use crate::latch::{Latch, Waiting};
-use crate::outcome::{Exit, Reason, contain, drop_contained};
+use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::sync::{Arc, lock, thread};
 
 /// The handle of a task. Its result is moved out to whoever waits for it, once; put an `Arc` into the output where
@@ -69,27 +70,30 @@ impl<T, E> Task<T, E> {
     /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. (So they can with
     /// [`TaskSet::wait_next`](super::TaskSet::wait_next).) A wait with a limit only waits, and a future cannot but wait.
     ///
-    /// A task that has its own handle cannot wait for itself: it is told [`Exit::Terminated`] with a reason that says so, and
-    /// goes on.
-    pub fn wait(mut self) -> Exit<T, E> {
-        if !self.help() {
-            return Exit::Terminated(Reason::from("a task cannot wait for itself"));
-        }
-        self.record.over().wait_until(&self.shared.clock, Deadline::NEVER);
-        self.take()
+    /// # Errors
+    /// The handle comes back: the caller is a step ([`WaitError::InsideStep`]), or is the task itself
+    /// ([`WaitError::Inside`]).
+    pub fn wait(self) -> Result<Exit<T, E>, Rejected<Task<T, E>, WaitError>> {
+        self.wait_within(Duration::MAX)
     }
 
     /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock. With [`Duration::MAX`] it is
     /// as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// The handle comes back if it is not over by then, and at once if a task would wait for itself without a limit.
-    pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Task<T, E>> {
+    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Rejected<Task<T, E>, WaitError>> {
+        if let Err(error) = refuse_step_within(limit) {
+            return Err(Rejected::new(self, error));
+        }
         let deadline = self.shared.clock.deadline(limit);
         if deadline == Deadline::NEVER && !self.help() {
-            return Err(self);
+            return Err(Rejected::new(self, WaitError::Inside));
         }
-        if self.record.over().wait_until(&self.shared.clock, deadline) { Ok(self.take()) } else { Err(self) }
+        if self.record.over().wait_until(&self.shared.clock, deadline) {
+            return Ok(self.take());
+        }
+        Err(Rejected::new(self, WaitError::TimedOut))
     }
 
     /// Its result, if it is over.
@@ -147,7 +151,7 @@ impl<T, E> Task<T, E> {
         self.record.ring_when_in_line(&self.shared, bell);
     }
 
-    fn take(&mut self) -> Exit<T, E> {
+    pub(super) fn take(&mut self) -> Exit<T, E> {
         self.was_taken = true;
         self.record.take().unwrap_or_else(taken_before)
     }

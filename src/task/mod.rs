@@ -13,12 +13,12 @@
 //!
 //! let tasks = Tasks::with_limit(8);
 //! let answer = tasks.submit(|_| Ok::<_, String>(6 * 7))?;
-//! assert_eq!(answer.wait().into_result()?, 42);
+//! assert_eq!(answer.wait()?.into_result()?, 42);
 //!
 //! let slow = tasks.submit_with(TaskOptions::new().name("slow").timeout(Duration::from_millis(5)), |cancel| {
 //!     cancel.sleep(Duration::from_secs(3600))
 //! })?;
-//! assert!(matches!(slow.wait(), Exit::Terminated(Reason::TimedOut)));
+//! assert!(matches!(slow.wait()?, Exit::Terminated(Reason::TimedOut)));
 //!
 //! let id = tasks.submit(|cancel| cancel.sleep(Duration::from_secs(3600)))?.id();
 //! let other = tasks.submit(|cancel| cancel.sleep(Duration::from_secs(3600)))?;
@@ -69,6 +69,6 @@ pub use self::options::{Keep, TaskOptions};
 pub use self::repeat::Repeat;
 pub use self::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
 pub use self::scheduler::{Tasks, TasksBuilder};
-pub use self::set::TaskSet;
+pub use self::set::{Finished, TaskSet};
 pub use self::status::{Status, TaskId, TaskInfo};
 pub use self::table::RemoveError;

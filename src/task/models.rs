@@ -307,7 +307,7 @@ fn a_set_is_waited_for_while_the_thread_that_was_to_come_for_its_task_goes() {
         pool.execute(|| ()).unwrap();
         pool.execute(move || {
             let mut set = TaskSet::from_iter([handle]);
-            assert!(set.wait_next().unwrap().1.is_done());
+            assert!(set.wait_next().unwrap().unwrap().1.is_done());
         })
         .unwrap();
         task.give_late_to_pool(&bench.shared);

@@ -33,7 +33,7 @@ pub enum Keep {
 ///     cancel.check()?;
 ///     Ok::<_, procession::Reason>("backed up")
 /// })?;
-/// assert_eq!(backup.wait().output(), Some(&"backed up"));
+/// assert_eq!(backup.wait()?.output(), Some(&"backed up"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! What a scheduler counts, and why it says no.
 
 use super::status::{TaskId, TaskInfo};
+use crate::inside::WaitError;
 use crate::pool::PoolError;
 
 /// Counts of a [`Tasks`](super::Tasks), all of one moment.
@@ -49,10 +50,12 @@ pub enum SubmitError {
 #[error("there is no task {0}")]
 pub struct UnknownTask(pub TaskId);
 
-/// The limit was over before these closures had returned. Their tasks are over.
+/// These closures had not returned when the call did. Their tasks are over.
 #[derive(Debug, thiserror::Error)]
-#[error("{} closures have not returned: {}", .tasks.len(), names(.tasks))]
+#[error("{why}: {} closures have not returned: {}", .tasks.len(), names(.tasks))]
 pub struct Unreturned {
+    /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
+    pub why: WaitError,
     /// The tasks whose closures are still running, in the order of their submission.
     pub tasks: Vec<TaskInfo>,
 }

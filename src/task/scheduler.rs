@@ -12,6 +12,7 @@ use super::status::{Status, TaskId, TaskInfo};
 use super::table::RemoveError;
 use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
+use crate::inside::{deadline_here, why_not_over};
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
@@ -61,7 +62,7 @@ impl Tasks {
     /// let tasks = Tasks::with_limit(2);
     /// let squares = (0..100_u64).map(|n| tasks.submit(move |_| Ok::<_, String>(n * n)));
     /// let squares = squares.collect::<Result<Vec<_>, _>>()?;
-    /// assert_eq!(squares.into_iter().last().unwrap().wait().into_result()?, 99 * 99);
+    /// assert_eq!(squares.into_iter().last().unwrap().wait()?.into_result()?, 99 * 99);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_limit(limit: usize) -> Tasks {
@@ -232,15 +233,16 @@ impl Tasks {
     /// here at the same time (they would wait for each other).
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock; whose closures have not returned. With [`Duration::MAX`] it
-    /// never is.
+    /// `limit` was over before that, by the scheduler's clock, or the caller is a step, which does not wait; whose closures
+    /// have not returned. [`Duration::MAX`] is never over.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), Unreturned> {
         self.stop();
         let shared = &self.owner.shared;
-        let deadline = shared.clock.deadline(limit);
+        let deadline = deadline_here(&shared.clock, shared.clock.deadline(limit));
         let left = shared.wait_until_returned(deadline);
         if !left.is_empty() {
-            return Err(Unreturned { tasks: left.iter().map(|record| record.info()).collect() });
+            let tasks = left.iter().map(|record| record.info()).collect();
+            return Err(Unreturned { why: why_not_over(), tasks });
         }
         if self.owner.owns_pool {
             let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));
@@ -464,7 +466,7 @@ mod tests {
             let mut set = TaskSet::new();
             threads::refuse(true);
             (0..3).for_each(|n| set.push(submits.submit(move |_| Ok::<_, String>(n)).unwrap()));
-            let sum = (0..3).map(|_| *set.wait_next().unwrap().1.output().unwrap()).sum();
+            let sum = (0..3).map(|_| *set.wait_next().unwrap().unwrap().1.output().unwrap()).sum();
             threads::refuse(false);
             Ok::<u32, String>(sum)
         });

@@ -9,12 +9,16 @@ use super::handle::Task;
 use super::shared::{Helped, Shared};
 use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, refuse_step_within};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::CountsOnOthers;
 use crate::sync::{Arc, Condvar, Mutex, lock};
 
 /// An empty set keeps room for so many.
 const ROOM: usize = 64;
+
+/// A task of a set that is over: what is known of it, and its result.
+pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 
 /// Handles of several tasks, whose results come in the order in which the tasks end.
 ///
@@ -29,7 +33,7 @@ const ROOM: usize = 64;
 ///     set.push(tasks.submit(move |_| Ok::<u32, String>(n))?);
 /// }
 /// let mut sum = 0;
-/// while let Some((_, exit)) = set.wait_next() {
+/// while let Some((_, exit)) = set.wait_next()? {
 ///     sum += exit.into_result()?;
 /// }
 /// assert_eq!(sum, 6);
@@ -177,27 +181,32 @@ impl<T, E> TaskSet<T, E> {
         self.iter().filter(|task| task.cancel_because(reason.clone())).count()
     }
 
-    /// Blocks the calling thread until a task is over; what is known of it, and its result. Nothing if there is none
-    /// left.
+    /// Blocks the calling thread until a task is over; what is known of it, and its result. `None` if there is none left.
     ///
     /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
     /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
     /// however few threads there are. As long as it runs one it does not hear of the others.
     ///
-    /// Nothing also if all that are left run on the calling thread: a task that has its own handle cannot wait for itself.
-    pub fn wait_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
-        self.wait_until(Deadline::NEVER)
+    /// # Errors
+    /// The caller is a step ([`WaitError::InsideStep`]), or all that are left run on the calling thread
+    /// ([`WaitError::Inside`]): a task that has its own handle cannot wait for itself.
+    pub fn wait_next(&mut self) -> Result<Option<Finished<T, E>>, WaitError> {
+        self.wait_next_within(Duration::MAX)
     }
 
-    /// The same, but no longer than `limit`, by the clock of the first task's scheduler: nothing then, and the set is not
-    /// empty. With a limit it only waits, and runs nothing.
-    pub fn wait_next_within(&mut self, limit: Duration) -> Option<(TaskInfo, Exit<T, E>)> {
+    /// The same, but no longer than `limit`, by the clock of the first task's scheduler. With a limit it only waits, and runs
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`wait_next`](Self::wait_next); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn wait_next_within(&mut self, limit: Duration) -> Result<Option<Finished<T, E>>, WaitError> {
+        refuse_step_within(limit)?;
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
         self.wait_until(deadline)
     }
 
     /// The same as a future, to be used with [`std::future::poll_fn`].
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(TaskInfo, Exit<T, E>)>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Finished<T, E>>> {
         // Cloned and dropped without the lock: a waker is code of whoever waits.
         let waker = cx.waker().clone();
         if self.is_empty() {
@@ -208,7 +217,7 @@ impl<T, E> TaskSet<T, E> {
         self.try_next().map_or(Poll::Pending, |finished| Poll::Ready(Some(finished)))
     }
 
-    fn try_next(&mut self) -> Option<(TaskInfo, Exit<T, E>)> {
+    fn try_next(&mut self) -> Option<Finished<T, E>> {
         if let Some(task) = self.over.pop_front() {
             return Some(finished(task));
         }
@@ -286,9 +295,9 @@ impl<T, E> TaskSet<T, E> {
         None
     }
 
-    fn wait_until(&mut self, deadline: Deadline) -> Option<(TaskInfo, Exit<T, E>)> {
+    fn wait_until(&mut self, deadline: Deadline) -> Result<Option<Finished<T, E>>, WaitError> {
         if self.is_empty() {
-            return None;
+            return Ok(None);
         }
         // Who has a limit would miss it in a task that takes long.
         let helps = deadline == Deadline::NEVER;
@@ -297,14 +306,14 @@ impl<T, E> TaskSet<T, E> {
         let (mut watch, mut others) = (None, Vec::new());
         loop {
             if let Some(finished) = self.try_next() {
-                return Some(finished);
+                return Ok(Some(finished));
             }
             if helps && (self.stop_those_stopped_next() || self.help(&mut others).is_some()) {
                 continue;
             }
             // The first one that does not is enough to know that.
             if helps && self.waiting.values().all(Task::runs_here) {
-                return None;
+                return Err(WaitError::Inside);
             }
             watch.get_or_insert_with(|| {
                 let ready = ready.clone();
@@ -316,7 +325,7 @@ impl<T, E> TaskSet<T, E> {
             let mut state = lock(&ready.state);
             while state.numbers.is_empty() && (!helps || state.in_line.is_empty()) {
                 if deadline.has_passed(&clock) {
-                    return None;
+                    return Err(WaitError::TimedOut);
                 }
                 state = clock.wait(&ready.changed, state, deadline);
             }
@@ -324,9 +333,9 @@ impl<T, E> TaskSet<T, E> {
     }
 }
 
-fn finished<T, E>(task: Task<T, E>) -> (TaskInfo, Exit<T, E>) {
+fn finished<T, E>(mut task: Task<T, E>) -> Finished<T, E> {
     let info = task.info();
-    (info, task.wait())
+    (info, task.take())
 }
 
 impl<T, E> Default for TaskSet<T, E> {
@@ -400,7 +409,7 @@ mod tests {
             // By now this thread sleeps, and only it can run the second one, for which the first one waits.
             manual.advance(Duration::from_secs(1));
             assert!(!lock(&set.ready.state).in_line.is_empty(), "it is told that the second one is there");
-            let sum = (0..2).map(|_| *set.wait_next().unwrap().1.output().unwrap()).sum();
+            let sum = (0..2).map(|_| *set.wait_next().unwrap().unwrap().1.output().unwrap()).sum();
             Ok::<u32, String>(sum)
         });
         assert_eq!(wait(outer.unwrap()).output(), Some(&3));
@@ -415,7 +424,7 @@ mod tests {
             until("the handle is there", || comes.is_set());
             let own = comes.take().and_then(|own| lock(&own).take());
             let mut set = TaskSet::from_iter(own.into_iter().chain([submits.submit(|_| Ok(())).unwrap()]));
-            let ends: Vec<bool> = (0..3).map(|_| set.wait_next().is_some()).collect();
+            let ends: Vec<bool> = (0..3).map(|_| set.wait_next().unwrap().is_some()).collect();
             let _ = tell.set((ends, set.len()));
             Ok(())
         });

@@ -247,7 +247,7 @@ impl<S: 'static> LoopHandle<S> {
     ///     Directive::Sync,
     /// )?;
     /// home.run()?;
-    /// assert_eq!(answer.wait().into_result()?, 1);
+    /// assert_eq!(answer.wait()?.into_result()?, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -303,7 +303,8 @@ impl<S: 'static> LoopHandle<S> {
     /// of its tasklets: a destructor, a callback of its token, a handler of panics.
     ///
     /// # Errors
-    /// The limit was over before the last step had returned: who is in one. Those tasklets are dropped when they return.
+    /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait: who is
+    /// in one. Those tasklets are dropped when they return.
     pub fn close(&self, limit: Duration) -> Result<Report, Interrupted> {
         self.shared.close(&Reason::Shutdown);
         self.shared.wait_until_empty(limit)

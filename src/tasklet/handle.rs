@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::shared::Control;
 use crate::clock::Clock;
+use crate::inside::{WaitError, refuse_step, refuse_step_within};
 use crate::latch::{Latch, Waiting};
-use crate::outcome::{Exit, Failure, Reason};
+use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// One tasklet, from outside. Clones are the same tasklet; dropping it changes nothing.
@@ -58,14 +59,22 @@ impl TaskletHandle {
     }
 
     /// Blocks the calling thread until it has ended.
-    pub fn wait(&self) -> Exit {
-        self.ended.wait()
+    ///
+    /// # Errors
+    /// The caller is a step of a process ([`WaitError::InsideStep`]).
+    pub fn wait(&self) -> Result<Exit, WaitError> {
+        refuse_step()?;
+        Ok(self.ended.wait())
     }
 
     /// The same, but no longer than `limit` by the loop's clock.
-    pub fn wait_timeout(&self, limit: Duration) -> Option<Exit> {
-        let deadline = self.clock.deadline(limit);
-        if self.ended.wait_until(&self.clock, deadline) { self.ended.get() } else { None }
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn wait_timeout(&self, limit: Duration) -> Result<Exit, WaitError> {
+        refuse_step_within(limit)?;
+        self.ended.wait_until(&self.clock, self.clock.deadline(limit));
+        self.ended.get().ok_or(WaitError::TimedOut)
     }
 
     /// A future of its end.
@@ -159,19 +168,21 @@ impl<U> Answer<U> {
 
     /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
     /// done and has kept no promise has failed with [`NothingKept`].
-    pub fn wait(self) -> Exit<U> {
-        let exit = self.handle.wait();
-        self.with_value(exit)
+    ///
+    /// # Errors
+    /// The answer comes back: the caller is a step of a process ([`WaitError::InsideStep`]).
+    pub fn wait(self) -> Result<Exit<U>, Rejected<Answer<U>, WaitError>> {
+        self.wait_timeout(Duration::MAX)
     }
 
     /// The same, but no longer than `limit` by the loop's clock.
     ///
     /// # Errors
-    /// The limit was over first. The answer comes back.
-    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Answer<U>> {
+    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Rejected<Answer<U>, WaitError>> {
         match self.handle.wait_timeout(limit) {
-            Some(exit) => Ok(self.with_value(exit)),
-            None => Err(self),
+            Ok(exit) => Ok(self.with_value(exit)),
+            Err(error) => Err(Rejected::new(self, error)),
         }
     }
 

@@ -11,6 +11,7 @@ use super::shared::Shared;
 use super::slot::{Begun, Presence};
 use crate::cancel::Cancel;
 use crate::clock::{Clock, Deadline};
+use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
 use crate::sync::{Arc, Weak, lock};
@@ -171,7 +172,8 @@ impl<S: 'static> Loop<S> {
     /// The loop can be run again afterwards.
     ///
     /// # Errors
-    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. What is left goes on with the next run.
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. What is left goes on with the next run. Or the caller is a step
+    /// of a process ([`Interruption::InsideStep`]): a loop inside of it takes turns, by [`turn`](Self::turn).
     pub fn run(&mut self) -> Result<Report, Interrupted> {
         self.run_by(None, Deadline::NEVER)
     }
@@ -286,6 +288,10 @@ impl<S: 'static> Loop<S> {
 
     fn run_by(&mut self, cancel: Option<&Cancel>, deadline: Deadline) -> Result<Report, Interrupted> {
         let shared = &self.core.shared;
+        if is_step() {
+            let holding = lock(&shared.slots).holding(&shared.clock);
+            return Err(Interrupted::new(Interruption::InsideStep, Report::default(), holding));
+        }
         let visit = Visit::begin(shared, Presence::Inside);
         // Whoever cancels, or moves the clock, wakes the home thread, which then looks for itself.
         let wake = || {

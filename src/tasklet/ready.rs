@@ -68,7 +68,7 @@ pub fn named<T>(tasklet: T, name: impl Into<Cow<'static, str>>) -> Renamed<T> {
 ///         .then(|list: &mut Vec<usize>, bytes| list.push(bytes.map_or(0, |bytes| bytes.len()))),
 /// )?;
 /// home.run()?;
-/// assert!(length.wait().is_done() && home.get()[0] > 0);
+/// assert!(length.wait()?.is_done() && home.get()[0] > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + Send + 'static) -> Phases<S, A> {
@@ -89,7 +89,7 @@ pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + S
 ///         .then(|state, n| { *state = n; n + 1 }),
 /// )?;
 /// home.run()?;
-/// assert_eq!((answer.wait().into_result()?, home.into_inner()), (21, 20));
+/// assert_eq!((answer.wait()?.into_result()?, home.into_inner()), (21, 20));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn begin<S: 'static>() -> Phases<S, ()> {

@@ -127,6 +127,8 @@ pub enum Interruption {
     Cancelled(Reason),
     /// The limit was over.
     LimitOver,
+    /// The caller is a step of a process, which does not wait: it would block its worker.
+    InsideStep,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
     Panicked(TaskletPanic),
 }
@@ -282,6 +284,7 @@ impl fmt::Display for Interruption {
         match self {
             Interruption::Cancelled(reason) => write!(f, "{reason}"),
             Interruption::LimitOver => f.write_str("the limit was over"),
+            Interruption::InsideStep => f.write_str("a step of a process cannot wait, for it would block its worker"),
             Interruption::Panicked(panic) => panic.fmt(f),
         }
     }

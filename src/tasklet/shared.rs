@@ -11,6 +11,7 @@ use super::report::{Holding, Interrupted, Interruption, Report};
 use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
+use crate::inside::{deadline_here, is_step};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
@@ -284,7 +285,7 @@ impl<B: Elsewhere> Shared<B> {
 
     /// After that: waits until those have returned that were in a step, unless the calling thread is in such a step itself.
     pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, Interrupted> {
-        let deadline = self.clock.deadline(limit);
+        let deadline = deadline_here(&self.clock, self.clock.deadline(limit));
         let weak = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = Weak::upgrade(&weak) {
@@ -309,7 +310,8 @@ impl<B: Elsewhere> Shared<B> {
             // All have ended, but for the destructor that has called this.
             return Ok(report);
         }
-        Err(Interrupted::new(Interruption::LimitOver, report, holding))
+        let why = if is_step() { Interruption::InsideStep } else { Interruption::LimitOver };
+        Err(Interrupted::new(why, report, holding))
     }
 
     /// What nobody comes to any more: the timers and their thread, and what the user has left here to be called. That may

@@ -76,7 +76,7 @@ fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_res
             assert!(job.wait_within(LIMIT).is_ok(), "in round {round}");
         }
         if round % 3 == 0 {
-            assert!(pool.wait_idle(Some(LIMIT)));
+            assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         }
     }
     assert_eq!(pool.stats().workers, 8);
@@ -99,7 +99,7 @@ fn with_one_worker_jobs_run_in_the_order_of_submission_and_new_ones_go_behind() 
         .unwrap();
     }
     held.let_go();
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!(*order.lock().unwrap(), (0..=200).collect::<Vec<_>>());
 }
 

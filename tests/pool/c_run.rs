@@ -101,7 +101,7 @@ fn waiting_for_a_handle_from_inside_runs_the_queued_job_on_the_calling_worker() 
         .unwrap();
     assert!(same);
     assert_eq!(order, [2, 1, 0], "as they were waited for");
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!((pool.stats().finished, pool.stats().withdrawn), (4, 0));
 }
 
@@ -151,15 +151,15 @@ fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does(
         .run(move || {
             let id = || std::thread::current().id();
             let over = inner.spawn(id).unwrap();
-            assert!(!over.is_over_within(Some(Duration::ZERO)));
-            assert!(over.is_over_within(None) && over.is_over_within(None));
+            assert!(over.wait_over(Some(Duration::ZERO)).is_err());
+            assert!(over.wait_over(None).is_ok() && over.wait_over(None).is_ok());
             let limited = over.wait_within(Duration::ZERO).unwrap().unwrap();
-            let unlimited = inner.spawn(id).unwrap().wait_within(Duration::ZERO).unwrap_err();
+            let unlimited = inner.spawn(id).unwrap().wait_within(Duration::ZERO).unwrap_err().into_inner();
             let unlimited = unlimited.wait_within(Duration::MAX).unwrap().unwrap();
             let pacer = procession::pool::Pacer::new(Duration::MAX);
             pacer.wait(&procession::Cancel::new()).unwrap();
             let paced = pacer.spawn(&inner, || ()).unwrap();
-            assert!(!paced.is_over_within(None), "it cannot be waited for");
+            assert!(paced.wait_over(None).is_err(), "it cannot be waited for");
             limited == id() && unlimited == id()
         })
         .unwrap();
@@ -176,8 +176,8 @@ fn a_job_that_waits_for_itself_has_an_error_and_not_a_hang() {
     let job = pool
         .spawn(move || {
             let own = wait(&own).unwrap();
-            assert!(!own.is_over_within(None), "it is not over, and cannot be waited for");
-            let own = own.wait_within(Duration::ZERO).unwrap_err();
+            assert!(own.wait_over(None).is_err(), "it is not over, and cannot be waited for");
+            let own = own.wait_within(Duration::ZERO).unwrap_err().into_inner();
             // Nor by a job that it waits for, which runs on top of it.
             told.send(inner.run(move || own.wait()).unwrap()).unwrap();
         })

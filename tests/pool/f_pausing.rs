@@ -34,7 +34,7 @@ fn a_pause_holds_when_all_jobs_from_before_it_have_been_run() {
     let stats = pool.stats();
     assert_eq!((ran.load(Ordering::SeqCst), stats.running, stats.waiting, stats.pauses), (50, 0, 3, 1));
     pause.resume();
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().pauses, pool.is_paused()), (53, 0, false));
 }
 
@@ -47,7 +47,7 @@ fn when_a_pause_holds_or_nothing_is_left_the_handles_know_it() {
         assert!(jobs.iter().all(|job| job.status().is_over()));
         drop(pause);
         let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
-        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         assert!(jobs.iter().all(|job| job.status().is_over()));
     }
 }
@@ -61,7 +61,7 @@ fn in_a_pause_jobs_are_taken_and_kept_and_none_runs() {
     submit_counted(&pool, &ran, 1);
     assert_eq!(pool.stats().waiting, 1);
     submit_counted(&pool, &ran, 9);
-    assert!(!pool.wait_idle(Some(Duration::ZERO)));
+    assert!(pool.wait_idle(Some(Duration::ZERO)).is_err());
     assert_eq!((pool.stats().waiting, pool.stats().running, ran.load(Ordering::SeqCst)), (10, 0, 0));
     drop(pause);
     pool.drain(Some(LIMIT)).unwrap();
@@ -76,7 +76,7 @@ fn a_pause_by_token_lasts_until_the_token_is_cancelled() {
     submit_counted(&pool, &ran, 2);
     assert_eq!((pool.is_paused(), pool.stats().waiting), (true, 2));
     token.cancel("go on");
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!((ran.load(Ordering::SeqCst), pool.is_paused()), (2, false));
 }
 
@@ -108,7 +108,7 @@ fn a_second_pause_waits_for_the_first_to_end_and_then_takes_hold() {
     second.wait(Some(LIMIT)).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().waiting), (4, 5), "what came between the two was run");
     drop(second);
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 9);
 }
 
@@ -233,7 +233,7 @@ fn a_pause_starts_no_worker() {
     pool.execute(|| ()).unwrap();
     assert_eq!((pool.stats().workers, started.load(Ordering::SeqCst)), (0, 0));
     drop(pause);
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     assert_eq!(started.load(Ordering::SeqCst), 1, "one job, one worker");
 }
 

@@ -133,7 +133,7 @@ fn ending_a_pool_from_one_of_its_jobs_does_not_deadlock() {
         let job = pool
             .spawn(move || {
                 let ended = if drains { inner.drain(None) } else { inner.stop(None) };
-                (inner.is_inside(), ended.is_ok(), inner.wait_idle(None))
+                (inner.is_inside(), ended.is_ok(), inner.wait_idle(None).is_ok())
             })
             .unwrap();
         assert_eq!(wait(job).unwrap(), (true, true, false));

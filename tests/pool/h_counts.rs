@@ -93,7 +93,7 @@ fn the_counts_are_of_one_moment_and_add_up() {
             let inner = pool.clone();
             pool.execute(move || drop(inner.run(|| ()))).unwrap();
         }
-        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         assert_eq!(pool.stats().unfinished(), 0);
         let held = hold_all(&pool, 3);
         let left: Vec<Held> = (0..9).map(|_| submit_held(&pool)).collect();
@@ -129,7 +129,7 @@ fn there_are_never_more_threads_than_the_maximum_not_even_for_an_instant() {
                     pool.execute(|| ()).unwrap();
                     if n % 10 == 0 {
                         // Time for workers to end, so that new ones are started.
-                        assert!(pool.wait_idle(Some(LIMIT)));
+                        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
                         std::thread::yield_now();
                     }
                     assert!(pool.stats().workers <= 3);

@@ -100,7 +100,7 @@ pub fn hold_all(pool: &Pool, workers: usize) -> Vec<Held> {
 /// Has so many workers come to be, and to rest.
 pub fn rested(pool: &Pool, workers: usize) {
     drop(hold_all(pool, workers));
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
 }
 
 pub fn add(count: &AtomicUsize) {

@@ -32,7 +32,7 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
         assert!(pool.run(|| ()).is_err());
         assert_eq!((pool.stats().waiting, pool.stats().submitted), (bound, bound as u64 + 1));
         held.let_go();
-        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         assert_eq!(ran.load(Ordering::SeqCst), bound);
         refused.into_inner()();
     }
@@ -49,7 +49,7 @@ fn without_a_queue_a_job_is_handed_to_whoever_is_free_and_nobody_stalls() {
     let three = hold(&pool);
     assert!(is_full(pool.execute(|| ())));
     drop((two, three));
-    assert!(pool.wait_idle(Some(LIMIT)));
+    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
     for n in 0..500 {
         assert_eq!(pool.run(move || n).unwrap(), n);
     }
@@ -152,7 +152,7 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
         pool.resize(0, 2).unwrap();
         assert!(wait(stands).unwrap());
         held.let_go();
-        assert!(pool.wait_idle(Some(LIMIT)));
+        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         let pause = pool.pause().unwrap();
         pool.execute(|| ()).unwrap();
         assert!(is_full(pool.execute_within(|| (), Duration::ZERO)), "in a pause nobody is free for it");

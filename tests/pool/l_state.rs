@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::{JobError, JobsAbandoned, PoolError, PoolStatus, SHUTDOWN_GRACE};
 use procession::state::Phase;
-use procession::{Latch, State};
+use procession::{Latch, State, WaitError};
 
 use crate::helpers::*;
 
@@ -63,7 +63,7 @@ fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
     rested(&three, 2);
     let state = three.state();
     drop(three);
-    assert!(state.wait_closed(Some(LIMIT)) && state.err().is_none());
+    assert!(state.wait_closed(Some(LIMIT)).is_ok() && state.err().is_none());
 
     let four = pool(2);
     rested(&four, 1);
@@ -90,7 +90,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_state() {
     drop(pool);
     assert!(!state.is_closed(), "a job still runs");
     held.let_go();
-    assert!(state.wait_closed(Some(LIMIT)));
+    assert!(state.wait_closed(Some(LIMIT)).is_ok());
     let error = state.err().unwrap();
     assert_eq!(error.to_string(), "letters: pool: jobs that were never begun: 3");
     assert_eq!(error.downcast_ref::<JobsAbandoned>().unwrap().count, 3);
@@ -130,7 +130,7 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
     let all = store.clone();
     let asks = pool.spawn(move || {
         let error = all.shutdown(None).unwrap_err();
-        (error.is_from_inside(), error.to_string(), all.wait_closed(None), all.is_shutting_down())
+        (error.why() == WaitError::Inside, error.to_string(), all.wait_closed(None).is_ok(), all.is_shutting_down())
     });
     let (inside, text, closed, asked) = wait(asks.unwrap()).unwrap();
     assert_eq!((inside, closed, asked), (true, false, true));
@@ -173,7 +173,7 @@ fn a_pool_that_was_given_up_and_ends_after_all_leaves_the_group_that_it_was_in()
         state.request_shutdown();
         manual.advance(SECOND);
         manual.advance(SHUTDOWN_GRACE);
-        assert!(state.wait_closed(Some(LIMIT)) && all.report().find("letters").is_some(), "its job still runs");
+        assert!(state.wait_closed(Some(LIMIT)).is_ok() && all.report().find("letters").is_some(), "its job still runs");
         held.let_go();
         pool.drain(None).unwrap();
         assert_eq!(all.report().nodes().len(), 1, "nothing of it is left");

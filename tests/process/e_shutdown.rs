@@ -227,7 +227,7 @@ fn shutdown_is_refused_inside_a_step_and_inside_a_blocking_closure() {
     let inner = runtime.clone();
     let process =
         script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(inner.shutdown(LIMIT).unwrap_err())));
-    assert_eq!(*output(&runtime.spawn(process).unwrap()), ShutdownError::Inside);
+    assert_eq!(*output(&runtime.spawn(process).unwrap()), ShutdownError::InsideStep);
     let inner = runtime.clone();
     let mut tag = None;
     let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {

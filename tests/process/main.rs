@@ -23,6 +23,7 @@ mod c_cycles;
 mod c_cycles_random;
 mod c_messages;
 mod c_questions;
+mod c_waiting;
 mod d_fairness;
 mod d_scheduling;
 mod d_searching;

@@ -44,7 +44,7 @@ fn a_watcher_outside_is_told_by_thread_and_as_a_future_and_may_give_up() {
             (runtime.watch(target.pid()), runtime.watch(target.pid()), runtime.watch(target.pid()));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut future).poll(&mut cx).is_pending());
-        assert!(blocking.wait_within(Duration::ZERO).is_none() && blocking.down().is_none());
+        assert!(blocking.wait_within(Duration::ZERO).is_err() && blocking.down().is_none());
         drop(given_up);
         target.ends(&runtime, way);
         let down = blocking.wait_within(LIMIT).unwrap();
@@ -172,7 +172,7 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
             wait(&monitored);
             target.ends(&runtime, Way::Fail);
             let told = runtime.watch(pid);
-            assert!(told.wait_within(LIMIT).is_some());
+            assert!(told.wait_within(LIMIT).is_ok());
             go.set(()).unwrap();
             until("it rests", || runtime.is_at_rest());
             runtime.send(watcher.address(), 7).unwrap();
@@ -194,7 +194,7 @@ fn an_end_and_a_demonitor_at_once_tell_before_or_never() {
         watcher.settles(&runtime);
         let before = watcher.heard.len();
         join(&target.handle);
-        assert!(runtime.watch(target.pid()).wait_within(LIMIT).is_some());
+        assert!(runtime.watch(target.pid()).wait_within(LIMIT).is_ok());
         until("both rest", || runtime.is_at_rest());
         assert_eq!(watcher.heard.len(), before, "nothing comes after the demonitor");
     }

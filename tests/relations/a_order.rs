@@ -58,7 +58,7 @@ fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], send
     (0..noise[0]).for_each(|n| runtime.send(to, n).unwrap());
     runtime.send(sender.address(), ()).unwrap();
     join(&sender);
-    assert!(runtime.watch(sender.pid()).wait_within(LIMIT).is_some());
+    assert!(runtime.watch(sender.pid()).wait_within(LIMIT).is_ok());
     (noise[0]..noise[0] + noise[1]).for_each(|n| runtime.send(to, n).unwrap());
     go.set(()).unwrap();
     let all = (noise[0] + noise[1] + sends + 1) as usize;
@@ -202,8 +202,11 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
         let asker = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
             steps += 1;
             if steps == 1 {
+                let is_in_a_step = begin.clone();
                 let answers = script(move |events: &mut Events<'_, Reply<u32>>, out: &mut StepOutput| {
                     let Some(Event::Message(reply)) = events.next() else { return Ok(Step::Idle) };
+                    // An answer that the second step had found, and had left, would not wake the asker.
+                    wait(&is_in_a_step);
                     if at_once {
                         reply.send(7);
                     } else {

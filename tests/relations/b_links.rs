@@ -119,7 +119,7 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
     let unlinks = unlinks.unwrap();
     wait(&linked);
     target.ends(&runtime, Way::Fail);
-    assert!(runtime.watch(pid).wait_within(LIMIT).is_some());
+    assert!(runtime.watch(pid).wait_within(LIMIT).is_ok());
     go.set(()).unwrap();
     until("it rests", || runtime.is_at_rest());
     runtime.send(unlinks.address(), ()).unwrap();

@@ -159,7 +159,7 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
     assert_eq!(named.send(7_u8).unwrap_err().into_inner(), 7, "of another type: the message comes back");
     assert!(named.cancel_within("closing", LIMIT).unwrap());
     assert_eq!(*output(&bank), 7);
-    assert!(watch.wait_within(LIMIT).is_some());
+    assert!(watch.wait_within(LIMIT).is_ok());
 
     let nobody = runtime.named("bank");
     let back = nobody.send(String::from("hello")).unwrap_err();

@@ -15,8 +15,8 @@ impl Key for Anything {
 #[test]
 fn the_empty_state_has_nothing_does_nothing_and_stands_anywhere() {
     let empty = State::empty();
-    assert!(empty.err().is_none() && empty.get(&Anything).is_none() && empty.failed(ZERO).is_none());
-    assert!(empty.is_ready() && empty.wait(None) && empty.wait_ready(None).is_ok());
+    assert!(empty.err().is_none() && empty.get(&Anything).is_none() && empty.failed(ZERO).is_err());
+    assert!(empty.is_ready() && empty.wait(None).is_ok() && empty.wait_ready(None).is_ok());
     empty.shutdown(ZERO).unwrap();
     empty.shutdown(None).unwrap();
 

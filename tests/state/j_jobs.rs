@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use procession::state::{AddError, JobPanicked};
-use procession::{BoxError, Latch, Panic, State};
+use procession::{BoxError, Latch, Panic, State, WaitError};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
@@ -59,12 +59,12 @@ fn a_thread_is_a_node_a_tail_and_an_error_in_one_call() {
 
     let failed = State::thread("worker", |_| Err("no disk".into())).unwrap();
     assert_eq!(failed.failed(LIMIT).unwrap().to_string(), "worker: no disk");
-    assert!(failed.wait_closed(LIMIT));
+    assert!(failed.wait_closed(LIMIT).is_ok());
 
     let panicked = State::thread("worker", |_| std::panic::resume_unwind(Box::new("at once"))).unwrap();
     let error = panicked.failed(LIMIT).unwrap();
     assert_eq!(error.downcast_ref::<Panic>().unwrap().message(), "at once");
-    assert!(panicked.wait_closed(LIMIT));
+    assert!(panicked.wait_closed(LIMIT).is_ok());
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_thread_that_cannot_be_started_gives_the_work_back() {
     assert_eq!(refused.reason().kind(), std::io::ErrorKind::InvalidInput);
     assert_eq!(Arc::strong_count(&token), 2);
     let again = State::thread("ab", refused.into_inner()).unwrap();
-    assert!(again.wait_closed(LIMIT));
+    assert!(again.wait_closed(LIMIT).is_ok());
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_request_does_not_wait_and_hooks_hear_of_it_before_any_job() {
     all.request_shutdown();
     assert_eq!(*order.lock().unwrap(), ["hook", "end", "late"]);
     drop((hook, tail));
-    assert!(all.is_closed() && all.wait_closed(ZERO));
+    assert!(all.is_closed() && all.wait_closed(ZERO).is_ok());
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn errors_wake_those_who_wait_for_one() {
     let (child, tail) = named("child");
     let (below, _group) = State::group([child]);
     let all = State::merge([below]).annotate("all");
-    assert!(all.failed(ZERO).is_none());
+    assert!(all.failed(ZERO).is_err());
     let heard = Arc::new(crate::helpers::Mutex::new(Vec::new()));
     let hears = heard.clone();
     let _early = all.on_error(move |error| hears.lock().unwrap().push(error.to_string()));
@@ -252,7 +252,9 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
         let job = State::thread("job", move |_| {
             let all = wait(&all);
             let error = all.shutdown(None).unwrap_err();
-            assert!(tell.set((error.is_from_inside(), error.to_string(), all.wait_closed(None))).is_ok());
+            assert!(
+                tell.set((error.why() == WaitError::Inside, error.to_string(), all.wait_closed(None).is_ok())).is_ok()
+            );
             Ok(())
         });
         let below = if in_a_group {
@@ -279,7 +281,7 @@ fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
     let no_part_of_it = State::thread("ends", move |_| Ok(ends.shutdown(LIMIT)?)).unwrap();
     wait(tail.end());
     tail.done();
-    assert!(no_part_of_it.wait_closed(LIMIT) && no_part_of_it.err().is_none());
+    assert!(no_part_of_it.wait_closed(LIMIT).is_ok() && no_part_of_it.err().is_none());
 
     let (tree, over) = (Latch::<State>::new(), Latch::new());
     let (all, tell) = (tree.clone(), over.clone());

@@ -58,11 +58,11 @@ fn a_callback_may_shut_down_another_part_and_wait_for_it() {
 fn whoever_waits_in_a_callback_has_those_told_first_whom_he_may_wait_for() {
     type Way = (fn(&JobTail, &mut Option<CountGuard>), fn(&State) -> bool);
     let ways: [Way; 5] = [
-        (|tail, _| tail.done(), |state| state.wait_closed(LIMIT)),
+        (|tail, _| tail.done(), |state| state.wait_closed(LIMIT).is_ok()),
         (|tail, _| tail.done(), |state| state.shutdown(LIMIT).is_ok()),
         (|tail, _| tail.ready(), |state| state.wait_ready(LIMIT).is_ok()),
-        (|tail, _| assert!(tail.fail("broken")), |state| state.failed(LIMIT).is_some()),
-        (|_, guard| *guard = None, |state| state.wait(LIMIT)),
+        (|tail, _| assert!(tail.fail("broken")), |state| state.failed(LIMIT).is_ok()),
+        (|_, guard| *guard = None, |state| state.wait(LIMIT).is_ok()),
     ];
     for (does, waits) in ways {
         // The first one waits for something that the second one does when it is told, which is after the first.
@@ -216,6 +216,6 @@ fn tails_may_be_dropped_while_a_thread_ends() {
     let (above, above_tail) = State::job([state.clone()]);
     above.request_shutdown();
     wait(std::thread::spawn(move || KEPT.with(|kept| kept.borrow_mut().push(tail)))).unwrap();
-    assert!(state.wait_closed(LIMIT));
+    assert!(state.wait_closed(LIMIT).is_ok());
     assert!(above_tail.end().is_cancelled());
 }

@@ -37,7 +37,7 @@ fn a_chain_of_100_000_nodes_is_built_looked_at_shut_down_and_dropped() {
         assert!(tails[0].end().is_cancelled() && !tails[1].end().is_cancelled());
         tails[0].fail("deep down");
         assert!(state.err().unwrap().to_string().ends_with("deepest: deep down"));
-        assert!(state.is_ready() && state.wait(ZERO));
+        assert!(state.is_ready() && state.wait(ZERO).is_ok());
         // One after the other, from below.
         tails.drain(..).for_each(drop);
         state.shutdown(ZERO).unwrap();
@@ -126,7 +126,7 @@ fn a_ladder_of_diamonds_is_not_walked_along_each_of_its_ways() {
     }
     state.request_shutdown();
     assert_eq!(state.report().nodes().len(), 3_001);
-    assert!(state.is_ready() && state.wait(ZERO) && state.err().is_none());
+    assert!(state.is_ready() && state.wait(ZERO).is_ok() && state.err().is_none());
     bottom.fail("at the bottom");
     assert!(state.err().is_some());
     drop(bottom);

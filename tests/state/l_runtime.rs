@@ -6,6 +6,7 @@ use procession::clock::ManualClock;
 use procession::state::Phase;
 use procession::{
     Event, Events, Latch, Process, Runtime, SpawnOptions, State, Step, StepOutput, StepResult, UncleanShutdown,
+    WaitError,
 };
 
 use crate::helpers::{LIMIT, ZERO, job, told};
@@ -137,7 +138,7 @@ fn a_step_may_ask_for_the_end_of_its_own_runtime() {
     let runtime = runtime();
     let state = runtime.state();
     runtime.spawn(Asks(state.clone())).unwrap();
-    assert!(state.wait_closed(LIMIT));
+    assert!(state.wait_closed(LIMIT).is_ok());
     assert!(state.err().is_none());
 }
 
@@ -166,7 +167,8 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
                 }
             }
             let (state, told) = (self.0.clone(), self.1.clone());
-            let asks = move || told.set(state.shutdown(None).is_err_and(|error| error.is_from_inside()));
+            let why = if self.2 { WaitError::Inside } else { WaitError::InsideStep };
+            let asks = move || told.set(state.shutdown(None).is_err_and(|error| error.why() == why));
             if self.2 {
                 out.blocking(asks);
                 return Ok(Step::Wait);
@@ -180,7 +182,7 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
         let state = runtime.state();
         runtime.spawn(Waits(state.clone(), told.clone(), on_pool)).unwrap();
         assert!(wait(&told));
-        assert!(state.wait_closed(LIMIT) && state.err().is_none());
+        assert!(state.wait_closed(LIMIT).is_ok() && state.err().is_none());
     }
 }
 
@@ -194,7 +196,7 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
             let [begun, go] = &self.1;
             let _ = begun.set(());
             wait(go);
-            let _ = self.2.set(self.0.shutdown(None).is_err_and(|error| error.is_from_inside()));
+            let _ = self.2.set(self.0.shutdown(None).is_err_and(|error| error.why() == WaitError::InsideStep));
             Ok(Step::Done(()))
         }
     }
@@ -218,7 +220,7 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
         runtime.spawn(Closed(dropping)).unwrap();
         drop(runtime);
         let is_told = wait(&told);
-        assert!(state.wait_closed(LIMIT));
+        assert!(state.wait_closed(LIMIT).is_ok());
         is_told
     };
     // A runtime that is dropped waits for steps for a moment only: on a busy machine it may have ended when the step asks.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::pool::Pool;
 use procession::task::{Status, Task, TaskId, TaskOptions, Tasks};
-use procession::{BoxError, Cancel, Exit, Latch, Panic, Reason};
+use procession::{BoxError, Cancel, Exit, Latch, Panic, Reason, WaitError};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -229,7 +229,7 @@ fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
         let (inner, middle) = (tasks.clone(), from.midpoint(to));
         let half = tasks.submit(move |_| sum(&inner, from, middle)).map_err(|refused| refused.to_string())?;
         let other = sum(tasks, middle, to)?;
-        let half = half.wait().into_result().map_err(|error| error.to_string())?;
+        let half = half.wait().map_err(|error| error.to_string())?.into_result().map_err(|error| error.to_string())?;
         Ok(half + other)
     }
     for threads in [1, 2] {
@@ -246,7 +246,7 @@ fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
     let waits = tasks.submit(move |_| {
         let child = inner.submit(closure).map_err(|refused| refused.to_string())?;
         child.cancel();
-        Ok::<_, String>(was_ended(&child.wait(), Reason::Cancelled))
+        Ok::<_, String>(was_ended(&child.wait().unwrap(), Reason::Cancelled))
     });
     assert_eq!((end(waits.unwrap()).output(), counted.calls()), (Some(&true), 0));
 }
@@ -258,12 +258,14 @@ fn a_task_that_waits_for_itself_is_told_so_and_does_not_hang() {
     let (told, inner) = (Latch::new(), tasks.clone());
     let tell = told.clone();
     let task = tasks.submit(move |_| {
-        let own = wait(&own).unwrap().wait_within(Duration::MAX).unwrap_err();
+        let refused = wait(&own).unwrap().wait_within(Duration::MAX).unwrap_err();
+        assert_eq!(*refused.reason(), WaitError::Inside);
+        let own = refused.into_inner();
         assert_eq!(own.status(), Status::Running);
         // Nor can a task that it waits for, which runs on top of it.
-        let nested = inner.submit(move |_| Ok::<_, String>(own.wait())).unwrap();
-        let exit = nested.wait().into_result().unwrap();
-        tell.set(exit.to_string()).unwrap();
+        let nested = inner.submit(move |_| Ok::<_, String>(own.wait().unwrap_err().to_string())).unwrap();
+        let error = nested.wait().unwrap().into_result().unwrap();
+        tell.set(error).unwrap();
         Ok(())
     });
     give.send(task.unwrap()).unwrap();
@@ -337,7 +339,7 @@ fn a_limit_is_for_its_own_pool_and_a_waiting_task_makes_room() {
     let submits = tasks.clone();
     let outer = tasks.submit(move |_| {
         let inner: Vec<_> = (0..5).map(|n| submits.submit(move |_| Ok::<_, String>(n)).unwrap()).collect();
-        Ok::<usize, String>(inner.into_iter().map(|task| task.wait().into_result().unwrap()).sum())
+        Ok::<usize, String>(inner.into_iter().map(|task| task.wait().unwrap().into_result().unwrap()).sum())
     });
     assert_eq!(end(outer.unwrap()).output(), Some(&10));
 }

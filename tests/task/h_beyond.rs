@@ -34,8 +34,8 @@ fn a_handle_waits_with_and_without_limit() {
     let (manual, tasks) = manual();
     let held = stubborn(&tasks, TaskOptions::new());
     let id = held.task.id();
-    let task = held.task.wait_within(Duration::ZERO).unwrap_err();
-    let waiter = std::thread::spawn(move || task.wait_within(SECOND).unwrap_err());
+    let task = held.task.wait_within(Duration::ZERO).unwrap_err().into_inner();
+    let waiter = std::thread::spawn(move || task.wait_within(SECOND).unwrap_err().into_inner());
     until("the limit is over", || {
         manual.advance(SECOND);
         waiter.is_finished()
@@ -51,7 +51,7 @@ fn a_handle_waits_with_and_without_limit() {
     assert_eq!(done.try_result().unwrap().output(), Some(&2));
     let done = tasks.submit(|_| Ok::<_, String>(3)).unwrap();
     let waiter = std::thread::spawn(move || done.wait());
-    assert_eq!(wait(waiter).unwrap().output(), Some(&3));
+    assert_eq!(wait(waiter).unwrap().unwrap().output(), Some(&3));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_cancelled_task_wakes_who_waits_though_its_closure_goes_on() {
     let (id, task) = (held.task.id(), held.task);
     let waiter = std::thread::spawn(move || task.wait());
     assert!(tasks.cancel(id).unwrap());
-    assert!(was_ended(&wait(waiter).unwrap(), Reason::Cancelled));
+    assert!(was_ended(&wait(waiter).unwrap().unwrap(), Reason::Cancelled));
     assert!(!held.returned.is_set());
     held.go.set(()).unwrap();
 }
@@ -104,14 +104,14 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     let mut order = Vec::new();
     for next in [2, 0, 3] {
         gates[next].set(()).unwrap();
-        let (info, exit) = set.wait_next().unwrap();
+        let (info, exit) = set.wait_next().unwrap().unwrap();
         assert_eq!((info.status, exit.output()), (Status::Completed, Some(&7)));
         order.push(info.name.unwrap().to_string());
     }
     assert_eq!(order, ["2", "0", "3"]);
     // With a limit, by the tasks' clock.
-    assert!(set.wait_next_within(Duration::ZERO).is_none());
-    let waiter = std::thread::spawn(move || (set.wait_next_within(SECOND).is_none(), set));
+    assert!(set.wait_next_within(Duration::ZERO).is_err());
+    let waiter = std::thread::spawn(move || (set.wait_next_within(SECOND).is_err(), set));
     until("the limit is over", || {
         manual.advance(SECOND);
         waiter.is_finished()
@@ -120,9 +120,9 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     assert!(nothing && set.len() == 1);
     assert_eq!(set.cancel_all("enough"), 1);
     assert_eq!(set.cancel_all("again"), 0);
-    let (info, exit) = set.wait_next_within(SECOND).unwrap();
+    let (info, exit) = set.wait_next_within(SECOND).unwrap().unwrap();
     assert_eq!((info.status, was_ended(&exit, "enough")), (Status::Cancelled, true));
-    assert!(set.wait_next().is_none() && set.is_empty());
+    assert!(set.wait_next().unwrap().is_none() && set.is_empty());
     // One that was over before it came, and one of another scheduler with the same number.
     let others = crate::tools::tasks();
     let over = others.submit(|_| Ok::<_, String>(1)).unwrap();
@@ -130,7 +130,8 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     set.push(over);
     set.push(others.submit(|_| Ok(2)).unwrap());
     set.push(tasks.submit(|_| Ok(3)).unwrap());
-    let mut outputs: Vec<_> = std::iter::from_fn(|| set.wait_next()).map(|(_, exit)| *exit.output().unwrap()).collect();
+    let mut outputs: Vec<_> =
+        std::iter::from_fn(|| set.wait_next().unwrap()).map(|(_, exit)| *exit.output().unwrap()).collect();
     outputs.sort_unstable();
     assert_eq!(outputs, [1, 2, 3]);
     gates[1].set(()).unwrap();

@@ -333,9 +333,9 @@ fn output<T, E: std::fmt::Debug>(exit: Exit<T, E>) -> T {
 fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_has_come() {
     type Way = fn(Task<ThreadId, String>) -> Exit<ThreadId, String>;
     let ways: [Way; 3] = [
-        |task| task.wait(),
+        |task| task.wait().unwrap(),
         |task| task.wait_within(Duration::MAX).unwrap(),
-        |task| TaskSet::from_iter([task]).wait_next().unwrap().1,
+        |task| TaskSet::from_iter([task]).wait_next().unwrap().unwrap().1,
     ];
     for way in ways {
         for paused in [false, true] {
@@ -369,7 +369,7 @@ fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() 
         let tell = told.clone();
         let (manual, _pool, tasks, outer) =
             waits_inside(TaskOptions::new().after(HOUR).start_within(SECOND), move |task| {
-                let _ = tell.set(task.wait());
+                let _ = tell.set(task.wait().unwrap());
             });
         ends(&manual, &tasks);
         until("it is told", || told.is_set());
@@ -392,7 +392,8 @@ fn a_set_of_many_is_waited_for_on_the_only_thread() {
             set.push(others.submit(move |_| Ok(100 + n)).unwrap());
         }
         tell.set(()).map_err(|()| "told twice".to_owned())?;
-        let mut seen: Vec<u32> = std::iter::from_fn(|| set.wait_next()).map(|(_, exit)| output(exit)).collect();
+        let mut seen: Vec<u32> =
+            std::iter::from_fn(|| set.wait_next().unwrap()).map(|(_, exit)| output(exit)).collect();
         let own: Vec<_> = seen.iter().copied().filter(|n| *n < 100).collect();
         seen.sort_unstable();
         Ok::<_, String>((own, seen))
@@ -415,7 +416,7 @@ fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_
         let (_, pool, tasks) = bounded(threads);
         for _ in 0..100 {
             // A thread that is still at the last round's would not be there for what waits.
-            assert!(pool.wait_idle(None));
+            assert!(pool.wait_idle(None).is_ok());
             let (go, inner) = (Latch::new(), tasks.clone());
             let gate = go.clone();
             let outer = tasks.submit(move |_| {
@@ -426,8 +427,8 @@ fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_
                 });
                 set.push(waits.map_err(|why| why.to_string())?);
                 set.push(inner.submit(|_| Ok(())).map_err(|why| why.to_string())?);
-                let first = set.wait_next().map(|(info, _)| info.id);
-                Ok::<_, String>((first, go.set(()).is_ok(), set.wait_next().map(|(info, _)| info.id)))
+                let first = set.wait_next().unwrap().map(|(info, _)| info.id);
+                Ok::<_, String>((first, go.set(()).is_ok(), set.wait_next().unwrap().map(|(info, _)| info.id)))
             });
             let (first, _, second) = output(end(outer.unwrap()));
             assert!(first > second, "the one that was submitted later was over first");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
 use procession::task::{Status, Task, TaskOptions, TaskSet, Tasks};
-use procession::{Cancel, Exit, Latch, Reason, State};
+use procession::{Cancel, Exit, Latch, Reason, State, WaitError};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -66,7 +66,7 @@ fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_th
         drop(two);
         assert!(!state.is_closed(), "a closure still runs");
         running.let_go();
-        assert!(state.wait_closed(LONG) && state.err().is_none());
+        assert!(state.wait_closed(LONG).is_ok() && state.err().is_none());
 
         let three = make();
         wait(three.submit(|_| Ok::<_, String>(1)).unwrap());
@@ -113,11 +113,11 @@ fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang(
         let (asks, tell) = (state.clone(), told.clone());
         let _unwanted = tasks
             .submit(move |cancel: &Cancel| {
-                let before = asks.shutdown(None).unwrap_err().is_from_inside();
+                let before = asks.shutdown(None).unwrap_err().why() == WaitError::Inside;
                 cancel.wait();
                 // Its task is over now.
-                let after = asks.shutdown(None).unwrap_err().is_from_inside();
-                let _ = tell.set((before, after, asks.wait_closed(None)));
+                let after = asks.shutdown(None).unwrap_err().why() == WaitError::Inside;
+                let _ = tell.set((before, after, asks.wait_closed(None).is_ok()));
                 Ok::<_, String>(())
             })
             .unwrap();
@@ -163,12 +163,12 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
 
 #[test]
 fn a_destructor_may_wait_for_a_task_that_is_stopped_next() {
-    waits_for_the_one_that_is_stopped_next(Task::wait);
+    waits_for_the_one_that_is_stopped_next(|next| next.wait().unwrap());
 }
 
 #[test]
 fn a_destructor_may_wait_for_a_set_of_tasks_that_are_stopped_next() {
-    waits_for_the_one_that_is_stopped_next(|next| TaskSet::from_iter([next]).wait_next().unwrap().1);
+    waits_for_the_one_that_is_stopped_next(|next| TaskSet::from_iter([next]).wait_next().unwrap().unwrap().1);
 }
 
 /// One of two tasks is dropped by the stop of their scheduler, and waits for the other in a destructor.
@@ -203,7 +203,7 @@ fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_an
     struct Waits(State, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {
-            let told = self.0.shutdown(None).is_err_and(|error| error.is_from_inside());
+            let told = self.0.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside);
             let _ = self.1.set(told);
         }
     }

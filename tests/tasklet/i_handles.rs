@@ -35,7 +35,7 @@ fn the_end_of_a_tasklet_can_be_waited_for_from_another_thread_and_awaited() {
         move || tasklet.wait()
     });
     home.run().unwrap();
-    assert!(matches!(wait(other).unwrap(), Exit::Done(())));
+    assert!(matches!(wait(other).unwrap(), Ok(Exit::Done(()))));
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     assert!(matches!(future.as_mut().poll(&mut cx), Poll::Ready(Exit::Done(()))));
     assert!(matches!(pin!(tasklet.ended()).poll(&mut cx), Poll::Ready(Exit::Done(()))));
@@ -46,7 +46,7 @@ fn waiting_for_a_tasklet_ends_by_the_clock_of_the_loop() {
     let manual = ManualClock::new();
     let home = Loop::<()>::builder().clock(manual.clock()).build(());
     let waits = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
-    let other = std::thread::spawn(move || waits.wait_timeout(Duration::from_secs(5)).is_none());
+    let other = std::thread::spawn(move || waits.wait_timeout(Duration::from_secs(5)).is_err());
     until("the limit is over", || {
         manual.advance(Duration::from_secs(1));
         other.is_finished()
@@ -68,12 +68,12 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
         })
     };
     let answer: Answer<u32> = handle.schedule_with(keeps, Directive::Sync).unwrap();
-    let other = std::thread::spawn(move || answer.wait().into_result().unwrap());
+    let other = std::thread::spawn(move || answer.wait().unwrap().into_result().unwrap());
     home.run().unwrap();
     assert_eq!(wait(other).unwrap(), 21);
 
     let awaited = handle.schedule_with(keeps, Directive::Sync).unwrap();
-    let answer = awaited.wait_timeout(Duration::ZERO).unwrap_err();
+    let answer = awaited.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
     let waker = Waker::from(Arc::new(Counts(AtomicUsize::new(0))));
     let mut future = pin!(answer);
     let mut cx = Context::from_waker(&waker);

@@ -6,7 +6,7 @@ use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::state::Phase;
 use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Tasklet, ready};
-use procession::{Exit, Latch, Reason, State};
+use procession::{Exit, Latch, Reason, State, WaitError};
 
 use crate::helpers::*;
 
@@ -114,7 +114,7 @@ fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was
         assert!(!state.is_closed(), "a step still runs");
         gate.set(()).unwrap();
         assert!(wait(runs).unwrap());
-        assert!(state.wait_closed(LONG));
+        assert!(state.wait_closed(LONG).is_ok());
     }
 }
 
@@ -142,7 +142,7 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
         assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
         pool.drain(None).unwrap();
-        assert!(handle.state().wait_closed(LONG));
+        assert!(handle.state().wait_closed(LONG).is_ok());
         until("the thread has left", || {
             // The step has returned; its thread is about to leave.
             store.shutdown(LONG).is_ok()
@@ -156,7 +156,9 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
     let mut home = Loop::on((), &pool);
     let state = home.state();
     let answers = Arc::new(Mutex::new(Vec::new()));
-    let asks = move |state: &State| (state.shutdown(None).is_err_and(|e| e.is_from_inside()), state.wait_closed(None));
+    let asks = move |state: &State| {
+        (state.shutdown(None).is_err_and(|e| e.why() == WaitError::Inside), state.wait_closed(None).is_ok())
+    };
     let (at_home, on_pool) = (state.clone(), state.clone());
     let (first, second) = (answers.clone(), answers.clone());
     // Both are in a step before one of them asks.
@@ -194,7 +196,7 @@ fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_
         move |cx: &mut Cx<'_, ()>| {
             let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
             let _kept = token.on_cancel(move |_| {
-                let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.is_from_inside()));
+                let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside));
             });
             let _ = begins.set(());
             wait(token);

@@ -1,0 +1,224 @@
+//! Calls that block, made by a step.
+
+use std::time::Duration;
+
+use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, Queue, RunError};
+use procession::state::NotReady;
+use procession::task::{TaskSet, Tasks};
+use procession::tasklet::{Directive, Interruption, Loop, ready};
+use procession::{
+    Cancel, CommandError, Event, Events, Overflow, Rejected, Reply, SendError, ShutdownError, SpawnOptions, State,
+    Step, StepOutput, WaitError,
+};
+
+use crate::helpers::*;
+
+/// The errors of all that a step does, each with what it has called.
+type Errors = Vec<(&'static str, String)>;
+
+/// Has a step of a runtime with one worker do this, and returns what it returns.
+fn in_a_step<T: Send + Sync + 'static>(mut act: impl FnMut() -> T + Send + 'static) -> std::sync::Arc<T> {
+    let runtime = runtime(1);
+    let caller = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(act())));
+    join(&runtime.spawn(caller).unwrap()).into_result().unwrap()
+}
+
+#[test]
+fn a_step_that_waits_for_a_process_is_refused() {
+    let runtime = runtime(1);
+    let other = runtime.spawn(sink::<u32>()).unwrap();
+    let (inner, waits) = (runtime.clone(), other.clone());
+    let caller = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        let watch = inner.watch(waits.pid());
+        let waits_for =
+            [waits.join().err(), waits.join_within(LIMIT).err(), watch.wait().err(), watch.wait_within(LIMIT).err()];
+        // A limit of zero does not block.
+        let looks = [waits.join_within(Duration::ZERO).err(), watch.wait_within(Duration::ZERO).err()];
+        Ok(Step::Done((waits_for, looks, inner.shutdown(LIMIT).err())))
+    });
+    let (waits_for, looks, shutdown) = join(&runtime.spawn(caller).unwrap()).into_result().map(|all| *all).unwrap();
+    assert_eq!(waits_for, [Some(WaitError::InsideStep); 4]);
+    assert_eq!(looks, [Some(WaitError::TimedOut); 2]);
+    assert_eq!(shutdown, Some(ShutdownError::InsideStep));
+    assert!(!other.is_over(), "it was not shut down");
+    // A step of another runtime blocks its worker as well.
+    let (inner, waits) = (runtime.clone(), other.clone());
+    let errors = in_a_step(move || (waits.join().err(), inner.shutdown(LIMIT).err()));
+    assert_eq!(*errors, (Some(WaitError::InsideStep), Some(ShutdownError::InsideStep)));
+}
+
+#[test]
+fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
+    let runtime = runtime(1);
+    let (_keeps, go) = hold_up(&runtime);
+    let full = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    runtime.send(full.address(), 0).unwrap();
+    let asked = runtime.spawn(sink::<Reply<u32>>()).unwrap();
+    let inner = runtime.clone();
+    let errors = in_a_step(move || {
+        let ask = inner.ask(asked.address(), |reply| reply, LIMIT).unwrap_err();
+        let room = inner.send_within(full.address(), 1, LIMIT).unwrap_err();
+        let now = inner.send_within(full.address(), 2, Duration::ZERO).unwrap_err();
+        (matches!(ask, CommandError::InsideStep), room.into_parts(), now.into_parts())
+    });
+    let (ask, room, now) = &*errors;
+    assert!(*ask && matches!(room, (1, SendError::InsideStep { .. })) && matches!(now, (2, SendError::Full { .. })));
+    go.set(()).unwrap();
+}
+
+#[test]
+fn a_step_that_waits_for_a_pool_is_refused() {
+    let pool = Pool::builder().max(1).queue(Queue::Block(1)).build().unwrap();
+    let opens = procession::Latch::new();
+    let gate = opens.clone();
+    let held = pool.spawn(move || wait(&gate)).unwrap();
+    until("the job has begun", || pool.stats().running == 1);
+    let waiting = pool.spawn(|| 5).unwrap();
+    let inner = pool.clone();
+    let mut held = Some((held, waiting));
+    let (errors, waiting) = std::sync::Arc::into_inner(in_a_step(move || {
+        let mut errors = Errors::new();
+        let (held, waiting) = held.take().unwrap();
+        let mut note = |call, error: Option<String>| errors.push((call, error.unwrap_or_default()));
+        let refused = |refused: Rejected<_, PoolError>| matches!(refused.reason(), PoolError::InsideStep);
+        note("wait", held.wait_over(None).err().map(|error| error.to_string()));
+        let waiting = waiting.wait_within(LIMIT).unwrap_err();
+        note("wait_within", Some(waiting.reason().to_string()));
+        let run = match inner.run(|| 1) {
+            Err(RunError::Refused(refused)) => matches!(refused.reason(), PoolError::InsideStep),
+            _ => false,
+        };
+        let run_all = inner.run_all([|| 1, || 2]);
+        let runs = run_all.iter().all(
+            |run| matches!(run, Err(RunError::Refused(refused)) if matches!(refused.reason(), PoolError::InsideStep)),
+        );
+        assert!(run && runs && run_all.len() == 2);
+        // There is no room, and it would have to wait for some.
+        assert!(inner.execute(|| ()).is_err_and(|error| matches!(error.reason(), PoolError::InsideStep)));
+        assert!(inner.spawn(|| ()).is_err_and(refused));
+        assert!(matches!(inner.execute_within(|| (), Duration::ZERO).unwrap_err().reason(), PoolError::Full));
+        assert_eq!(inner.pause().err(), Some(PauseError::InsideStep));
+        assert_eq!(inner.pause_within(LIMIT).err(), Some(PauseError::InsideStep));
+        assert_eq!(inner.pause_until(&Cancel::new()).err(), Some(PauseError::InsideStep));
+        let pause = inner.begin_pause().unwrap();
+        assert_eq!(pause.wait(None), Err(PauseError::InsideStep));
+        drop(pause);
+        note("wait_idle", inner.wait_idle(None).err().map(|error| error.to_string()));
+        note("pacer", Pacer::new(Duration::ZERO).wait(&Cancel::new()).err().map(|error| error.to_string()));
+        note("drain", inner.drain(None).err().map(|error| error.why.to_string()));
+        note("stop", inner.stop(Some(LIMIT)).err().map(|error| error.why.to_string()));
+        assert!(matches!(held.wait(), Err(JobError::InsideStep)));
+        (errors, waiting.into_inner())
+    }))
+    .unwrap();
+    assert_eq!(
+        errors.iter().map(|(call, _)| *call).collect::<Vec<_>>(),
+        ["wait", "wait_within", "wait_idle", "pacer", "drain", "stop"]
+    );
+    assert!(errors.iter().all(|(_, error)| error.starts_with("a step cannot wait")), "{errors:?}");
+    // It did what it does without waiting: the pool was stopped, and the job that waited was given up.
+    assert!(matches!(wait(waiting), Err(JobError::Abandoned)));
+    opens.set(()).unwrap();
+    pool.stop(Some(LIMIT)).unwrap();
+}
+
+#[test]
+fn a_step_that_waits_for_tasks_is_refused() {
+    let tasks = Tasks::new();
+    let inner = tasks.clone();
+    let mut set = Some(TaskSet::new());
+    let task = in_a_step(move || {
+        let task = inner.submit(|cancel: &Cancel| Ok::<_, String>(cancel.wait())).unwrap();
+        let task = task.wait().unwrap_err();
+        assert_eq!(*task.reason(), WaitError::InsideStep);
+        let task = task.into_inner().wait_within(LIMIT).unwrap_err();
+        assert_eq!(*task.reason(), WaitError::InsideStep);
+        let task = task.into_inner().wait_within(Duration::ZERO).unwrap_err();
+        assert_eq!(*task.reason(), WaitError::TimedOut);
+        let mut set = set.take().unwrap();
+        set.push(task.into_inner());
+        assert!(matches!(set.wait_next(), Err(WaitError::InsideStep)));
+        assert!(matches!(set.wait_next_within(LIMIT), Err(WaitError::InsideStep)));
+        assert!(matches!(set.wait_next_within(Duration::ZERO), Err(WaitError::TimedOut)));
+        let left = inner.stop_and_join(LIMIT).err();
+        std::sync::Mutex::new(Some((set, left)))
+    });
+    let (mut set, left) = task.lock().unwrap().take().unwrap();
+    // The closure may have returned before the step has looked.
+    assert!(left.is_none_or(|left| left.why == WaitError::InsideStep));
+    assert!(set.wait_next_within(LIMIT).unwrap().is_some());
+    tasks.stop_and_join(LIMIT).unwrap();
+}
+
+#[test]
+fn a_step_that_waits_for_a_tasklet_or_a_loop_is_refused() {
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    in_a_step(move || {
+        let tasklet = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+        assert_eq!(tasklet.wait().err(), Some(WaitError::InsideStep));
+        assert_eq!(tasklet.wait_timeout(LIMIT).err(), Some(WaitError::InsideStep));
+        assert_eq!(tasklet.wait_timeout(Duration::ZERO).err(), Some(WaitError::TimedOut));
+        let promises = |_: procession::tasklet::Promise<u32>| ready::wait();
+        let answer = handle.schedule_with(promises, Directive::Wait).unwrap().wait().err().unwrap();
+        assert_eq!(*answer.reason(), WaitError::InsideStep);
+        let answer = answer.into_inner().wait_timeout(LIMIT).err().unwrap();
+        assert_eq!(*answer.reason(), WaitError::InsideStep);
+        // A loop that runs in a step would sleep there.
+        let mut own = Loop::new(());
+        let waits = own.handle().schedule(ready::wait(), Directive::Wait).unwrap();
+        for interrupted in [own.run().unwrap_err(), own.run_for(LIMIT).unwrap_err()] {
+            assert_eq!(*interrupted.why(), Interruption::InsideStep);
+        }
+        assert!(!waits.is_over());
+        // Those that wait end at once, so there is nothing to be waited for.
+        own.close(LIMIT).unwrap();
+    });
+    home.close(LIMIT).unwrap();
+}
+
+#[test]
+fn a_step_that_waits_for_a_state_is_refused() {
+    let (state, tail) = State::job([]);
+    let (counted, counter) = State::counted([state.clone()]);
+    let kept = counter.add();
+    let (unready, ready) = State::readiness([]);
+    in_a_step(move || {
+        let limit = Some(LIMIT);
+        assert_eq!(state.shutdown(limit).unwrap_err().why(), WaitError::InsideStep);
+        assert!(state.shutdown(limit).unwrap_err().to_string().starts_with("a step cannot wait"));
+        assert!(state.is_shutting_down());
+        assert_eq!(state.shutdown(Some(Duration::ZERO)).unwrap_err().open().len(), 1);
+        assert_eq!(state.wait_closed(None), Err(WaitError::InsideStep));
+        assert_eq!(counted.wait(limit), Err(WaitError::InsideStep));
+        assert_eq!(counted.wait(Some(Duration::ZERO)), Err(WaitError::TimedOut));
+        assert!(matches!(unready.wait_ready(limit), Err(NotReady::InsideStep)));
+        assert_eq!(state.failed(limit).err(), Some(WaitError::InsideStep));
+        // A closed state has nothing to wait for.
+        assert!(State::empty().shutdown(limit).is_ok());
+    });
+    tail.done();
+    drop((kept, ready));
+}
+
+#[test]
+fn blocking_work_of_a_process_may_wait() {
+    let runtime = runtime(1);
+    let other = runtime.spawn(sink::<u32>()).unwrap();
+    let inner = runtime.clone();
+    let mut tag = None;
+    let caller = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for event in events {
+            if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                return Ok(Step::Done(done.take(tag).unwrap().unwrap()));
+            }
+        }
+        let (inner, other) = (inner.clone(), other.clone());
+        tag = Some(out.blocking(move || {
+            inner.cancel(other.pid(), "enough").unwrap();
+            other.join_within(LIMIT).is_ok_and(|exit| exit.is_done())
+        }));
+        Ok(Step::Wait)
+    });
+    assert!(*output(&runtime.spawn(caller).unwrap()));
+}
