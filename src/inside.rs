@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::clock::{Clock, Deadline};
-use crate::sync::thread_local;
 
 thread_local! {
     static STEPS: Cell<bool> = const { Cell::new(false) };
@@ -58,6 +57,6 @@ pub enum WaitError {
     #[error("the caller would wait for itself")]
     Inside,
     /// The limit was over before.
-    #[error("the limit was over before")]
+    #[error("the limit was over")]
     TimedOut,
 }

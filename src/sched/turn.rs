@@ -48,7 +48,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             return After::Nothing;
         }
         hands.begins(pid);
-        if body.head.stage == Stage::New {
+        let is_first = body.head.stage == Stage::New;
+        if is_first {
             hands.enters();
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
@@ -71,6 +72,8 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
+            // The first step often only sets up. What came before it waits for the second one, as what came after it does.
+            Verdict::Declined if is_first => Want::AnyEvent,
             Verdict::Declined => {
                 tell_of_declining(hands, &mut body);
                 Want::NewEvent

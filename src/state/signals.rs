@@ -167,11 +167,19 @@ fn is_ignored(_: Signal) -> bool {
 /// Has `comes` called for each of the signals that comes, on a thread of its own.
 #[cfg(unix)]
 fn listen(signals: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
+    // The thread first: a handler that nobody listens to would take the signal's own effect away for good.
+    let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<signal_hook::iterator::Signals>(1);
+    let listens = move || {
+        if let Ok(mut coming) = handed_over.recv() {
+            coming.forever().for_each(|_| comes());
+        }
+    };
+    threads::start(String::from("procession-signals"), listens).map_err(SignalError::System)?;
     let numbers = signals.iter().map(|signal| number(*signal));
-    let mut coming = signal_hook::iterator::Signals::new(numbers).map_err(SignalError::System)?;
-    // If the thread cannot be started, the handlers are taken back with the list.
-    let started = threads::start(String::from("procession-signals"), move || coming.forever().for_each(|_| comes()));
-    started.map(drop).map_err(SignalError::System)
+    let coming = signal_hook::iterator::Signals::new(numbers).map_err(SignalError::System)?;
+    // The thread waits for it.
+    let _ = hand_over.send(coming);
+    Ok(())
 }
 
 #[cfg(not(unix))]
@@ -180,4 +188,33 @@ fn listen(_: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalE
         ctrlc::Error::System(error) => SignalError::System(error),
         _ => SignalError::HasHandler,
     })
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Whether the program handles this signal.
+    fn is_handled(signal: Signal) -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (number(signal) - 1) != 0
+    }
+
+    // The only test of this program that handles signals.
+    #[test]
+    fn without_a_thread_to_listen_the_signals_keep_their_own_effect() {
+        let (state, tail) = State::job([]);
+        threads::refuse(true);
+        let refused = state.shutdown_on_signals();
+        threads::refuse(false);
+        if SIGNALS.iter().all(|signal| is_ignored(*signal)) {
+            return assert!(matches!(refused, Err(SignalError::AllIgnored)));
+        }
+        assert!(matches!(refused, Err(SignalError::System(_))), "{refused:?}");
+        assert!(SIGNALS.iter().all(|signal| !is_handled(*signal)), "nobody would hear of them");
+        let signals = state.shutdown_on_signals().unwrap();
+        assert!(signals.handled().iter().all(|signal| is_handled(*signal)));
+        tail.done();
+    }
 }

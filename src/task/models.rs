@@ -104,7 +104,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         assert_eq!(cancelled, status == Status::Cancelled);
         let started = handle.info().started.is_some();
         assert_eq!(bench.calls(), usize::from(started), "who ends it before it begins has its closure");
-        let exit = handle.wait();
+        let exit = handle.wait().unwrap();
         assert_eq!(matches!(exit, Exit::Done(_)), status == Status::Completed);
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
@@ -270,7 +270,7 @@ fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
     builder.check(|| {
         let bench = Bench::new();
         let (task, handle) = bench.accept().unwrap();
-        bench.shared.pool.execute(move || assert!(handle.wait().is_done())).unwrap();
+        bench.shared.pool.execute(move || assert!(handle.wait().unwrap().is_done())).unwrap();
         task.give_late_to_pool(&bench.shared);
         bench.shared.pool.drain(None).unwrap();
         assert_eq!((bench.calls(), bench.drops()), (1, 1));
@@ -286,7 +286,7 @@ fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
     builder.check(|| {
         let bench = Bench::new();
         let (task, handle) = bench.accept().unwrap();
-        bench.shared.pool.execute(move || assert!(!handle.wait().is_done())).unwrap();
+        bench.shared.pool.execute(move || assert!(!handle.wait().unwrap().is_done())).unwrap();
         assert!(task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled));
         bench.shared.pool.drain(None).unwrap();
         assert_eq!((bench.calls(), bench.shared.pool.stats().panicked), (0, 0));

@@ -208,13 +208,17 @@ impl<P: Process> Driver<P> {
     pub fn step(&mut self) -> Status {
         self.collect_answers();
         let Some(mut body) = self.body.take() else { return Status::Ended };
-        if body.head.stage == Stage::New {
+        let is_first = body.head.stage == Stage::New;
+        if is_first {
             body.head.stage = Stage::Open;
             if let Err(exit) = body.machine.enter() {
                 return self.end(body, exit);
             }
         }
-        let stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
+        let mut stepped = body.machine.step(&mut body.head, &mut self.out, self.step_events);
+        if is_first && stepped.verdict == Verdict::Declined {
+            stepped.verdict = Verdict::Idle;
+        }
         self.steps += 1;
         if stepped.verdict == Verdict::Broken {
             return self.failed(body, stepped);

@@ -17,7 +17,10 @@ fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
         held[..workers].iter().for_each(Held::begun);
         let still = pool.stop(Some(Duration::ZERO)).unwrap_err();
         assert_eq!((still.running, still.waiting, still.abandoned), (workers, 0, (jobs - workers) as u64));
-        let text = format!("{workers} jobs are still running and 0 waiting, {} were abandoned", jobs - workers);
+        let text = format!(
+            "the limit was over: {workers} jobs are still running and 0 waiting, {} were abandoned",
+            jobs - workers
+        );
         assert_eq!(still.to_string(), text);
         let stopper = std::thread::spawn({
             let pool = pool.clone();

@@ -286,7 +286,7 @@ fn a_shutdown_from_inside_an_init_is_refused() {
         type Output = ();
 
         fn init(&mut self, _: Entry) -> InitResult {
-            let _ = self.1.set(matches!(self.0.shutdown(LIMIT), Err(ShutdownError::InsideStep)));
+            let _ = self.1.set(matches!(self.0.shutdown(LIMIT), Err(ShutdownError::Inside)));
             Ok(())
         }
 

@@ -269,7 +269,7 @@ fn a_task_that_waits_for_itself_is_told_so_and_does_not_hang() {
         Ok(())
     });
     give.send(task.unwrap()).unwrap();
-    assert_eq!(wait(&told), "terminated (a task cannot wait for itself)");
+    assert_eq!(wait(&told), "the caller would wait for itself");
     // It returns a moment after it has told, and would be stopped before that.
     until("both are over", || tasks.stats().completed == 2);
     tasks.stop_and_join(Duration::MAX).unwrap();
