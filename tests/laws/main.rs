@@ -11,6 +11,7 @@
 #[path = "../common/wait.rs"]
 mod wait;
 mod actor;
+mod bounded;
 #[path = "../common/seeded.rs"]
 mod seeded;
 #[path = "../process/helpers.rs"]
