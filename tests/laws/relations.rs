@@ -99,6 +99,9 @@ impl Relations {
                 return Err(format!("monitors: {watcher} was told {told} of {}: {exit:?}", monitor.pid()));
             }
         }
+        if let Some((pid, exit)) = ended.iter().find(|(_, exit)| exit.contains("which ended: done")) {
+            return Err(format!("links: {pid} {exit}"));
+        }
         for ((me, other), told) in &notes.exits {
             let exit = ended.get(other);
             // One that recovers ends the links that its state machine has made, as often as it does so.
