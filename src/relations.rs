@@ -2,8 +2,8 @@
 //!
 //! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor: "W watches T" with
 //! W, "T is watched by W" with T. A link between A and B: B's PID with A, A's with B. (A watcher outside of the runtime has
-//! no PID, and only the half with T.) A half of a link also has who has made it: this end, the other, or both; linking twice is
-//! one link. A process's cell has a mark if it may have halves here; processes without relations
+//! no PID, and only the half with T.) A half of a link also has whether the other end has made the link; linking twice is one
+//! link. A process's cell has a mark if it may have halves here; processes without relations
 //! are never looked for.
 //!
 //! **The half with the one who is told is the right to tell.** Whoever takes it out tells, or has it untold; and the telling
@@ -109,7 +109,7 @@ impl Entry {
     fn link(&mut self, other: Pid, by: LinkedBy) {
         // Mostly there is none yet.
         if let Some(before) = self.links.insert(other, LinkHalf { by, told: false }) {
-            let by = LinkedBy { me: by.me || before.by.me, other: by.other || before.by.other };
+            let by = LinkedBy { other: by.other || before.by.other };
             self.links.insert(other, LinkHalf { by, ..before });
         }
     }

@@ -89,16 +89,16 @@ pub enum RecoveredBy {
     SpawnOption,
 }
 
-/// Which ends of a link have made it, as seen from one end: linking twice is one link.
+/// Who has made a link, as seen from one end of it. Linking twice is one link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedBy {
-    pub(crate) me: bool,
+    /// The other end has made it; perhaps this end, too. If it has not, this end has.
     pub(crate) other: bool,
 }
 
 impl LinkedBy {
-    pub(crate) const ME: LinkedBy = LinkedBy { me: true, other: false };
-    pub(crate) const OTHER: LinkedBy = LinkedBy { me: false, other: true };
+    pub(crate) const ME: LinkedBy = LinkedBy { other: false };
+    pub(crate) const OTHER: LinkedBy = LinkedBy { other: true };
 }
 
 /// A relation that a step wants begun or ended.

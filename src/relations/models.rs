@@ -5,13 +5,14 @@ use super::Relations;
 use super::Told;
 use crate::outcome::{Exit, Reason};
 use crate::process::body::Ready;
-use crate::process::mailbox::{Control, Signal, Unwanted};
+use crate::process::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 use crate::process::{
     Completed, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
     described_body,
 };
-use crate::sched::cell::{Birth, Cell, Marks, Next, Vacated};
-use crate::sync::{Arc, AtomicUsize};
+use crate::sched::cell::{Birth, Cell, Marks, Next};
+use crate::sched::ending::vacate;
+use crate::sync::{Arc, AtomicUsize, Ordering};
 
 struct Anybody;
 
@@ -58,15 +59,33 @@ fn two(traps: bool) -> Arc<Two> {
     Arc::new(two)
 }
 
-/// Ends the process, as whoever has its body does. How many are to be woken or ended.
-fn end(two: &Two, slot: u32) -> Vacated {
-    let vacated = two.cells[slot as usize].vacate();
-    if vacated.marks.has(Marks::RELATED) {
-        two.relations.ended(two, pid(slot), &Exit::Terminated(Reason::Cancelled), |told| {
+/// What is left of a process that has ended.
+struct Ended {
+    inbox: Option<Box<dyn AnyMailbox>>,
+    exit: Exit,
+}
+
+impl Ended {
+    /// Whether it was ended by the other end of a link. If not, it has ended as it wanted to.
+    fn by_link(&self) -> bool {
+        match &self.exit {
+            Exit::Terminated(Reason::Linked(_)) => true,
+            Exit::Terminated(Reason::Cancelled) => false,
+            exit => panic!("{exit}"),
+        }
+    }
+}
+
+/// Ends the process, as the worker that has its body does.
+fn end(two: &Two, slot: u32) -> Ended {
+    let exit = Exit::Terminated(Reason::Cancelled);
+    let (vacated, exit) = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), exit);
+    vacated.untold.tell(|| {
+        two.relations.ended(two, pid(slot), &exit, |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
-    }
-    vacated
+    });
+    Ended { inbox: vacated.inbox, exit }
 }
 
 /// What has arrived for a process: downs and exits with whether they said that there was no such process.
@@ -147,18 +166,18 @@ fn a_process_is_linked_while_it_ends() {
     });
 }
 
-/// One that does not trap exits is doomed exactly once, with the killer where whoever ends it finds it.
+/// Breaks when an end is told without the half that is the right to tell, and when a process is doomed and its end does not say
+/// so. At most one of them is ended by the other, and nobody is left to be ended.
 #[test]
 fn a_link_kills_while_the_other_ends_by_itself() {
     loom::model(|| {
         let two = two(false);
         let _ = two.relations.link(&*two, pid(0), pid(1));
         let other = two.clone();
-        let ends = loom::thread::spawn(move || drop(end(&other, 1)));
-        let mut vacated = end(&two, 0);
-        ends.join().unwrap();
-        let killer = vacated.inbox.as_mut().and_then(|inbox| inbox.take_killer());
-        assert_eq!(vacated.marks.has(Marks::DOOMED), killer.is_some(), "doomed by the link, and by nothing else");
+        let ends = loom::thread::spawn(move || end(&other, 1));
+        let ended = [end(&two, 0), ends.join().unwrap()];
+        assert!(ended.iter().filter(|one| one.by_link()).count() <= 1);
+        assert_eq!(two.dooms.load(Ordering::SeqCst), 0, "each that was doomed has ended so");
         assert_eq!(two.relations.len(), 0);
     });
 }
@@ -249,11 +268,10 @@ fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
         let other = two.clone();
         let ends = loom::thread::spawn(move || end(&other, 1));
         let (_, successor) = recover(&two, 0, false);
-        let mut ended = ends.join().unwrap();
-        let killer = ended.inbox.as_mut().and_then(|inbox| inbox.take_killer());
-        assert_eq!(ended.marks.has(Marks::DOOMED), killer.is_some(), "doomed by the link, and by nothing else");
-        let doomed = two.cells[0].vacate();
-        assert!(!doomed.marks.has(Marks::DOOMED) || killer.is_none(), "one of them has ended the other");
+        let ended = ends.join().unwrap();
+        let doomed = usize::from(two.cells[0].vacate().marks.has(Marks::DOOMED));
+        assert_eq!(two.dooms.load(Ordering::SeqCst), doomed, "the other one that was doomed has ended so");
+        assert!(doomed == 0 || !ended.by_link(), "one of them has ended the other");
         drop(successor);
         assert_eq!(two.relations.len(), 0);
     });

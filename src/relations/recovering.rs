@@ -5,9 +5,9 @@
 //!
 //! 1. Under R's shard: takes the monitors that R has set. From here on nobody tells R of them. An event of them that was told
 //!    before is in R's mailbox, or in the inbox of its cell.
-//! 2. For each link of R, one after the other, under both shards, if R's half is still there: takes R's name from both halves. If
-//!    that was the only name, takes both halves, and tells the other end the failure as R's exit, if its half was there. If
-//!    the other end has made the link, too, tells it of the recovery, and notes that in its half.
+//! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the link,
+//!    takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other end has made the
+//!    link, notes in its half that R has not, and tells it of the recovery.
 //! 3. Begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it takes out what was told of the
 //!    relations that R had begun, and the answers to R's commands.
 //!
@@ -79,7 +79,6 @@ impl Relations {
         let Some(half) = both.first().entries.get_mut(&pid).and_then(|entry| entry.links.get_mut(&partner)) else {
             return Told::Nothing;
         };
-        half.by.me = false;
         if !half.by.other {
             both.first().take(pid, |entry| entry.links.remove(&partner));
             let half = both.second().take(partner, |entry| entry.links.remove(&pid));

@@ -381,3 +381,67 @@ fn room_for_very_many_relations_goes_with_them() {
     assert_eq!(kept(&runtime), [0; 7]);
     assert!(runtime.core().relations.capacity() < before / 2);
 }
+
+/// Traps exits, and keeps the replies that it is asked for.
+struct Keeps(Vec<Reply<()>>);
+
+impl Process for Keeps {
+    type Message = Reply<()>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<()>>, out: &mut StepOutput) -> StepResult<()> {
+        out.trap_exits(true);
+        self.0.extend(events.filter_map(|event| match event {
+            Event::Message(reply) => Some(reply),
+            _ => None,
+        }));
+        Ok(Step::Idle)
+    }
+}
+
+/// Takes everything that a state machine can take, and fails when it has all of it; so many times.
+struct Frail {
+    other: Address<Reply<()>>,
+    rounds: usize,
+    has_all: bool,
+}
+
+impl Process for Frail {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        if self.has_all {
+            return Err("it has all of it".into());
+        }
+        self.has_all = self.rounds > 0;
+        if self.has_all {
+            let me = out.pid();
+            for _ in 0..2 {
+                out.monitor(self.other.pid());
+                out.join_group("group", me);
+                out.subscribe("group");
+                out.after(Duration::from_secs(3_600));
+                out.ask(self.other, |reply| reply, Duration::from_secs(3_600));
+            }
+            out.link(self.other.pid());
+            return Ok(Step::Continue);
+        }
+        Ok(Step::Idle)
+    }
+
+    fn recover(&mut self, _: &crate::outcome::Exit) -> Option<Upgrade<()>> {
+        Some(Upgrade::to(Frail { other: self.other, rounds: self.rounds - 1, has_all: false }))
+    }
+}
+
+#[test]
+fn a_thousand_recoveries_leave_nothing_behind() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let other = runtime.spawn(Keeps(Vec::new())).unwrap();
+    let frail = runtime.spawn(Frail { other: other.address(), rounds: 1_000, has_all: false }).unwrap();
+    until("the rounds are over", || runtime.is_at_rest());
+    assert!(runtime.process(frail.pid()).is_some_and(|info| info.steps >= 2_000));
+    assert_eq!(kept(&runtime), [0; 7]);
+}

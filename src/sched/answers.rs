@@ -139,8 +139,31 @@ pub(crate) enum LinkTold {
 pub(crate) struct Vacated {
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
     pub(crate) marks: Marks,
+    pub(crate) untold: Untold,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
+}
+
+/// The right to tell of the end of a process. It is there when the cell is vacant, and not before: see the table of
+/// `relations.rs`.
+#[must_use]
+pub(crate) struct Untold {
+    /// There is somebody to be told.
+    is_related: bool,
+}
+
+impl Untold {
+    pub(super) fn of(marks: Marks) -> Untold {
+        Untold { is_related: marks.has(Marks::RELATED) }
+    }
+
+    /// Tells, with this function, all that are related to the process.
+    #[inline]
+    pub(crate) fn tell(self, tell: impl FnOnce()) {
+        if self.is_related {
+            tell();
+        }
+    }
 }
 
 /// What a state machine leaves behind that has failed, and was replaced.

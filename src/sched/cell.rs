@@ -35,7 +35,7 @@ mod replacing;
 pub(crate) use self::asking::AskWait;
 pub(crate) use self::replacing::Next;
 pub(crate) use super::answers::{
-    Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Vacated, Want,
+    Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
 };
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
@@ -330,8 +330,8 @@ impl Cell {
             Place::Out(inbox) => inbox,
             Place::Resting(_) | Place::Vacant => None,
         };
-        let queued = std::mem::take(&mut inner.queued);
-        Vacated { inbox, marks: Marks::of(inner.stamp & FLAGS), queued }
+        let (queued, marks) = (std::mem::take(&mut inner.queued), Marks::of(inner.stamp & FLAGS));
+        Vacated { inbox, marks, untold: Untold::of(marks), queued }
     }
 
     /// The kind of this process, also if it has ended and no other has come in its place.

@@ -1,6 +1,6 @@
 //! The begin and the end of a process, as others are told of it: what it had goes, and who waits for its end hears of it.
 
-use super::cell::{Marks, Vacated};
+use super::cell::{Cell, Marks, Vacated};
 use super::engine::Engine;
 use super::road::{Hands, Road};
 use crate::latch::Latch;
@@ -8,7 +8,7 @@ use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
 use crate::process::mailbox::AnyMailbox;
 use crate::process::{CommandError, DeadLetter, DeadReason, Pid, ProcessRef};
-use crate::sync::Ordering;
+use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.
 #[inline]
@@ -66,26 +66,13 @@ pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn An
 
 /// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
 #[inline(never)]
-pub(crate) fn end<E: Engine, H: Hands>(
-    engine: &E,
-    hands: &mut H,
-    out: &mut StepOutput,
-    mut body: Ready,
-    mut exit: Exit,
-) {
+pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready, exit: Exit) {
     let road = engine.road();
     let pid = body.head.pid;
     hands.ends();
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { mut inbox, marks, .. } = cell.vacate();
-    if let Some(reason) = marks.doom() {
-        road.dooms.fetch_sub(1, Ordering::SeqCst);
-        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
-        if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
-            exit = Exit::Terminated(killer(&mut inbox, &mut body).unwrap_or(reason));
-        }
-    }
+    let (Vacated { inbox, marks, untold, .. }, exit) = vacate(&road.dooms, cell, &mut body, exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The hook, and the callbacks of those who are told that it has ended, may take their time.
         hands.let_go();
@@ -117,9 +104,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
         _ => road.table.give_back_after(pid),
     }
     // Its state is dropped and its place is free: whoever is told may put another there.
-    if marks.has(Marks::RELATED) {
-        engine.tell_related(pid, &exit, hands);
-    }
+    untold.tell(|| engine.tell_related(pid, &exit, hands));
     drop_contained(exit);
     if let Some(last_word) = last_word {
         // Wakers and callbacks of those who wait for the end may take their time.
@@ -128,6 +113,20 @@ pub(crate) fn end<E: Engine, H: Hands>(
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }
+}
+
+/// Takes the process out of its cell: from here on its PID names nobody. What was in the cell, and how the process has ended.
+#[inline]
+pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: Exit) -> (Vacated, Exit) {
+    let mut vacated = cell.vacate();
+    let Some(reason) = vacated.marks.doom() else { return (vacated, exit) };
+    dooms.fetch_sub(1, Ordering::SeqCst);
+    // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+    let exit = match exit {
+        Exit::Done(()) | Exit::Terminated(_) => Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason)),
+        exit => exit,
+    };
+    (vacated, exit)
 }
 
 /// What is answered to a parent whose child's `init` did not return, or not well.
@@ -156,7 +155,7 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, marks, queued })) =
+    let Some((cell, Vacated { inbox, marks, untold, queued })) =
         road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
     else {
         return;
@@ -180,9 +179,7 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
     road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
-    if marks.has(Marks::RELATED) {
-        engine.tell_related(pid, &exit, hands);
-    }
+    untold.tell(|| engine.tell_related(pid, &exit, hands));
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }

@@ -17,7 +17,7 @@ pub(crate) mod road;
 pub(crate) mod router;
 mod ask_cycles;
 pub(crate) mod engine;
-mod ending;
+pub(crate) mod ending;
 mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;

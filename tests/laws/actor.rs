@@ -6,21 +6,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::helpers::Mutex;
+use crate::relations::Relations;
 use procession::{
-    Command, Entry, Event, Events, InitResult, Pid, Process, Reply, Step, StepOutput, StepResult, Tag, Upgrade,
+    Command, Entry, Event, Events, Exit, InitResult, Monitor, Overflow, Pid, Process, Reply, SpawnOptions, Step,
+    StepOutput, StepResult, Tag, Upgrade,
 };
 
 /// One thing that a step yields. Numbers choose among the processes that are known at that moment.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Send(usize),
-    Spawn(usize),
+    Spawn(usize, Born),
     Ask(usize),
     Timer(u8),
-    Blocking { panics: bool },
+    Blocking {
+        panics: bool,
+    },
     Command(Outcome),
     Cancel(usize),
     Terminate(usize),
+    Monitor(usize),
+    /// One of the monitors that it has.
+    Demonitor(usize),
+    Link(usize),
+    Unlink(usize),
+}
+
+/// How a child is related to its parent.
+#[derive(Clone, Copy, Debug)]
+pub enum Born {
+    Alone,
+    Monitored,
+    Linked,
 }
 
 /// What the handler does with a command.
@@ -45,7 +62,22 @@ pub enum Ending {
     Upgrade,
 }
 
-pub type Plan = Vec<(Vec<Act>, Ending)>;
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub steps: Vec<(Vec<Act>, Ending)>,
+    /// Of the mailbox of a process that is born with this plan.
+    pub bound: Option<(usize, Overflow)>,
+    pub traps: bool,
+    /// So many times it recovers.
+    pub recovers: usize,
+}
+
+impl Plan {
+    pub fn options(&self) -> SpawnOptions {
+        let options = if self.traps { SpawnOptions::new().trap_exits() } else { SpawnOptions::new() };
+        self.bound.iter().fold(options, |options, (limit, overflow)| options.mailbox(*limit, *overflow))
+    }
+}
 
 pub struct Do(pub Outcome);
 
@@ -75,6 +107,9 @@ pub struct World {
     pub lost_in_steps: Mutex<HashMap<Pid, usize>>,
     pub asked: Mutex<HashSet<(Pid, u64)>>,
     pub answered: Mutex<Vec<(Pid, u64)>>,
+    /// What was asked by state machines that have failed since.
+    pub abandoned: Mutex<HashSet<(Pid, u64)>>,
+    pub relations: Relations,
     pub numbers: AtomicUsize,
     pub inits: AtomicUsize,
     pub closes: AtomicUsize,
@@ -106,6 +141,15 @@ pub struct Actor {
     steps_begun: u64,
     steps_ended: u64,
     outstanding: HashMap<u64, Pending>,
+    /// Of its birth, whatever plan it has now.
+    traps: bool,
+    recovers: usize,
+    /// Those of which it was told nothing yet.
+    monitors: Vec<Monitor>,
+    /// Those that can have sent nothing that it has not been given.
+    ended: HashSet<Pid>,
+    /// The last step has said `Wait`, so this one is given no messages.
+    waited: bool,
 }
 
 enum Pending {
@@ -125,6 +169,11 @@ impl Actor {
             steps_begun: 0,
             steps_ended: 0,
             outstanding: HashMap::new(),
+            traps: world.plans[plan].traps,
+            recovers: world.plans[plan].recovers,
+            monitors: Vec::new(),
+            ended: HashSet::new(),
+            waited: false,
         }
     }
 
@@ -135,6 +184,9 @@ impl Actor {
                 Event::Message(letter) => {
                     if letter.to != out.pid() || letter.from != events.sender() {
                         self.world.violated(format!("law 5: a letter to {} came to {}", letter.to, out.pid()));
+                    }
+                    if letter.from.is_some_and(|from| self.ended.contains(&from)) {
+                        self.world.violated(format!("monitors: a letter of {:?} came behind its end", letter.from));
                     }
                     got.push(letter);
                 }
@@ -151,10 +203,42 @@ impl Actor {
                     self.world.answered.lock().unwrap().push((out.pid(), done.tag()));
                 }
                 Event::Cancel(_) => cancelled = true,
-                _ => {}
+                event => self.related(&event, out.pid()),
             }
         }
         cancelled
+    }
+
+    /// Something is told of another process.
+    fn related(&mut self, event: &Event<Letter>, me: Pid) {
+        let relations = &self.world.relations;
+        match event {
+            Event::Down(down) => {
+                let Some(at) = self.monitors.iter().position(|monitor| *monitor == down.monitor) else {
+                    self.world.violated(format!("monitors: {me} was told of {} twice, or unasked", down.pid));
+                    return;
+                };
+                self.monitors.swap_remove(at);
+                // Of one that waited the messages come behind all signals.
+                if !self.waited {
+                    self.ended.insert(down.pid);
+                }
+                relations.down(me, down.monitor, &down.exit);
+            }
+            Event::Exit(_) | Event::Recovered(_) if !self.traps => {
+                self.world.violated(format!("links: {me} does not trap exits, and was told of one"));
+            }
+            Event::Exit(exit) => relations.exit(me, exit.pid, &exit.exit),
+            Event::Recovered(recovered) => relations.recovery(me, recovered.pid),
+            _ => {}
+        }
+    }
+
+    fn monitor(&mut self, monitor: Monitor, effective: bool, me: Pid) {
+        self.monitors.push(monitor);
+        if effective {
+            self.world.relations.monitors(me, monitor);
+        }
     }
 
     /// Yields what the plan says. What was sent, to be written down if the step succeeds.
@@ -174,19 +258,27 @@ impl Actor {
                     sent.push((to, number));
                     out.send_to(to, letter);
                 }
-                Act::Spawn(plan) => {
+                Act::Spawn(plan, born) => {
                     let plan = plan % self.world.plans.len();
                     if self.world.known.lock().unwrap().len() > 60 {
                         continue;
                     }
-                    if let Ok(child) = out.spawn(Actor::new(&self.world, plan)) {
-                        if effective {
-                            self.world.known.lock().unwrap().push(child.pid());
-                        }
-                        let (number, letter) = letter(child.pid(), None);
-                        sent.push((child.pid(), number));
-                        out.send(child, letter);
+                    let (child, options) = (Actor::new(&self.world, plan), self.world.plans[plan].options());
+                    let child = match born {
+                        Born::Alone => out.spawn_with(child, options).ok(),
+                        Born::Linked => out.spawn_linked(child, options).ok(),
+                        Born::Monitored => out.spawn_monitored(child, options).ok().map(|(child, monitor)| {
+                            self.monitor(monitor, effective, me);
+                            child
+                        }),
+                    };
+                    let Some(child) = child else { continue };
+                    if let (true, Born::Linked) = (effective, born) {
+                        self.world.relations.links(me, child.pid());
                     }
+                    let (number, letter) = letter(child.pid(), None);
+                    sent.push((child.pid(), number));
+                    out.send(child, letter);
                 }
                 Act::Ask(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
@@ -225,6 +317,34 @@ impl Actor {
                     let tag = out.terminate(to);
                     tags.push((tag.id(), Pending::Truth(tag)));
                 }
+                Act::Monitor(which) => {
+                    let Some(to) = self.world.choose(which) else { continue };
+                    self.monitor(out.monitor(to), effective, me);
+                }
+                Act::Demonitor(which) => {
+                    if self.monitors.is_empty() {
+                        continue;
+                    }
+                    let monitor = self.monitors.swap_remove(which % self.monitors.len());
+                    out.demonitor(monitor);
+                    if effective {
+                        self.world.relations.demonitors(me, monitor);
+                    }
+                }
+                Act::Link(which) => {
+                    let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
+                    out.link(to);
+                    if effective {
+                        self.world.relations.links(me, to);
+                    }
+                }
+                Act::Unlink(which) => {
+                    let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
+                    out.unlink(to);
+                    if effective {
+                        self.world.relations.unlinks(me, to);
+                    }
+                }
             }
         }
         if effective {
@@ -250,12 +370,18 @@ impl Process for Actor {
             self.world.violated(format!("law 1: {} is stepped twice at once", out.pid()));
         }
         self.steps_begun += 1;
+        if self.me.is_none() {
+            self.world.relations.begins(out.pid(), self.traps);
+            // Until here there was nobody with its PID: a step that succeeds spawns when it is over.
+            self.world.known.lock().unwrap().push(out.pid());
+        }
         let me = *self.me.get_or_insert(out.pid());
         assert_eq!(me, out.pid());
         let mut got = Vec::new();
         let cancelled = self.take(events, out, &mut got);
+        self.waited = false;
         // After its plan, a process does nothing but listen.
-        let next = self.world.plans[self.plan].get(self.at).cloned();
+        let next = self.world.plans[self.plan].steps.get(self.at).cloned();
         let (acts, mut ending) = next.unwrap_or((Vec::new(), Ending::Idle));
         self.at += 1;
         if cancelled {
@@ -289,19 +415,39 @@ impl Process for Actor {
         match ending {
             Ending::Continue => Ok(Step::Continue),
             Ending::Idle => Ok(Step::Idle),
-            Ending::Wait => Ok(Step::Wait),
+            Ending::Wait => {
+                self.waited = true;
+                Ok(Step::Wait)
+            }
             Ending::Blocking => Ok(Step::Blocking),
             Ending::Done => Ok(Step::Done(())),
             Ending::Fail => Err("by plan".into()),
             Ending::Panic => panic!("by plan"),
             Ending::Upgrade => {
-                let mut next = Actor::new(&self.world, self.plan + 1);
-                next.plan %= self.world.plans.len();
+                let mut next = Actor::new(&self.world, (self.plan + 1) % self.world.plans.len());
                 next.at = self.at;
+                // It has what its predecessor had.
+                next.me = self.me;
+                (next.traps, next.recovers) = (self.traps, self.recovers);
                 next.outstanding = std::mem::take(&mut self.outstanding);
+                (next.monitors, next.ended) = (std::mem::take(&mut self.monitors), std::mem::take(&mut self.ended));
                 Ok(Step::Upgrade(Upgrade::to(next)))
             }
         }
+    }
+
+    /// It goes on with its plan, and with nothing else.
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        let recovers = self.recovers.checked_sub(1)?;
+        let mut next = Actor::new(&self.world, self.plan);
+        (next.at, next.me, next.traps, next.recovers) = (self.at, self.me, self.traps, recovers);
+        let (me, world) = (self.me?, &self.world);
+        world.relations.recovers(me);
+        let mut asked = world.asked.lock().unwrap();
+        let abandoned: Vec<_> = asked.extract_if(|question| question.0 == me).collect();
+        world.abandoned.lock().unwrap().extend(abandoned);
+        drop(asked);
+        Some(Upgrade::to(next))
     }
 
     fn close(&mut self) {

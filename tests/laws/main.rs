@@ -1,4 +1,4 @@
-//! Random programs of processes against a plain model of the laws 1 to 6 and 9.
+//! Random programs of processes against a plain model of the laws 1 to 6 and 9, of monitors and links, and of recoveries.
 //!
 //! A program is a set of plans: what a process yields in each of its steps, and how the step ends. The processes carry
 //! out their plans on real workers, while somebody outside sends, terminates, and shuts the runtime down at a random
@@ -11,6 +11,8 @@
 #[path = "../common/wait.rs"]
 mod wait;
 mod actor;
+mod bounded;
+mod relations;
 #[path = "../common/seeded.rs"]
 mod seeded;
 #[path = "../process/helpers.rs"]
@@ -22,11 +24,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{BoxError, Completion, Pid, ProcessState, Runtime};
+use procession::{BoxError, Completion, Overflow, Pid, ProcessState, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::actor::{Act, Actor, Do, Ending, Letter, Outcome, Plan, World};
+use crate::actor::{Act, Actor, Born, Do, Ending, Letter, Outcome, Plan, World};
 use crate::helpers::*;
 use crate::seeded::random_programs;
 
@@ -69,7 +71,9 @@ fn run(program: &Program) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let world = Arc::new(World { plans: program.plans.clone(), ..World::default() });
     for plan in &program.roots {
-        let handle = runtime.spawn(Actor::new(&world, plan % program.plans.len())).map_err(|why| why.to_string())?;
+        let plan = plan % program.plans.len();
+        let process = runtime.spawn_with(Actor::new(&world, plan), program.plans[plan].options());
+        let handle = process.map_err(|why| why.to_string())?;
         world.known.lock().unwrap().push(handle.pid());
     }
     for (which, terminates) in &program.outside {
@@ -84,7 +88,7 @@ fn run(program: &Program) -> Result<(), String> {
         }
     }
     if program.rests {
-        rest(&runtime, &manual, &world)?;
+        rest(&runtime, &manual, &watcher, &world)?;
     }
     let report = runtime.shutdown(Duration::from_secs(3_600)).map_err(|error| error.to_string())?;
     if !report.stuck.is_empty() || runtime.stats().processes != 0 {
@@ -94,7 +98,7 @@ fn run(program: &Program) -> Result<(), String> {
 }
 
 /// Law 2, and law 6 for those who live: with time passing, everything comes to rest, with nothing left to do.
-fn rest(runtime: &Runtime, manual: &ManualClock, world: &World) -> Result<(), String> {
+fn rest(runtime: &Runtime, manual: &ManualClock, watcher: &Watcher, world: &World) -> Result<(), String> {
     let began = std::time::Instant::now();
     let mut before = 0;
     loop {
@@ -104,7 +108,7 @@ fn rest(runtime: &Runtime, manual: &ManualClock, world: &World) -> Result<(), St
         let stats = runtime.stats();
         let steps = stats.steps_elsewhere + stats.workers.iter().map(|worker| worker.steps).sum::<u64>();
         let still = std::mem::replace(&mut before, steps) == steps;
-        if busy.is_none() && still && stats.timers == 0 {
+        if busy.is_none() && still && stats.timers == 0 && runtime.is_at_rest() {
             let alive: HashSet<Pid> = processes.iter().map(|info| info.pid).collect();
             let answered: HashSet<_> = world.answered.lock().unwrap().iter().copied().collect();
             let asked = world.asked.lock().unwrap();
@@ -113,7 +117,8 @@ fn rest(runtime: &Runtime, manual: &ManualClock, world: &World) -> Result<(), St
                 if let Some(left) = processes.iter().find(|info| info.mailbox > 0) {
                     return Err(format!("law 2: {left:?} rests"));
                 }
-                return Ok(());
+                let ended = watcher.exits.to_vec().into_iter().collect();
+                return world.relations.check_at_rest(&alive, &ended);
             }
         }
         if began.elapsed() > LIMIT {
@@ -146,11 +151,14 @@ fn check(runtime: &Runtime, watcher: &Watcher, world: &World) -> Result<(), Stri
         return Err(format!("law 3: {pair:?} received what nobody sent"));
     }
     let mut dead: HashMap<Pid, usize> = HashMap::new();
-    watcher.dead.take().into_iter().for_each(|(to, _, _)| *dead.entry(to).or_default() += 1);
+    let letters = watcher.dead.take();
+    letters.iter().for_each(|(to, _, _)| *dead.entry(*to).or_default() += 1);
     for (pid, missing) in missing {
         let dead = dead.remove(&pid).unwrap_or(0);
         if missing != dead {
-            return Err(format!("law 3: {missing} letters to {pid} are missing, {dead} were reported dead"));
+            return Err(format!(
+                "law 3: {missing} letters to {pid} are missing, {dead} were reported dead: {letters:?}"
+            ));
         }
     }
     let answered = world.answered.lock().unwrap();
@@ -158,9 +166,13 @@ fn check(runtime: &Runtime, watcher: &Watcher, world: &World) -> Result<(), Stri
     if once.len() != answered.len() {
         return Err("law 6: a command was answered twice".into());
     }
-    if let Some(stray) = answered.iter().find(|question| !world.asked.lock().unwrap().contains(*question)) {
+    if let Some(stray) = answered.iter().find(|question| {
+        !world.asked.lock().unwrap().contains(*question) && !world.abandoned.lock().unwrap().contains(*question)
+    }) {
         return Err(format!("law 4 or 6: {stray:?} was answered, and not asked by a step that succeeded"));
     }
+    let (spawned, ended) = (watcher.spawned.take(), watcher.exits.take());
+    world.relations.check(&spawned.into_iter().collect(), &ended.into_iter().collect())?;
     let (inits, closes) = (world.inits.load(Ordering::SeqCst), world.closes.load(Ordering::SeqCst));
     if inits != closes {
         return Err(format!("law 9: {inits} were initialised, {closes} closed"));
@@ -176,15 +188,20 @@ fn act() -> impl Strategy<Value = Act> {
         Just(Outcome::Panics),
         Just(Outcome::Drops)
     ];
+    let born = prop_oneof![2 => Just(Born::Alone), 1 => Just(Born::Monitored), 1 => Just(Born::Linked)];
     prop_oneof![
         8 => any::<usize>().prop_map(Act::Send),
-        3 => any::<usize>().prop_map(Act::Spawn),
+        3 => (any::<usize>(), born).prop_map(|(plan, born)| Act::Spawn(plan, born)),
         3 => any::<usize>().prop_map(Act::Ask),
         1 => (0..4_u8).prop_map(Act::Timer),
         1 => any::<bool>().prop_map(|panics| Act::Blocking { panics }),
         2 => outcome.prop_map(Act::Command),
         1 => any::<usize>().prop_map(Act::Cancel),
         1 => any::<usize>().prop_map(Act::Terminate),
+        3 => any::<usize>().prop_map(Act::Monitor),
+        1 => any::<usize>().prop_map(Act::Demonitor),
+        2 => any::<usize>().prop_map(Act::Link),
+        1 => any::<usize>().prop_map(Act::Unlink),
     ]
 }
 
@@ -203,7 +220,10 @@ fn ending() -> impl Strategy<Value = Ending> {
 
 fn program() -> impl Strategy<Value = Program> {
     let step = (prop::collection::vec(act(), 0..6), ending());
-    let plan = prop::collection::vec(step, 1..8);
+    let overflow = prop_oneof![Just(Overflow::Refuse), Just(Overflow::DropOldest), Just(Overflow::DropNewest)];
+    let bound = prop::option::weighted(0.4, (1..6_usize, overflow));
+    let plan = (prop::collection::vec(step, 1..8), bound, prop::bool::weighted(0.7), 0..2_usize)
+        .prop_map(|(steps, bound, traps, recovers)| Plan { steps, bound, traps, recovers });
     (
         1..=3_usize,
         1..=9_usize,

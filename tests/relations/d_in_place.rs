@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::supervisor::{Backoff, ChildSpec, ChildState, Restart, Supervisor};
+use procession::supervisor::{Backoff, ChildSpec, ChildState, Restart, Strategy, Supervisor};
 use procession::{
     Address, CommandError, Event, Events, Exit, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
@@ -266,4 +266,92 @@ fn who_asks_one_that_fails_is_answered_though_it_goes_on_in_place() {
         Err(error) => assert!(matches!(error, CommandError::Dropped), "{error}"),
     }
     boss.stop();
+}
+
+#[test]
+fn a_failure_in_place_is_the_childs_alone_and_a_siblings_gives_it_a_new_pid() {
+    let (runtime, diary) = (runtime(2), Diary::new());
+    let builder = Supervisor::builder().strategy(Strategy::OneForAll).intensity(100, SECOND);
+    let boss = supervise(&runtime, builder.child(in_place(&diary, "a")).child(diary.spec("b")).build().unwrap());
+    let (a, b) = (boss.pid("a"), boss.pid("b"));
+    boss.fail("a", 1);
+    assert_eq!((boss.pid("a"), boss.pid("b")), (a, b));
+    diary.take();
+    boss.tell("b", Tell::End(Way::Fail));
+    until("both are up again", || {
+        diary.log.len() == 4 && boss.children().iter().all(|info| info.state == ChildState::Up)
+    });
+    assert_eq!(diary.take(), ["end b", "end a", "start a", "start b"]);
+    assert!(boss.pid("a") != a && boss.pid("b") != b && !runtime.is_alive(a));
+    boss.stop();
+}
+
+/// A supervisor is a process like any other: it gives up when its children have ended, and the next one starts them anew.
+#[test]
+fn a_supervisor_that_is_a_child_in_place_begins_anew_under_its_pid() {
+    let (runtime, diary) = (runtime(2), Diary::new());
+    let boss = supervise(&runtime, Supervisor::builder().intensity(100, 1_000 * SECOND).build().unwrap());
+    let make = diary.clone();
+    let branch = move || {
+        let leaf = make.spec("leaf").options(|| SpawnOptions::new().name("leaf"));
+        Supervisor::builder().intensity(0, SECOND).child(leaf).build().unwrap()
+    };
+    let pid = boss.add(ChildSpec::in_place("branch", branch)).unwrap();
+    for times in 1..=3 {
+        until("its leaf is up", || runtime.named("leaf").ask(Tell::Read, LIMIT).is_ok());
+        runtime.named("leaf").send(Tell::End(Way::Fail)).unwrap();
+        boss.restarted("branch", times);
+        assert_eq!(boss.pid("branch"), pid);
+    }
+    boss.stop();
+    assert_eq!((diary.alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0));
+}
+
+/// Fails in every step.
+struct AlwaysFails {
+    recovered: Arc<AtomicUsize>,
+    /// Whether its `close` and its destructor panic as well.
+    panics_at_the_end: bool,
+}
+
+impl Process for AlwaysFails {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Err("it always fails".into())
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        self.recovered.fetch_add(1, Ordering::SeqCst);
+        let (recovered, panics_at_the_end) = (self.recovered.clone(), self.panics_at_the_end);
+        Some(Upgrade::to(AlwaysFails { recovered, panics_at_the_end }))
+    }
+
+    fn close(&mut self) {
+        assert!(!self.panics_at_the_end, "in close");
+    }
+}
+
+impl Drop for AlwaysFails {
+    fn drop(&mut self) {
+        assert!(!self.panics_at_the_end, "in drop");
+    }
+}
+
+/// It has the only worker, and recovers without end.
+#[test]
+fn one_that_always_fails_and_recovers_goes_behind_others_and_can_be_stopped() {
+    for panics_at_the_end in [false, true] {
+        let (runtime, recovered) = (runtime(1), Arc::new(AtomicUsize::new(0)));
+        let fails = AlwaysFails { recovered: recovered.clone(), panics_at_the_end };
+        let fails = runtime.spawn(fails).unwrap();
+        let other = node(&runtime);
+        for _ in 0..10 {
+            other.settles(&runtime);
+        }
+        until("it has recovered", || recovered.load(Ordering::SeqCst) >= 10);
+        runtime.cancel(fails.pid(), "enough").unwrap();
+        assert_eq!(join(&fails).without_output().to_string(), "failed: it always fails");
+    }
 }

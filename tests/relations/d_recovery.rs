@@ -191,6 +191,25 @@ fn one_that_has_linked_itself_and_does_not_trap_exits_ends_with_the_process_and_
     assert!(join(&linked.handle).without_output().to_string().contains("frail"));
 }
 
+/// Both have made the link. Each takes what it has made with it when it fails, so the second one takes the last.
+#[test]
+fn of_two_that_have_linked_each_other_and_recover_the_second_takes_the_link_away() {
+    let runtime = runtime(2);
+    let [one, two] = [(); 2].map(|()| frail(&runtime, 3, trapping()));
+    let pids = [one.pid(), two.pid()];
+    one.does(move |out| out.link(pids[1]));
+    two.does(move |out| out.link(pids[0]));
+    two.settles();
+    one.fails();
+    until("the second is told of the recovery", || two.heard.take() == [format!("1: recovered {}", pids[0])]);
+    two.fails();
+    until("the first is told of the failure", || one.heard.take() == [format!("2: exit {}", pids[1])]);
+    two.tell(Order::Done);
+    join(&two.handle);
+    one.settles();
+    assert!(one.heard.take().is_empty() && two.heard.take().is_empty(), "nothing links them");
+}
+
 #[test]
 fn monitors_that_a_failed_state_machine_set_go_and_monitors_of_it_stay() {
     let runtime = runtime(2);

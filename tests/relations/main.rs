@@ -28,6 +28,7 @@ mod d_recovery;
 mod d_stopping;
 mod d_supervisors;
 mod d_trees;
+mod d_untaken;
 mod e_spares;
 mod e_watchdog;
 mod frail;
