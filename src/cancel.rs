@@ -381,7 +381,7 @@ mod tests {
                 assert!(calling.depth == 0 && calling.waiting.capacity() <= 2 * DEEPEST);
             });
         };
-        std::thread::Builder::new().stack_size(512 * 1024).spawn(body).unwrap().join().unwrap();
+        wait(std::thread::Builder::new().stack_size(512 * 1024).spawn(body).unwrap()).unwrap();
     }
 
     #[test]

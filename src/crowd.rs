@@ -94,10 +94,10 @@ mod tests {
         let two = start("two", Box::new(move || assert!(ends.wait_until(&clock, deadline))));
         assert_eq!(crowd.until_all_wait(), 1, "also by a clock that stands still");
         stop.set(()).unwrap();
-        two.join().unwrap();
+        crate::wait::wait(two).unwrap();
         crowd.until_idle();
         go.set(()).unwrap();
-        one.join().unwrap();
+        crate::wait::wait(one).unwrap();
         crowd.until_gone();
     }
 
@@ -119,7 +119,7 @@ mod tests {
             assert!(crowd.seen().iter().all(|thread| thread.waits_with_limit != Some(false)));
         }
         *lock(&shared.0) = true;
-        poller.join().unwrap();
+        crate::wait::wait(poller).unwrap();
         crowd.until_gone();
     }
 }

@@ -13,6 +13,7 @@ use crate::runtime::{Runtime, RuntimeBuilder, Watchdog};
 use crate::task::{TaskOptions, Tasks};
 use crate::tasklet::{Directive, Loop, ready};
 use crate::threads;
+use crate::wait::wait;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -104,11 +105,11 @@ fn the_caller_of_run_and_its_worker_wait_without_a_limit() {
     crowd.until_idle();
     assert_eq!(crowd.seen().len(), 2);
     go.set(()).unwrap();
-    caller.join().unwrap();
+    wait(caller).unwrap();
     crowd.until_idle();
     let runs = pool.clone();
     let caller = threads::start(String::from("caller"), move || assert_eq!(runs.run(|| 7).unwrap(), 7)).unwrap();
-    caller.join().unwrap();
+    wait(caller).unwrap();
     crowd.until_idle();
 }
 
@@ -185,9 +186,9 @@ fn an_idle_scheduler_of_tasks_has_threads_that_wait_without_a_limit() {
     let tasks = Tasks::on(&pool);
     let timed = TaskOptions::new().timeout(Duration::from_millis(1));
     let slow = tasks.submit_with(timed, |cancel| cancel.sleep(LIMIT)).unwrap();
-    assert!(matches!(crate::wait::wait(slow), Exit::Terminated(_)));
+    assert!(matches!(wait(slow), Exit::Terminated(_)));
     let later = TaskOptions::new().after(Duration::from_millis(1)).timeout(Duration::MAX);
-    assert!(crate::wait::wait(tasks.submit_with(later, |_| Ok::<_, String>(())).unwrap()).is_done());
+    assert!(wait(tasks.submit_with(later, |_| Ok::<_, String>(())).unwrap()).is_done());
     crowd.until_idle();
     tasks.stop_and_join(LIMIT).unwrap();
     pool.drain(Some(LIMIT)).unwrap();
@@ -229,7 +230,7 @@ fn a_loop_with_nothing_but_waiting_tasklets_waits_without_a_limit() {
     crowd.until_idle();
     assert_eq!(handle.holding().len(), 1);
     assert!(handle.cancel(handle.holding()[0].id, "the end"));
-    home.join().unwrap();
+    wait(home).unwrap();
     pool.drain(Some(LIMIT)).unwrap();
     drop(handle);
     crowd.until_gone();

@@ -1,204 +1,12 @@
 //! What prose promises about the tree, read by a test: the layout, the direction of imports, the guarantees and the
 //! tests that they name, the dependencies, and the files that documents mention.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files of `src` in the order in which they build on each other. Each imports only from those above it.
-const ORDER: &[&str] = &[
-    "sync/parked",
-    "sync/watched",
-    "sync",
-    "clock",
-    "crowd",
-    "process/pid",
-    "outcome",
-    "inside",
-    "latch/line",
-    "latch",
-    "latch/tests",
-    "latch/models",
-    "threads",
-    "gate",
-    "cancel",
-    "timer",
-    "timer/tests",
-    "state/roll",
-    "state/key",
-    "state/error",
-    "state/face",
-    "state/parts",
-    "state/node",
-    "state/node/adding",
-    "state/walk",
-    "state/drive",
-    "state/handle",
-    "state/tail",
-    "state/wait",
-    "state/report",
-    "state/build",
-    "state/part",
-    "state/signals",
-    "state/mod",
-    "state/models",
-    "state/tests",
-    "pool/line",
-    "pool/seat",
-    "pool/pauses",
-    "pool/words",
-    "pool/ledger",
-    "pool/news",
-    "pool/work",
-    "pool/crew",
-    "pool/thread",
-    "pool/owner",
-    "pool/help",
-    "pool/builder",
-    "pool/desk",
-    "pool/handle",
-    "pool/pause",
-    "pool/end",
-    "pool/tree",
-    "pool/turn",
-    "pool/pacer",
-    "pool/rules",
-    "pool/chance",
-    "pool/models",
-    "pool/mod",
-    "task/status",
-    "task/options",
-    "task/record",
-    "task/table",
-    "task/shared",
-    "task/job",
-    "task/handle",
-    "task/set",
-    "task/report",
-    "task/scheduler",
-    "task/repeat",
-    "task/tree",
-    "task/models",
-    "task/mod",
-    "tasklet/directive",
-    "tasklet/report",
-    "tasklet/slot",
-    "tasklet/arrows",
-    "tasklet/slot/tests",
-    "tasklet/current",
-    "tasklet/shared",
-    "tasklet/resume",
-    "tasklet/handle",
-    "tasklet/context",
-    "tasklet/home",
-    "tasklet/ready",
-    "tasklet/automatic",
-    "tasklet/tree",
-    "tasklet/models",
-    "tasklet/mod",
-    "process/naming",
-    "process/entry",
-    "process/refusal",
-    "process/cycle",
-    "process/command",
-    "process/handler",
-    "process/reply",
-    "process/asked",
-    "process/relation",
-    "process/sight",
-    "process/signals",
-    "process/signals/recovering",
-    "process/mailbox",
-    "process/bounded",
-    "process/told",
-    "process/event",
-    "process/outbox",
-    "process/link",
-    "process/pending_names",
-    "process/body",
-    "process/body/tests",
-    "process/contract",
-    "process/machine",
-    "process/output",
-    "process/spawn",
-    "process/relating",
-    "process/named",
-    "process/hook",
-    "process/mod",
-    "names",
-    "sched/answers",
-    "sched/cell",
-    "sched/cell/asking",
-    "sched/cell/related",
-    "sched/cell/replacing",
-    "sched/cell/tests",
-    "sched/table",
-    "sched/counters",
-    "sched/queue",
-    "sched/sleep",
-    "sched/search",
-    "sched/seat",
-    "sched/lookout",
-    "sched/lookout/models",
-    "sched/road",
-    "sched/router",
-    "sched/ask_cycles",
-    "sched/engine",
-    "sched/ending",
-    "sched/replacing",
-    "sched/turn",
-    "sched/worker",
-    "sched/find_work",
-    "sched/watched",
-    "sched/models",
-    "sched/mod",
-    "relations",
-    "relations/recovering",
-    "relations/models",
-    "groups",
-    "runtime/dispatch",
-    "runtime/related",
-    "runtime/naming",
-    "runtime/inspect",
-    "runtime/report",
-    "runtime/tree",
-    "runtime/staff",
-    "runtime/watchdog",
-    "runtime/owner",
-    "runtime/handle",
-    "runtime/system",
-    "runtime/ask",
-    "runtime/watch",
-    "runtime/named",
-    "runtime/builder",
-    "runtime/mod",
-    "runtime/tests",
-    "sched/worker/tests",
-    "supervisor/window",
-    "supervisor/contained",
-    "supervisor/spec",
-    "supervisor/message",
-    "supervisor/in_place",
-    "supervisor/child",
-    "supervisor/config",
-    "supervisor/process",
-    "supervisor/carrying",
-    "supervisor/hearing",
-    "supervisor/orders",
-    "supervisor/builder",
-    "supervisor/tree",
-    "supervisor/mod",
-    "testing/bench",
-    "testing/error",
-    "testing/related",
-    "testing/driver",
-    "testing/builder",
-    "testing/driver/recovering",
-    "testing/telling",
-    "testing/mod",
-    "idleness",
-    "lib",
-];
+#[path = "tidy/imports.rs"]
+mod imports;
 
 const LONGEST: usize = 500;
 
@@ -271,6 +79,31 @@ fn tests_never_sleep() {
     }
 }
 
+/// A thread or a channel that a test waits for is never itself under test, so `wait` of `tests/common/wait.rs` serves. What a
+/// step or a job waits for, and the waits that are under test, end in another way.
+#[test]
+fn tests_wait_for_threads_and_channels_with_a_limit() {
+    let mut seen = 0;
+    let tests = files("tests", "rs").into_iter().map(|path| (read(&path), path));
+    // The model checker has its own limit, and its threads are not the standard ones.
+    let unit_tests = files("src", "rs").into_iter().filter_map(|path| {
+        let text = read(&path);
+        let name = name_in("src", &path);
+        if ["tests", "crowd", "idleness"].iter().any(|end| name.ends_with(end)) {
+            return Some((text, path));
+        }
+        let tests = text.split("#[cfg(all(test, not(loom)))]\nmod ").nth(1)?;
+        Some((tests.split("#[cfg(all(test, loom))]").next()?.to_string(), path))
+    });
+    for (text, path) in tests.chain(unit_tests) {
+        seen += 1;
+        for [one, two] in [[".jo", "in().unwrap()"], [".re", "cv().unwrap()"]] {
+            assert!(!text.contains(&format!("{one}{two}")), "{} waits without a limit: {one}{two}", path.display());
+        }
+    }
+    assert!(seen > 150, "only {seen} files have tests");
+}
+
 #[test]
 fn there_is_one_door_to_atomics_locks_and_threads_and_one_reader_of_the_clock() {
     for path in files("src", "rs") {
@@ -282,66 +115,6 @@ fn there_is_one_door_to_atomics_locks_and_threads_and_one_reader_of_the_clock() 
             assert!(name.starts_with("sync") || !code.contains(door), "{name} uses {door} past `sync`");
         }
         assert!(name == "clock" || !code.contains("Instant::now()"), "{name} reads the time past `clock`");
-    }
-}
-
-#[test]
-fn the_order_of_files_is_complete() {
-    let there: BTreeSet<String> = files("src", "rs").iter().map(|path| name_in("src", path)).collect();
-    let listed: BTreeSet<String> = ORDER.iter().map(|name| (*name).to_string()).collect();
-    assert_eq!(there, listed);
-}
-
-/// The paths into this crate that a file's code mentions, in `use` lines or elsewhere: `crate::a::b::C` may be the file
-/// `a/b`, or the file `a`, or the folder's `a/mod`.
-fn imports(name: &str, text: &str) -> Vec<String> {
-    let folder = name.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{}::", folder.replace('/', "::")));
-    let code = text.split("#[cfg(all(test,").next().unwrap_or_default();
-    let mut found = Vec::new();
-    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-        for (root, prefix) in [("crate::", ""), ("super::", folder.as_str())] {
-            for rest in line.split(root).skip(1) {
-                let path = rest.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)).next().unwrap_or_default();
-                assert!(!path.is_empty(), "{name} imports a group from the root: {line}");
-                found.push(format!("{prefix}{}", path.trim_end_matches(':')));
-            }
-        }
-    }
-    found
-}
-
-fn file_of(path: &str) -> Option<&'static str> {
-    let parts: Vec<&str> = path.split("::").collect();
-    let two = parts.get(..2).map(|parts| parts.join("/"));
-    let one = parts.first().copied().unwrap_or_default();
-    let candidates = [two, Some(one.to_string()), Some(format!("{one}/mod"))];
-    candidates.into_iter().flatten().find_map(|name| ORDER.iter().find(|file| **file == name).copied())
-}
-
-#[test]
-fn a_file_imports_only_from_files_above_it() {
-    let rank = |name: &str| ORDER.iter().position(|other| *other == name);
-    let mut arrows = 0;
-    for path in files("src", "rs") {
-        let name = name_in("src", &path);
-        for import in imports(&name, &read(&path)) {
-            let Some(file) = file_of(&import) else { continue };
-            arrows += 1;
-            assert!(rank(file) < rank(&name), "{name} imports {import}, which is in {file}, below it");
-        }
-    }
-    assert!(arrows > 100, "only {arrows} imports were seen");
-}
-
-#[test]
-fn supervisors_are_written_against_the_public_contract_only() {
-    for path in files("src/supervisor", "rs") {
-        for line in read(&path).lines().filter(|line| !line.trim_start().starts_with("//")) {
-            for rest in line.split("crate::").skip(1) {
-                let public = rest.starts_with(char::is_uppercase);
-                assert!(public, "{}: {line}: only what everybody can use", path.display());
-            }
-        }
     }
 }
 
@@ -378,6 +151,51 @@ fn every_guarantee_names_a_test_that_exists() {
             assert!(there.contains(test), "{} names {test}, which is not there", path.display());
         }
     }
+}
+
+/// The functions that a text names together with their files, in one of three ways: `name` in `file`; `name` (`file`); or
+/// `file`, `name`.
+fn functions_named(text: &str) -> Vec<(&str, &str)> {
+    let is_file = |quoted: &str| quoted.starts_with("src/") && quoted.ends_with(".rs");
+    let is_name = |quoted: &str| quoted.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut found = Vec::new();
+    for three in parts.windows(3).skip(1).step_by(2) {
+        let between = three[1].split_whitespace().collect::<Vec<_>>().join(" ");
+        if is_name(three[0]) && is_file(three[2]) && ["in", "("].contains(&between.as_str()) {
+            found.push((three[0], three[2]));
+        } else if is_file(three[0]) && is_name(three[2]) && between == "," {
+            found.push((three[2], three[0]));
+        }
+    }
+    found
+}
+
+/// Whether a file has this function, which may be named with its type.
+fn has_function(text: &str, name: &str) -> bool {
+    let (of, function) = name.rsplit_once("::").map_or((None, name), |(of, function)| (Some(of), function));
+    let there = ["(", "<"].iter().any(|end| text.contains(&format!("fn {function}{end}")));
+    let is_of = |line: &str, of: &str| line.starts_with("impl") && line.split([' ', '<']).any(|word| word == of);
+    there && of.is_none_or(|of| text.lines().any(|line| is_of(line, of)))
+}
+
+#[test]
+fn the_functions_that_the_map_names_are_where_it_says() {
+    let map = read(&root().join("docs/architecture.md"));
+    let named = functions_named(&map);
+    for (name, file) in &named {
+        assert!(has_function(&read(&root().join(file)), name), "docs/architecture.md says that {file} has {name}");
+    }
+    assert!(named.len() >= 7, "only {named:?}");
+}
+
+#[test]
+fn a_function_that_is_not_where_the_map_says_is_seen() {
+    let text = "`a` in `src/x.rs`; `B::c`\n(`src/y.rs`); (`src/z.rs`, `d`); `e` and `src/z.rs`. `File` in\n`docs/f.md`";
+    assert_eq!(functions_named(text), [("a", "src/x.rs"), ("B::c", "src/y.rs"), ("d", "src/z.rs")]);
+    let text = "impl<T> B<T> {\n    fn c<U>(self) {}\n}\nfn d() {}";
+    assert!(["c", "B::c", "d"].iter().all(|name| has_function(text, name)));
+    assert!(["a", "C::c", "T::e", "fn"].iter().all(|name| !has_function(text, name)));
 }
 
 /// How many statements each of the documents has.

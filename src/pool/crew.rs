@@ -148,6 +148,7 @@ mod tests {
     use crate::latch::Latch;
     use crate::sync::lock;
     use crate::threads;
+    use crate::wait::wait;
 
     /// A wait that is longer than this is a hang. It is a bound for broken code only.
     const LIMIT: Duration = Duration::from_secs(120);
@@ -177,14 +178,14 @@ mod tests {
             waits.wait();
         })
         .unwrap();
-        begun.wait();
+        wait(&begun);
         threads::refuse(true);
         let accepted = (0..10).filter(|_| pool.execute(|| ()).is_ok()).count();
         let handle = pool.spawn(|| 7);
         threads::refuse(false);
         assert_eq!((accepted, pool.stats().workers, pool.stats().waiting), (10, 1, 11));
         go.set(()).unwrap();
-        assert_eq!(handle.unwrap().wait().unwrap(), 7);
+        assert_eq!(wait(handle.unwrap()).unwrap(), 7);
         occupy(&pool, 4);
         assert_eq!(pool.stats().workers, 4);
         // Waiters of several kinds.

@@ -267,7 +267,7 @@ mod tests {
         let latches = [(); 2].map(|()| (Latch::new(), Latch::new()));
         let holds = latches.clone().map(|(begun, go)| runtime.spawn(Holds { begun, go }).unwrap());
         // Both workers have been told.
-        latches.iter().for_each(|(begun, _)| begun.wait());
+        latches.iter().for_each(|(begun, _)| wait(begun));
         let [(_, go_one), (_, go_other)] = latches;
         let (filled, stuck) = (Latch::new(), Latch::new());
         let (fills, gate, inside) = (filled.clone(), stuck.clone(), runtime.clone());
@@ -286,7 +286,7 @@ mod tests {
         let supervisor = Supervisor::builder().child(ChildSpec::supervisor("branch", branch).options(options));
         let supervisor = runtime.spawn(supervisor.build().unwrap()).unwrap();
         go_one.set(()).unwrap();
-        filled.wait();
+        wait(&filled);
         // Now the supervisor is stepped by the other worker, asks, and is to ask again later.
         go_other.set(()).unwrap();
         let branch = runtime.whereis("branch").unwrap();

@@ -354,7 +354,7 @@ mod tests {
         slots.iter().for_each(|pid| table.give_back(table.pid(pid.slot(), Pid::MAX_GENERATION).unwrap()));
         let parent = runtime.spawn(Parent).unwrap();
         assert_eq!(parent.pid().generation(), Pid::MAX_GENERATION);
-        assert!(matches!(crate::wait::wait(&parent), Exit::Failed(_)));
+        assert!(matches!(wait(&parent), Exit::Failed(_)));
         let held = || Held { begun: Latch::new(), gate: None };
         let gate = Latch::new();
         let two: Vec<_> = (0..2).map(|_| runtime.spawn(Held { gate: Some(gate.clone()), ..held() })).collect();

@@ -37,6 +37,7 @@ pub(crate) use self::replacing::Next;
 pub(crate) use super::answers::{
     Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
 };
+use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
@@ -282,13 +283,12 @@ impl Cell {
     }
 
     /// After such a step: what it has left holds its places again.
-    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
+    /// The senders that wait for room come back if there is room.
+    pub(crate) fn hold(&self, body: &Ready) -> Vec<Latch<()>> {
         let mut inner = enter(&self.inner);
-        let oldest = inner.push_out(body, bound);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
+        let Place::Out(Some(inbox)) = &mut inner.place else { return Vec::new() };
         inbox.hold(body.machine.held());
-        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
-        Freed { oldest, waiting }
+        if inbox.has_room() { inbox.take_waiting() } else { Vec::new() }
     }
 
     /// Decides that the process is to be ended instead of stepped.

@@ -7,6 +7,7 @@
 #[path = "../common/wait.rs"]
 mod wait;
 mod helpers;
+mod puppet;
 #[path = "../common/seeded.rs"]
 mod seeded;
 
@@ -18,6 +19,7 @@ mod a_yields;
 mod b_router;
 mod c_ask;
 mod c_bounded;
+mod c_bounded_steps;
 mod c_commands;
 mod c_cycles;
 mod c_cycles_random;

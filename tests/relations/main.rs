@@ -12,6 +12,7 @@ mod helpers;
 mod node;
 
 mod a_monitors;
+mod a_one_event;
 mod a_order;
 mod b_links;
 mod b_storms;

@@ -43,3 +43,40 @@ impl Signals {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::super::mailbox::{Envelope, Queue};
+    use super::*;
+    use crate::outcome::{Exit, Reason};
+    use crate::process::{CancelRequest, Down, Monitor, Pid, Recovered, RecoveredBy};
+
+    fn message_of(from: Pid) -> Queue<()> {
+        Queue::One(Envelope { from: Some(from), message: () })
+    }
+
+    #[test]
+    fn a_recovery_that_is_put_behind_a_later_message_lets_no_down_overtake_another_message() {
+        let [recovered, ended] = [1, 2].map(|slot| Pid::new(1, slot, 1).unwrap());
+        let exit = || Exit::Terminated(Reason::Terminated);
+        let down = |pid| Control::Down(Down { monitor: Monitor::new(0, pid), pid, exit: exit() });
+        let cancel = Control::Cancel(CancelRequest { reason: Reason::Terminated, deadline: None });
+        let recovery = Control::Recovered(Recovered { pid: recovered, exit: exit(), by: RecoveredBy::Process });
+        let mut signals = Signals::default();
+        signals.add(Signal::Control(cancel), 0);
+        signals.add(Signal::Control(recovery), 0);
+        // A step takes one signal. From now on it is known that the recovery follows no message.
+        let here = message_of(ended);
+        assert!(matches!(signals.next_control(Some(&here)), Some(Control::Cancel(_))));
+        // Then both processes end. The last message of one is here. The last message of the other has not come over.
+        [recovered, ended].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 1));
+        signals.wait_behind(1, &message_of(recovered));
+        assert!(signals.next_control(Some(&here)).is_none(), "the message that is here comes first");
+        for (popped, expected) in [(1, vec![ended]), (2, vec![recovered, recovered])] {
+            signals.popped = popped;
+            let next = || signals.next_control(Some(&Queue::<()>::Empty))?.follows();
+            assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), expected);
+        }
+        assert!(signals.is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Section C: mailboxes with a bound, and steps that leave messages in them.
+
+use std::time::Duration;
+
+use procession::{
+    CommandError, DeadLetter, DeadReason, Event, Events, Exit, Hook, Overflow, Reply, SendError, SpawnOptions, Step,
+    StepOutput, Tag, WaitedForNothing,
+};
+
+use crate::helpers::*;
+use crate::puppet::*;
+
+/// Writes down which messages are dead, and why.
+#[derive(Clone)]
+struct Dead(Log<(u32, DeadReason)>);
+
+impl Hook for Dead {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        self.0.push((*letter.message::<u32>().unwrap(), letter.reason));
+    }
+}
+
+#[test]
+fn the_oldest_of_all_is_dropped_first_whether_it_was_passed_over_left_or_not_shown_yet() {
+    let dead = Log::new();
+    let runtime = builder().workers(1).step_events(SHARE).hook(Dead(dead.clone())).start().unwrap();
+    let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(4, Overflow::DropOldest));
+    (0..4).for_each(|_| rig.send());
+    assert!(rig.declines());
+    assert!(rig.does(Do::PassOver, Say::Idle), "two are behind what it was given");
+    assert!(!rig.declines());
+    // Two were passed over, and two were left. One more pushes out the first.
+    rig.send();
+    rig.is_stepped();
+    assert_eq!(dead.take(), [(0, DeadReason::DroppedOldest)]);
+    // Two more come while the step runs, and push out the other that was passed over, and the first that was left.
+    (0..2).for_each(|_| rig.send());
+    assert!(dead.take().is_empty(), "the step may take them yet");
+    assert!(rig.declines());
+    assert_eq!(dead.take(), [(1, DeadReason::DroppedOldest), (2, DeadReason::DroppedOldest)]);
+    assert_eq!(rig.runtime.process(rig.puppet.pid()).unwrap().mailbox, 4);
+    rig.takes_all();
+    assert_eq!(rig.taken.take(), [3, 4, 5, 6]);
+    assert!(dead.take().is_empty());
+    assert_accounted(&rig.runtime);
+}
+
+#[test]
+fn what_a_step_takes_is_not_pushed_out_by_what_comes_meanwhile() {
+    let dead = Log::new();
+    let runtime = builder().workers(1).step_events(SHARE).hook(Dead(dead.clone())).start().unwrap();
+    let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(3, Overflow::DropOldest));
+    (0..3).for_each(|_| rig.send());
+    assert!(rig.declines());
+    (0..2).for_each(|_| rig.send());
+    assert!(rig.does(Do::Take(usize::MAX), Say::Idle));
+    assert_eq!((rig.taken.to_vec(), dead.len()), (vec![0, 1], 0));
+    rig.takes_all();
+    assert_eq!((rig.taken.take(), dead.len()), (vec![0, 1, 2, 3, 4], 0));
+    assert_accounted(&rig.runtime);
+}
+
+#[test]
+fn a_step_after_wait_is_given_no_messages_and_makes_no_room() {
+    let mut rig = Rig::new(small_steps(), SpawnOptions::new().mailbox(2, Overflow::Refuse));
+    let pid = rig.puppet.pid();
+    (0..2).for_each(|_| rig.send());
+    let is_full = |rig: &Rig| {
+        let refused = rig.runtime.send(rig.puppet.address(), 99).unwrap_err();
+        assert_eq!(refused.reason(), &SendError::Full { pid, limit: 2 });
+    };
+    is_full(&rig);
+    assert!(!rig.does(Do::Nothing, Say::Wait), "messages do not wake it");
+    is_full(&rig);
+    for _ in 0..2 {
+        rig.signal();
+        rig.is_stepped();
+        is_full(&rig);
+        assert!(!rig.does(Do::Take(usize::MAX), Say::Wait), "the signal was all that it was given");
+        is_full(&rig);
+    }
+    rig.signal();
+    rig.is_stepped();
+    is_full(&rig);
+    assert!(rig.does(Do::Take(usize::MAX), Say::Idle), "now it is given the messages");
+    rig.send();
+    rig.takes_all();
+    assert_eq!(rig.taken.take(), [SIGNAL, SIGNAL, SIGNAL, 0, 1, 2]);
+    assert_accounted(&rig.runtime);
+}
+
+/// The answer comes while the process is ready, so it is given to the process with the share for its next step.
+#[test]
+fn an_answer_that_comes_between_two_steps_is_counted_so_that_a_wait_for_nothing_is_an_error() {
+    let runtime = runtime(1);
+    let (replies, go) = (Log::new(), procession::Latch::new());
+    let (keep, gate) = (replies.clone(), go.clone());
+    let keeper = runtime.spawn(script(move |events: &mut Events<'_, Reply<u32>>, _: &mut StepOutput| {
+        let Some(Event::Message(reply)) = events.next() else { return Ok(Step::Idle) };
+        keep.push(reply);
+        // The only worker, so the asker, which is ready, is not stepped before.
+        wait(&gate);
+        Ok(Step::Done(()))
+    }));
+    let keeper = keeper.unwrap().address();
+    until("it rests", || runtime.is_at_rest());
+    let (mut tag, seen) = (None::<Tag<u32>>, Log::new());
+    let log = seen.clone();
+    let asker = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let Some(asked) = tag else {
+            tag = Some(out.ask(keeper, |reply| reply, Duration::MAX));
+            return Ok(Step::Continue);
+        };
+        for event in events {
+            if let Event::Completed(done) = event {
+                log.push(done.take(asked).and_then(|answer: Result<u32, CommandError>| answer.ok()));
+            }
+        }
+        Ok(Step::<()>::Wait)
+    });
+    let asker = runtime.spawn_with(asker, SpawnOptions::new().mailbox(3, Overflow::Refuse)).unwrap();
+    until("it has asked", || replies.len() == 1);
+    assert!(replies.take().remove(0).send(7));
+    go.set(()).unwrap();
+    let Exit::Failed(failure) = join(&asker) else { panic!("it waits for nothing") };
+    assert!(failure.error().downcast_ref::<WaitedForNothing>().is_some(), "{failure}");
+    assert_eq!(seen.take(), [Some(7)]);
+}
