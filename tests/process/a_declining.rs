@@ -178,17 +178,43 @@ fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_o
 }
 
 #[test]
+fn a_first_step_that_only_sets_up_is_followed_by_one_for_what_came_before_it() {
+    for messages in [1, 2, 5] {
+        let runtime = builder().workers(1).step_events(SHARE).start().unwrap();
+        let (_holder, go) = hold_up(&runtime);
+        let (begun, steps) = (Log::new(), Log::new());
+        let (begins, counts) = (begun.clone(), steps.clone());
+        let sets_up = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            begins.push(());
+            // The second step takes nothing either, and so the third comes with something new only.
+            counts.push(if begins.len() > 2 { events.count() } else { 0 });
+            Ok::<Step<()>, procession::BoxError>(Step::Idle)
+        });
+        let process = runtime.spawn(sets_up).unwrap();
+        (0..messages).for_each(|n| runtime.send(process.address(), n).unwrap());
+        go.set(()).unwrap();
+        until("all is at rest", || runtime.is_at_rest());
+        assert_eq!(steps.take(), [0, 0], "with {messages} messages");
+        runtime.send(process.address(), messages).unwrap();
+        until("all is at rest", || runtime.is_at_rest());
+        assert_eq!(steps.take().iter().sum::<usize>(), messages as usize + 1);
+    }
+}
+
+#[test]
 fn a_driven_process_that_takes_nothing_rests_until_something_comes() {
-    let mut takes = false;
+    let mut steps = 0;
     let mut driver = Driver::new(script(move |events: &mut Events<'_, bool>, _: &mut StepOutput| {
-        let taken = if takes { events.count() } else { 0 };
-        takes = !takes;
+        steps += 1;
+        let taken = if steps > 2 { events.count() } else { 0 };
         Ok(if taken > 0 { Step::Done(taken) } else { Step::Idle })
     }));
     driver.message(true);
-    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 1));
-    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 1));
+    // The first step may only set up.
+    assert_eq!((driver.step(), driver.steps()), (Status::Ready, 1));
+    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 2));
+    assert_eq!((driver.run(), driver.steps()), (Status::Idle, 2));
     driver.cancel("something new");
-    assert_eq!((driver.run(), driver.steps()), (Status::Ended, 2));
+    assert_eq!((driver.run(), driver.steps()), (Status::Ended, 3));
     assert_eq!(driver.exit().unwrap().output(), Some(&std::sync::Arc::new(2)));
 }
