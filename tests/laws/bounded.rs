@@ -57,17 +57,20 @@ impl Drop for Numbered {
     }
 }
 
+/// What the next step does; set when it has done so; it goes on when this is set.
+type Allowed = (Take, Latch<()>, Latch<()>);
+
 /// Answered when the process may step.
 struct MayStep;
 
 impl Command for MayStep {
-    type Output = (Take, Latch<()>, Latch<()>);
+    type Output = Allowed;
 }
 
 struct Gated {
     taken: Log<u32>,
-    next: Option<(Take, Latch<()>, Latch<()>)>,
-    asked: Option<procession::Tag<(Take, Latch<()>, Latch<()>)>>,
+    next: Option<Allowed>,
+    asked: Option<procession::Tag<Allowed>>,
 }
 
 impl Gated {
@@ -199,7 +202,7 @@ impl Model {
     }
 }
 
-type MaySteps = Arc<Mutex<Vec<Completion<(Take, Latch<()>, Latch<()>)>>>>;
+type MaySteps = Arc<Mutex<Vec<Completion<Allowed>>>>;
 
 struct Run<'a> {
     program: &'a Program,

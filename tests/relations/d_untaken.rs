@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{Event, Events, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
+use procession::{Event, Events, Latch, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
 
 use crate::helpers::*;
 use crate::node::{Way, node};
@@ -65,8 +65,7 @@ fn what_a_failing_step_was_given_and_has_not_taken_is_not_told_the_next() {
 /// the other one is never told.
 #[test]
 fn an_exit_that_waits_behind_an_answer_to_the_failed_one_is_told_the_next() {
-    // With one worker, all has come before the process is stepped again.
-    let (runtime, told, mut replies) = (runtime(1), Log::new(), Vec::new());
+    let (runtime, told, mut replies, has_ended) = (runtime(2), Log::new(), Vec::new(), Latch::new());
     let answers = script(move |events: &mut Events<'_, Reply<()>>, out: &mut StepOutput| {
         while let Some(Event::Message(reply)) = events.next() {
             out.link(events.sender().unwrap());
@@ -79,18 +78,27 @@ fn an_exit_that_waits_behind_an_answer_to_the_failed_one_is_told_the_next() {
         Ok(Step::Done(()))
     });
     let answers = runtime.spawn(answers).unwrap();
-    let (asked, mut begun) = (answers.address(), false);
+    let (asked, mut steps, all_is_there) = (answers.address(), 0, has_ended.clone());
     let fails = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| -> StepResult<()> {
-        if std::mem::replace(&mut begun, true) {
-            assert!(matches!(events.next(), Some(Event::Completed(_))));
-            return Err("it takes one answer".into());
+        steps += 1;
+        match steps {
+            1 => {
+                for _ in 0..2 {
+                    out.ask(asked, |reply| reply, LIMIT);
+                }
+            }
+            // It is held up until all has come, and takes nothing.
+            2 => wait(&all_is_there),
+            _ => {
+                assert!(matches!(events.next(), Some(Event::Completed(_))));
+                return Err("it takes one answer".into());
+            }
         }
-        for _ in 0..2 {
-            out.ask(asked, |reply| reply, LIMIT);
-        }
-        Ok(Step::Idle)
+        Ok(Step::Continue)
     });
     let _process = runtime.spawn_with(fails, recovering(&told)).unwrap();
+    join(&answers);
+    has_ended.set(()).unwrap();
     until("its successor is told", || told.len() > 0 && runtime.is_at_rest());
     assert_eq!(told.take(), ["an exit"]);
     assert_eq!(runtime.stats().discarded_answers, 1);
