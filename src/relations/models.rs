@@ -78,8 +78,8 @@ impl Ended {
 
 /// Ends the process, as the worker that has its body does.
 fn end(two: &Two, slot: u32) -> Ended {
-    let exit = Exit::Terminated(Reason::Cancelled);
-    let (vacated, exit) = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), exit);
+    let mut exit = Exit::Terminated(Reason::Cancelled);
+    let vacated = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), &mut exit);
     vacated.untold.tell(|| {
         two.relations.ended(two, pid(slot), &exit, |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");

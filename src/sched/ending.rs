@@ -66,13 +66,19 @@ pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn An
 
 /// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
 #[inline(never)]
-pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready, exit: Exit) {
+pub(crate) fn end<E: Engine, H: Hands>(
+    engine: &E,
+    hands: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    mut exit: Exit,
+) {
     let road = engine.road();
     let pid = body.head.pid;
     hands.ends();
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let (Vacated { inbox, marks, untold, .. }, exit) = vacate(&road.dooms, cell, &mut body, exit);
+    let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The hook, and the callbacks of those who are told that it has ended, may take their time.
         hands.let_go();
@@ -115,18 +121,19 @@ pub(crate) fn end<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Step
     }
 }
 
-/// Takes the process out of its cell: from here on its PID names nobody. What was in the cell, and how the process has ended.
-#[inline]
-pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: Exit) -> (Vacated, Exit) {
+/// Takes the process out of its cell: from here on its PID names nobody. What was in the cell. `exit` becomes how the process
+/// has ended.
+#[inline(always)]
+pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
-    let Some(reason) = vacated.marks.doom() else { return (vacated, exit) };
-    dooms.fetch_sub(1, Ordering::SeqCst);
-    // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
-    let exit = match exit {
-        Exit::Done(()) | Exit::Terminated(_) => Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason)),
-        exit => exit,
-    };
-    (vacated, exit)
+    if let Some(reason) = vacated.marks.doom() {
+        dooms.fetch_sub(1, Ordering::SeqCst);
+        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+        if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
+            *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
+        }
+    }
+    vacated
 }
 
 /// What is answered to a parent whose child's `init` did not return, or not well.
