@@ -78,7 +78,8 @@ impl Cancel {
     ///
     /// Callbacks run on this thread before it returns. A callback may cancel another token, whose callbacks then run inside
     /// of it. This goes to a depth of 32: further tokens are cancelled at once as well, but their callbacks run when the
-    /// innermost callback has returned. So a long chain of tokens needs no deep stack.
+    /// innermost callback has returned. So a long chain of tokens needs no deep stack. A callback should be short: one that waits
+    /// for the callbacks of a token that it has cancelled itself may wait for ever, for they may run on its own thread after it.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         let reason = reason.into();
         let first = self.node.tell(&reason);
@@ -159,7 +160,7 @@ impl Cancel {
     }
 
     /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
-    /// made already. Dropping the registration takes the callback back.
+    /// made already. Dropping the registration takes the callback back, unless the request was made before.
     pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> Registration {
         Registration { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
     }

@@ -1,4 +1,4 @@
-//! What is idle costs nothing: each thread of an idle runtime, pool, scheduler or loop waits, and has no limit for that.
+//! Idle parts cost nothing: each thread of an idle runtime, pool, scheduler or loop waits, and has no limit for that.
 
 use std::sync::mpsc;
 use std::time::Duration;

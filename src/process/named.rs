@@ -16,7 +16,8 @@ use crate::sync::Arc;
 /// Names and groups. What changes them is performed in order with the other yields; who has a name, and who is in a group, is
 /// looked up at once, as it is at that moment. A name is looked up as if the yields that the step has written so far had been
 /// performed: a process that the step has registered, or spawned with a name, is found by it, and a name that the step has
-/// taken away is not. If another process has the name already, that one is found, as it also keeps the name.
+/// taken away is not. If another process has the name already, that one is found, as it also keeps the name. (A name that the step
+/// gives to a process that has ended is found until the step is over, and a message to it becomes a dead letter.)
 impl StepOutput {
     /// Gives a process a further name: this one ([`pid`](Self::pid)) or another. Answered when it has it; with a
     /// [`NameError`](super::NameError) (see [`CommandError::downcast_ref`](super::CommandError::downcast_ref)) if the name is

@@ -197,7 +197,7 @@ fn a_link_is_made_and_taken_away_at_once() {
     });
 }
 
-/// Replaces the state machine of a process after a failure, as whoever has its body does. What was taken out of its mailbox; its
+/// Replaces the state machine of a process after a failure, as the worker that has its body does. What was taken out of its mailbox; its
 /// successor, with what is left.
 fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     let exit = Exit::Terminated(Reason::Cancelled);

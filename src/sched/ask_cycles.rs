@@ -35,7 +35,7 @@
 //! at before the critical section in which it came to rest, and after the critical section in which the first one did.
 //! "Later" is an order without circles, and a finite set has a last one in it. The last one has found the cycle.
 //!
-//! A hand-on is said in a step of the process that was asked, before that process rests. Whoever sees it at rest has
+//! A hand-on is said in a step of the process that was asked, before that process rests. A search that sees it at rest has
 //! entered its cell since, and sees the hand-on in the second look.
 
 use super::cell::{AskWait, Cell};
