@@ -37,7 +37,6 @@ pub(crate) use self::replacing::Next;
 pub(crate) use super::answers::{
     Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
 };
-use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
@@ -283,12 +282,13 @@ impl Cell {
     }
 
     /// After such a step: what it has left holds its places again.
-    /// The senders that wait for room come back if there is room.
-    pub(crate) fn hold(&self, body: &Ready) -> Vec<Latch<()>> {
+    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
         let mut inner = enter(&self.inner);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return Vec::new() };
+        let oldest = inner.push_out(body, bound);
+        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
         inbox.hold(body.machine.held());
-        if inbox.has_room() { inbox.take_waiting() } else { Vec::new() }
+        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
+        Freed { oldest, waiting }
     }
 
     /// Decides that the process is to be ended instead of stepped.

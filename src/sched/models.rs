@@ -126,7 +126,7 @@ fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
         });
         let step = |mut body: Ready| {
             drop(cell.fill(&mut body, bound, 2));
-            drop(cell.hold(&body));
+            drop(cell.hold(&mut body, bound));
             settle(&cell, body, Want::NewEvent)
         };
         let kept = step(body).and_then(step);

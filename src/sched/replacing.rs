@@ -1,8 +1,8 @@
 //! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
 //! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
 
-use super::cell::{Cell, LeftBehind, Next};
-use super::ending::{bury_as, close, end, tell_of_room};
+use super::cell::{Cell, Freed, LeftBehind, Next};
+use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Hands, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
@@ -119,15 +119,23 @@ fn take_over<H: Hands>(
         bury_as(road, hands, &mut *mailbox, &letter);
     }
     cell.forget_messages(dead);
-    if body.head.is_bounded() {
-        hold(cell, body);
-    }
+    hold(road, hands, cell, body);
 }
 
-/// Messages that a step under a bound has left hold their places again. The senders that wait for room are notified.
+/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
 #[cold]
-pub(super) fn hold(cell: &Cell, body: &Ready) {
-    tell_of_room(cell.hold(body));
+pub(super) fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+    let Some(bound) = body.head.bound() else { return };
+    let freed = cell.hold(body, bound);
+    tell_of_freed(road, hands, body, freed);
+}
+
+/// Tells what has lost its place in a mailbox with a bound, and the senders that wait for room.
+pub(super) fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
+    if let Some(mut oldest) = freed.oldest {
+        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
+    }
+    tell_of_room(freed.waiting);
 }
 
 /// The messages that a failed step had taken are dead letters, though nobody has them any more.

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 
 use super::cell::{Birth, Cell, Marks, Settled, Want};
 pub(crate) use super::ending::{body_lost, told_of_spawn};
-use super::ending::{bury, close, end, tell_of_room};
+use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
-use super::replacing::{failed, hold, upgrade};
+use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
@@ -103,7 +103,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         };
         perform(engine, hands, out, &mut body);
         if body.head.is_bounded() {
-            hold(cell, &body);
+            hold(road, hands, cell, &mut body);
         }
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
@@ -347,8 +347,5 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
 fn fill<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };
     let freed = cell.fill(body, bound, road.budget);
-    if let Some(mut oldest) = freed.oldest {
-        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
-    }
-    tell_of_room(freed.waiting);
+    tell_of_freed(road, hands, body, freed);
 }
