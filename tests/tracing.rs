@@ -14,7 +14,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
 use procession::{
-    Event, Events, Exit, Overflow, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade, Watchdog,
+    Entry, Event, Events, Exit, InitResult, Overflow, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade, Watchdog,
 };
 use tracing::span;
 use tracing::{Level, Metadata};
@@ -246,6 +247,59 @@ fn a_subscriber_that_panics_keeps_neither_the_pool_nor_the_shutdown_from_their_w
     let report = runtime.shutdown(LIMIT).unwrap();
     assert_eq!((report.ended, report.is_clean()), (1, true), "{report}");
     assert!(idle.is_over());
+}
+
+/// Panics when it is closed, whichever way it ends.
+struct Unclosable(&'static str);
+
+impl Process for Unclosable {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        if self.0 == "init fails" { Err("not begun".into()) } else { Ok(()) }
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        match self.0 {
+            "done" => Ok(Step::Done(())),
+            "failed" => Err("failed".into()),
+            "panicked" => panic!("in a step"),
+            "upgraded" => {
+                Ok(Step::Upgrade(Upgrade::to(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(()))))))
+            }
+            _ => Ok(Step::Idle),
+        }
+    }
+
+    fn close(&mut self) {
+        panic!("no end of {}", self.0);
+    }
+}
+
+#[test]
+fn the_log_is_told_once_of_each_panic_in_close_and_the_end_is_what_it_would_have_been() {
+    let heard = heard();
+    let runtime = runtime(1);
+    let spawn = |way| runtime.spawn(Unclosable(way));
+    assert!(join(&spawn("done").unwrap()).is_done());
+    assert!(matches!(join(&spawn("failed").unwrap()), Exit::Failed(_)));
+    assert!(matches!(join(&spawn("panicked").unwrap()), Exit::Panicked(panic) if panic.message() == "in a step"));
+    assert!(join(&spawn("upgraded").unwrap()).is_done());
+    let terminated = spawn("terminated").unwrap();
+    runtime.terminate(terminated.pid()).unwrap();
+    assert!(matches!(join(&terminated), Exit::Terminated(_)));
+    drop(spawn("init fails").map(drop).unwrap_err());
+    let shut_down = spawn("shut down").unwrap();
+    runtime.shutdown(Duration::ZERO).unwrap();
+    assert!(matches!(join(&shut_down), Exit::Terminated(_)));
+    let heard = heard.lock().unwrap().clone();
+    for way in ["done", "failed", "panicked", "upgraded", "terminated", "init fails", "shut down"] {
+        let told: Vec<_> = heard.iter().filter(|line| line.contains(&format!("no end of {way}"))).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let parts = ["ERROR", "`close` panicked", "Unclosable"];
+        assert!(parts.iter().all(|part| told[0].contains(part)), "{told:?}");
+    }
 }
 
 #[test]

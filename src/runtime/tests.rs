@@ -1,13 +1,15 @@
 //! What cannot be seen from outside: who waits for room in a mailbox, and what the runtime keeps.
 
+use std::any::TypeId;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Runtime;
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::process::{
-    Address, Elapsed, Event, Events, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step, StepOutput,
-    StepResult, Subscription, Tag, Upgrade,
+    Address, Command, Elapsed, Event, Events, Handler, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions,
+    Step, StepOutput, StepResult, Subscription, Tag, Upgrade,
 };
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
@@ -380,4 +382,16 @@ fn room_for_very_many_relations_goes_with_them() {
     until("all have ended", || runtime.stats().processes == 1 && runtime.is_at_rest());
     assert_eq!(kept(&runtime), [0; 7]);
     assert!(runtime.core().relations.capacity() < before / 2);
+}
+
+/// A map that nothing can change, and so needs no lock: around it, or in it, this would not compile.
+#[test]
+fn handlers_are_looked_up_in_a_map_without_a_lock() {
+    struct Question;
+    impl Command for Question {
+        type Output = ();
+    }
+    let runtime = Runtime::builder().workers(1).handler(|_: Question, _| Ok(())).start().unwrap();
+    let handlers: &HashMap<TypeId, Arc<dyn Handler>> = &runtime.core().handlers;
+    assert!(handlers.contains_key(&TypeId::of::<Question>()));
 }

@@ -14,6 +14,7 @@ mod a_declining;
 mod a_driving;
 mod a_process;
 mod a_process_ends;
+mod a_selecting;
 mod a_yields;
 mod b_router;
 mod c_ask;
