@@ -108,3 +108,38 @@ fn what_is_passed_over_is_offered_again_in_order_with_the_next_event_and_wakes_n
         assert_accounted(&runtime);
     }
 }
+
+#[test]
+fn what_a_step_has_not_come_to_stays_behind_what_it_has_passed_over() {
+    for options in with_and_without_a_bound() {
+        let (runtime, offered) = (runtime(1), Log::<Vec<u32>>::new());
+        let (log, mut wanted) = (offered.clone(), 0);
+        // It takes one message in a step, and does not look at what is behind that.
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            let mut seen = Vec::new();
+            let event = events.select(|n| {
+                seen.push(*n);
+                *n == wanted
+            });
+            wanted += u32::from(event.is_some());
+            log.push(seen);
+            Ok(Step::<()>::Idle)
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        let at_rest = || until("the runtime is at rest", || runtime.is_at_rest());
+        at_rest();
+        for n in [5, 1, 6, 2, 7, 0] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        offered.take();
+        for n in [8, 9] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        let seen = offered.take();
+        assert_eq!(seen[0], [5, 1]);
+        let next = |seen: &Vec<u32>| [5, 6, 2].starts_with(seen) || [5, 6, 7, 8, 9].starts_with(seen);
+        assert!(seen.len() > 1 && seen[1..].iter().all(next), "{seen:?}");
+    }
+}

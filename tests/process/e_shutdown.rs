@@ -59,10 +59,12 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
     assert!(runtime.send(polite[0].address(), 1).is_err());
 }
 
+type Reasons = Vec<Reason>;
+
 /// Works off what it is told, and does something else in the meantime, until it is asked to stop.
 fn meanwhile(
-    what: impl Fn(&mut StepOutput) -> Step<Vec<Reason>> + Send + 'static,
-) -> impl Process<Message = u32, Output = Vec<Reason>> {
+    what: impl Fn(&mut StepOutput) -> Step<Reasons> + Send + 'static,
+) -> impl Process<Message = u32, Output = Reasons> {
     script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
         let mut reasons = Vec::new();
         for event in events {
@@ -81,7 +83,7 @@ fn shutdown_asks_each_process_once_to_stop_whatever_it_does_and_returns_when_all
         // Nobody moves the clock, so a shutdown that waited for its limit would not return.
         let runtime = builder().workers(workers).clock(ManualClock::new().clock()).start().unwrap();
         let hour = Duration::from_secs(3_600);
-        let kinds: [fn(&mut StepOutput) -> Step<Vec<Reason>>; 4] = [
+        let kinds: [fn(&mut StepOutput) -> Step<Reasons>; 4] = [
             |_| Step::Idle,
             |_| Step::Continue,
             |_| Step::Blocking,
