@@ -48,7 +48,10 @@ pub(crate) fn find<S: Searcher>(searcher: &mut S) -> Option<S::Work> {
     if searcher.is_surplus() && searcher.leaves() {
         return None;
     }
-    searcher.at_hand().or_else(|| searcher.search())
+    if let Some(work) = searcher.at_hand() {
+        return Some(work);
+    }
+    searcher.search()
 }
 
 /// Searches until there is work. There is none if the worker is to leave.

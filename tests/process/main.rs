@@ -27,6 +27,7 @@ mod c_questions;
 mod d_fairness;
 mod d_scheduling;
 mod d_searching;
+mod e_end_of_all;
 mod e_ending;
 mod e_last_handle;
 mod e_shutdown;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Lookout, Record, Scene, Watchman};
+use super::Lookout;
+use super::Record;
+use super::Scene;
+use super::Watchman;
 use crate::process::{Doing, Pid, ProcessRef, StuckStep};
 use crate::sched::search::{Searcher, find, search};
 use crate::sched::seat::Seat;
