@@ -311,6 +311,26 @@ mod tests {
     }
 
     #[test]
+    fn when_most_groups_are_gone_so_is_the_memory_for_them() {
+        for ends in [false, true] {
+            let (groups, pid) = (Groups::default(), Pid::new(1, 1, 1).unwrap());
+            let names: Vec<Arc<str>> = (0..100_000).map(|n| Arc::from(n.to_string())).collect();
+            for name in &names {
+                groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
+                groups.of.entry(pid).or_default().insert(name.clone());
+            }
+            assert!(groups.groups.capacity() >= names.len());
+            if ends {
+                groups.ended(&Nobody, pid, |_| ());
+            } else {
+                names.iter().for_each(|name| assert!(groups.leave(&Nobody, name, pid, Doer::Itself).0));
+            }
+            assert_eq!(groups.len(), 0);
+            assert!(groups.groups.capacity() < names.len() / 2, "{}", groups.groups.capacity());
+        }
+    }
+
+    #[test]
     fn who_joins_while_it_is_half_ended_leaves_nothing_behind() {
         let (pid, name): (Pid, Arc<str>) = ("<1.1.1>".parse().unwrap(), Arc::from("group"));
         // Its end has not begun to look for its groups; or it has what is noted, and has not come to this group.

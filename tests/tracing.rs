@@ -14,7 +14,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
 use procession::{
-    Event, Events, Exit, Overflow, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade, Watchdog,
+    DeadReason, Entry, Event, Events, Exit, InitResult, Latch, Overflow, Pid, Process, Reply, SpawnOptions, Step,
+    StepOutput, StepResult, Upgrade, Watchdog,
 };
 use tracing::span;
 use tracing::{Level, Metadata};
@@ -23,6 +24,9 @@ use crate::helpers::*;
 
 /// From here on a step of a [`Forfeit`] process takes its body away.
 static FORFEITS: AtomicBool = AtomicBool::new(false);
+
+/// Before that, the step sets the first of these, and waits for the other.
+static HELD_UP: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
 
 /// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
 struct Subscriber(Arc<Mutex<Vec<String>>>);
@@ -36,7 +40,14 @@ impl tracing::Subscriber for Subscriber {
         let mut text = format!("{} span {}", span.metadata().level(), span.metadata().name());
         span.record(&mut Text(&mut text));
         assert!(!text.contains("Cursed"), "in a subscriber");
-        assert!(!text.contains("Forfeit") || !FORFEITS.load(Ordering::SeqCst), "in a subscriber");
+        if text.contains("Forfeit") && FORFEITS.load(Ordering::SeqCst) {
+            let held_up = HELD_UP.lock().unwrap().take();
+            if let Some((begun, go)) = held_up {
+                begun.set(()).unwrap();
+                wait(&go);
+            }
+            panic!("in a subscriber");
+        }
         self.0.lock().unwrap().push(text);
         span::Id::from_u64(1)
     }
@@ -161,6 +172,14 @@ impl Process for Forfeit {
     }
 }
 
+/// Whether a thread that is called so sleeps.
+#[cfg(target_os = "linux")]
+fn is_asleep(name: &str) -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    stats.into_iter().any(|stat| stat.contains(&format!("({name}) S")))
+}
+
 #[test]
 fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it() {
     heard();
@@ -201,7 +220,20 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         let outside = runtime.watch(pid);
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (Some(pid), vec![pid]));
 
+        let (begun, go) = (Latch::new(), Latch::new());
+        *HELD_UP.lock().unwrap() = Some((begun.clone(), go.clone()));
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
+        wait(&begun);
+        // What comes now is not with the body, and fills the mailbox: one more sender waits for room.
+        runtime.send(to, Word::Forfeit { on_pool }).unwrap();
+        let sender = std::thread::Builder::new().name(String::from("waits-for-room")).spawn({
+            let runtime = runtime.clone();
+            move || runtime.send_within(to, Word::Forfeit { on_pool }, Duration::MAX).is_err()
+        });
+        #[cfg(target_os = "linux")]
+        until("the sender waits", || is_asleep("waits-for-room"));
+        go.set(()).unwrap();
+        assert!(wait(sender.unwrap()).unwrap(), "the sender that waits for room is told");
         assert!(matches!(join(&forfeit), Exit::Panicked(_)));
         assert!(matches!(wait(outside).exit, Exit::Panicked(_)));
         assert!(wait(asking).unwrap().is_err(), "its question is answered");
@@ -210,6 +242,10 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         assert!(downs.take()[0].starts_with("panicked"));
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (None, vec![]));
         assert_eq!(watcher.exits.take().iter().filter(|(exited, _)| *exited == pid).count(), 1);
+        assert!(
+            watcher.dead.take().contains(&(pid, None, DeadReason::Ended)),
+            "what had come meanwhile is a dead letter"
+        );
         until("the ends are over", || runtime.is_at_rest());
         assert_accounted(&runtime);
         // Its place is free again, and that of the other one.
@@ -246,6 +282,59 @@ fn a_subscriber_that_panics_keeps_neither_the_pool_nor_the_shutdown_from_their_w
     let report = runtime.shutdown(LIMIT).unwrap();
     assert_eq!((report.ended, report.is_clean()), (1, true), "{report}");
     assert!(idle.is_over());
+}
+
+/// Panics when it is closed, whichever way it ends.
+struct Unclosable(&'static str);
+
+impl Process for Unclosable {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        if self.0 == "init fails" { Err("not begun".into()) } else { Ok(()) }
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        match self.0 {
+            "done" => Ok(Step::Done(())),
+            "failed" => Err("failed".into()),
+            "panicked" => panic!("in a step"),
+            "upgraded" => {
+                Ok(Step::Upgrade(Upgrade::to(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(()))))))
+            }
+            _ => Ok(Step::Idle),
+        }
+    }
+
+    fn close(&mut self) {
+        panic!("no end of {}", self.0);
+    }
+}
+
+#[test]
+fn the_log_is_told_once_of_each_panic_in_close_and_the_end_is_what_it_would_have_been() {
+    let heard = heard();
+    let runtime = runtime(1);
+    let spawn = |way| runtime.spawn(Unclosable(way));
+    assert!(join(&spawn("done").unwrap()).is_done());
+    assert!(matches!(join(&spawn("failed").unwrap()), Exit::Failed(_)));
+    assert!(matches!(join(&spawn("panicked").unwrap()), Exit::Panicked(panic) if panic.message() == "in a step"));
+    assert!(join(&spawn("upgraded").unwrap()).is_done());
+    let terminated = spawn("terminated").unwrap();
+    runtime.terminate(terminated.pid()).unwrap();
+    assert!(matches!(join(&terminated), Exit::Terminated(_)));
+    drop(spawn("init fails").map(drop).unwrap_err());
+    let shut_down = spawn("shut down").unwrap();
+    runtime.shutdown(Duration::ZERO).unwrap();
+    assert!(matches!(join(&shut_down), Exit::Terminated(_)));
+    let heard = heard.lock().unwrap().clone();
+    for way in ["done", "failed", "panicked", "upgraded", "terminated", "init fails", "shut down"] {
+        let told: Vec<_> = heard.iter().filter(|line| line.contains(&format!("no end of {way}"))).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let parts = ["ERROR", "`close` panicked", "Unclosable"];
+        assert!(parts.iter().all(|part| told[0].contains(part)), "{told:?}");
+    }
 }
 
 #[test]

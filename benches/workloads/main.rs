@@ -12,6 +12,8 @@ mod messages;
 mod births;
 mod relations;
 mod stuck;
+mod traced;
+mod lookups;
 mod jobs;
 mod tasks;
 mod shape;
@@ -24,14 +26,16 @@ use std::process::ExitCode;
 
 use self::command::Suite;
 use self::list::{JOBS, WORKLOADS};
+use self::lookups::LOOKUPS;
 use self::measure::Workload;
 use self::relations::RELATIONS;
+use self::traced::TRACED;
 
 fn main() -> ExitCode {
     command::run(&Suite {
         name: "workloads",
         about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one operation.",
-        workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).collect(),
+        workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).chain(TRACED).chain(LOOKUPS).collect(),
         refuses,
     })
 }

@@ -55,20 +55,30 @@ impl Road {
     /// A process has come to rest and waits for one answer, of `asked`. If that closes a cycle, its ask ends with an error.
     #[inline(never)]
     pub(super) fn came_to_rest<H: Hands>(&self, hands: &mut H, pid: Pid, asked: Pid) {
-        let find = |pid| self.table.cell(pid);
-        if leads_back(&find, pid, asked) {
+        let closed = closes_cycle(&|pid| self.table.cell(pid), &self.ask_cycles, pid, asked);
+        if let Some((cycle, Decided::Deliver { to, tag, answer, .. })) = closed {
             // A subscriber of the log may take long.
             hands.let_go();
-            if let Some((cycle, Decided::Deliver { to, tag, answer, .. })) = give_up(&find, &self.ask_cycles, pid) {
-                tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
-                self.answer(hands, to, tag, answer);
-            }
+            tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
+            self.answer(hands, to, tag, answer);
         }
     }
 }
 
+/// The cycle that `from` closes with its ask of `asked`, and the decision of that ask, which is not delivered yet. Steps 2 to 4
+/// of the protocol.
+#[inline]
+pub(super) fn closes_cycle<'a>(
+    find: &impl Fn(Pid) -> Option<&'a Cell>,
+    decisions: &Mutex<()>,
+    from: Pid,
+    asked: Pid,
+) -> Option<(Cycle, Decided)> {
+    if leads_back(find, from, asked) { give_up(find, decisions, from) } else { None }
+}
+
 /// Whether the arrows lead from `asked` back to `from`. Step 2 of the protocol.
-pub(super) fn leads_back<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid, asked: Pid) -> bool {
+fn leads_back<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid, asked: Pid) -> bool {
     let mut at = asked;
     for _ in 0..LONGEST {
         if at == from {
@@ -82,7 +92,7 @@ pub(super) fn leads_back<'a>(find: &impl Fn(Pid) -> Option<&'a Cell>, from: Pid,
     false
 }
 
-/// Decides the ask of a process, if that is part of a cycle. The answer is not delivered yet. Steps 3 and 4 of the protocol.
+/// Decides the ask of a process, if that is part of a cycle. Steps 3 and 4 of the protocol.
 pub(super) fn give_up<'a>(
     find: &impl Fn(Pid) -> Option<&'a Cell>,
     decisions: &Mutex<()>,

@@ -19,26 +19,6 @@ const BOTTOM_FIRST: u32 = 127;
 pub(super) const STEPS_A_LOOK_ELSEWHERE: u32 = 64;
 
 impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
-    /// The next process to be stepped; none when the runtime is stopped, or this worker is a spare and not needed any more.
-    #[inline]
-    pub(super) fn find(&mut self) -> Option<Ready> {
-        if WATCHED && self.own.is_surplus() && self.own.leaves() {
-            return None;
-        }
-        if let Some(ready) = self.at_hand() {
-            return Some(ready);
-        }
-        let road = self.own.road.clone();
-        let found = search(&road.sleep, self.own.index, self)?;
-        self.own.works();
-        Some(found)
-    }
-
-    #[inline]
-    pub(super) fn at_hand(&mut self) -> Option<Ready> {
-        self.own.take_next().or_else(|| self.look())
-    }
-
     /// A look that begins with what others have put into the global queue, or with what lies behind a worker that is stuck.
     #[cold]
     fn look_beyond(&mut self) -> Option<Ready> {
@@ -59,6 +39,18 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
 
 impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
     type Work = Ready;
+
+    #[inline]
+    fn at_hand(&mut self) -> Option<Ready> {
+        self.own.take_next().or_else(|| self.look())
+    }
+
+    fn search(&mut self) -> Option<Ready> {
+        let road = self.own.road.clone();
+        let found = search(&road.sleep, self.own.index, self)?;
+        self.own.works();
+        Some(found)
+    }
 
     /// Everywhere but in the hand-off slot.
     #[inline]

@@ -271,9 +271,17 @@ impl Lookout {
         state.running.saturating_sub(state.stuck.min(self.spares))
     }
 
-    /// How many spares are too many.
-    pub(crate) fn surplus(&self) -> usize {
-        if self.has_surplus() { self.too_many(&lock(&self.state)) } else { 0 }
+    /// Wakes spares that are too many, so that they leave. `wake` says whether the spare slept.
+    pub(crate) fn dismiss_surplus(&self, wake: impl Fn(usize) -> bool) {
+        let mut too_many = if self.has_surplus() { self.too_many(&lock(&self.state)) } else { 0 };
+        for spare in self.spare_seats() {
+            if too_many == 0 {
+                return;
+            }
+            if wake(spare) {
+                too_many -= 1;
+            }
+        }
     }
 
     #[inline]

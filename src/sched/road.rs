@@ -185,15 +185,8 @@ impl Road {
 
     /// Wakes spares that are too many, so that they leave.
     pub(crate) fn dismiss_surplus(&self) {
-        let Some(lookout) = &self.lookout else { return };
-        let mut too_many = lookout.surplus();
-        for spare in lookout.spare_seats() {
-            if too_many == 0 {
-                return;
-            }
-            if self.sleep.wake(spare) {
-                too_many -= 1;
-            }
+        if let Some(lookout) = &self.lookout {
+            lookout.dismiss_surplus(|spare| self.sleep.wake(spare));
         }
     }
 

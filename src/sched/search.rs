@@ -1,7 +1,7 @@
 //! How a worker that has nothing to do comes to work, to sleep, or to its end.
 //!
 //! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps of the worker
-//! that searches, in their order: workers run them, and so do the models of `sleep.rs` and `lookout.rs`.
+//! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `lookout.rs`.
 
 use super::sleep::Sleep;
 use crate::sync::thread;
@@ -13,6 +13,12 @@ const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
 /// What a search must know of its worker.
 pub(crate) trait Searcher {
     type Work;
+
+    /// Takes a piece of work that is there at once. The worker is not counted among those that look.
+    fn at_hand(&mut self) -> Option<Self::Work>;
+
+    /// Calls [`search`] with the word of the worker's runtime.
+    fn search(&mut self) -> Option<Self::Work>;
 
     /// Looks once into every place where work may be, and takes a piece.
     fn look(&mut self) -> Option<Self::Work>;
@@ -34,6 +40,18 @@ pub(crate) trait Searcher {
 
     /// The worker has woken another one.
     fn has_woken(&mut self);
+}
+
+/// The next piece of work of a worker that has none in hand. There is none if the worker is to leave.
+#[inline]
+pub(crate) fn find<S: Searcher>(searcher: &mut S) -> Option<S::Work> {
+    if searcher.is_surplus() && searcher.leaves() {
+        return None;
+    }
+    if let Some(work) = searcher.at_hand() {
+        return Some(work);
+    }
+    searcher.search()
 }
 
 /// Searches until there is work. There is none if the worker is to leave.

@@ -223,7 +223,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::sched::search::{Searcher, search};
+    use crate::sched::search::{Searcher, find, search};
     use crate::sync::Arc;
 
     /// A queue of nothing but a count.
@@ -233,11 +233,22 @@ mod models {
 
     /// Searches as workers do, in a queue that is a count.
     struct Searches {
+        sleep: Arc<Sleep>,
         work: Arc<AtomicUsize>,
+        me: usize,
     }
 
     impl Searcher for Searches {
         type Work = ();
+
+        /// Nothing, so that each piece is found by a search.
+        fn at_hand(&mut self) -> Option<()> {
+            None
+        }
+
+        fn search(&mut self) -> Option<()> {
+            search(&self.sleep.clone(), self.me, self)
+        }
 
         fn look(&mut self) -> Option<()> {
             take(&self.work).then_some(())
@@ -265,9 +276,9 @@ mod models {
     }
 
     fn worker(sleep: Arc<Sleep>, work: Arc<AtomicUsize>, me: usize, share: usize) {
-        let mut searches = Searches { work };
+        let mut searches = Searches { sleep, work, me };
         for _ in 0..share {
-            search(&sleep, me, &mut searches).unwrap();
+            find(&mut searches).unwrap();
         }
     }
 

@@ -142,6 +142,20 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_found_at_its_index_and_its_cell_does_not_move_when_the_table_grows() {
+        let table = Table::new(7, MOST_PROCESSES).unwrap();
+        let place = |pid| std::ptr::from_ref::<Cell>(table.cell(pid).unwrap());
+        let first = table.vacancy().unwrap();
+        let was = place(first);
+        let many: Vec<Pid> = (0..50_000).map(|_| table.vacancy().unwrap()).collect();
+        assert_eq!(place(first), was);
+        for pid in many {
+            let slot = pid.slot() as usize;
+            assert_eq!(place(pid), &raw const table.segments[slot / SEGMENT].get().unwrap()[slot % SEGMENT]);
+        }
+    }
+
+    #[test]
     fn a_pid_of_another_runtime_has_no_cell_here() {
         let table = Table::new(7, 10).unwrap();
         table.vacancy().unwrap();

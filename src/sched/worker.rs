@@ -6,6 +6,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
 use super::road::{Hands, Road, Seat};
+use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
 use crate::process::body::{Ready, StepOutput};
@@ -123,7 +124,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
 
     fn work(&mut self) {
         self.own.works();
-        while let Some(ready) = self.find() {
+        while let Some(ready) = find(self) {
             self.take_up(ready);
         }
         // What a worker keeps for itself goes back, so that the table can be told from a leak.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::{
-    Address, DeadLetter, DeadReason, Event, Events, Hook, Latch, NoSuchProcess, Overflow, Pid, ProcessState, Reply,
-    SendError, SpawnOptions, Step, StepOutput, Upgrade,
+    Address, CommandError, DeadLetter, DeadReason, Event, Events, Hook, Latch, NoSuchProcess, Overflow, Pid,
+    ProcessState, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
 };
 
 use crate::helpers::*;
@@ -163,6 +163,52 @@ fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
     assert_eq!(watcher.dead.take(), [(to, Some(from), DeadReason::WrongType)]);
     assert_eq!(log.take(), [1]);
     assert_accounted(&runtime);
+}
+
+#[test]
+fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() {
+    for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(2, Overflow::Refuse)] {
+        let (runtime, log) = (runtime(1), Log::<u32>::new());
+        // One message waits while the others are refused.
+        let (holder, go) = hold_up(&runtime);
+        let receiver = runtime.spawn_with(recorder(&log), options.name("typed")).unwrap();
+        let (pid, name) = (receiver.pid(), runtime.named("typed"));
+        runtime.send_to(pid, 1_u32).unwrap();
+        let expected = SendError::WrongType { pid, takes: "u32", sent: "i64" };
+        let refused = [
+            runtime.send_to(pid, 7_i64),
+            runtime.send(pid.typed(), 7_i64),
+            runtime.send_within(pid.typed(), 7_i64, LIMIT),
+            name.send(7_i64),
+            name.send_within(7_i64, LIMIT),
+        ];
+        for refused in refused {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.reason(), &expected);
+            let text = refused.to_string();
+            assert!(text.contains("u32") && text.contains("i64"), "{text}");
+            assert_eq!(refused.into_inner(), 7);
+        }
+        let asked = std::any::type_name::<Reply<()>>();
+        let question = |reply: Reply<()>| reply;
+        let errors = [
+            runtime.ask(pid.typed(), question, LIMIT).unwrap_err(),
+            name.ask(question, LIMIT).unwrap_err(),
+            block_on(runtime.ask_async(pid.typed(), question, LIMIT)).unwrap_err(),
+        ];
+        for error in errors {
+            let CommandError::WrongType { pid: told, takes, sent } = error else { panic!("{error}") };
+            assert_eq!((told, takes, sent), (pid, "u32", asked));
+        }
+        assert_eq!(runtime.process(pid).unwrap().mailbox, 1);
+        assert_eq!((runtime.stats().messages.accepted, runtime.stats().messages.dead()), (1, 0));
+        go.set(()).unwrap();
+        output(&holder);
+        runtime.send_within(receiver.address(), 2, LIMIT).unwrap();
+        until("the right ones are stepped", || log.len() == 2);
+        assert_eq!(log.take(), [1, 2]);
+        assert_accounted(&runtime);
+    }
 }
 
 /// Writes down what a dead letter is, and what its receiver takes.

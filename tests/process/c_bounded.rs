@@ -1,11 +1,13 @@
 //! Section C: mailboxes with a bound.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    DeadReason, Event, Events, Handle, Latch, Overflow, Process, Runtime, SendError, SpawnOptions, Step, StepOutput,
+    Command, Completion, DeadReason, Event, Events, Handle, Latch, Overflow, Process, Runtime, SendError, SpawnOptions,
+    Step, StepOutput,
 };
 
 use crate::helpers::*;
@@ -180,6 +182,85 @@ fn a_flood_that_is_passed_over_never_grows_beyond_twice_the_bound() {
         }
         assert!((1..=20).contains(&most), "{overflow:?}: {most} wait");
         until("all are passed over", || runtime.is_at_rest());
+        assert_accounted(&runtime);
+    }
+}
+
+/// Its handler keeps the answers for the test.
+struct Fetch;
+
+impl Command for Fetch {
+    type Output = u32;
+}
+
+#[test]
+fn completions_and_signals_take_no_place_in_a_bounded_mailbox_and_are_never_refused() {
+    for (overflow, expected) in
+        [(Overflow::Refuse, [1, 2]), (Overflow::DropOldest, [2, 3]), (Overflow::DropNewest, [1, 2])]
+    {
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let (watcher, keeps) = (Watcher::new(), answers.clone());
+        let keep = move |_: Fetch, answer: Completion<u32>| {
+            keeps.lock().unwrap().push(answer);
+            Ok(())
+        };
+        let runtime = builder().workers(1).hook(watcher.clone()).handler(keep).start().unwrap();
+        let others = [runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn(sink::<u32>()).unwrap()];
+        let (begun, go, seen) = (Latch::new(), Latch::new(), Log::new());
+        let (begin, gate, log) = (begun.clone(), go.clone(), seen.clone());
+        let monitored = others.each_ref().map(Handle::pid);
+        let mut steps = 0;
+        let process = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            steps += 1;
+            if steps == 1 {
+                for _ in 0..8 {
+                    out.command(Fetch);
+                }
+                for other in monitored {
+                    out.monitor(other);
+                }
+                return Ok(Step::Continue);
+            }
+            if steps == 2 {
+                let _ = begin.set(());
+                wait(&gate);
+            }
+            for event in events {
+                match event {
+                    Event::Message(n) => log.push(format!("message {n}")),
+                    Event::Completed(_) => log.push(String::from("answer")),
+                    Event::Down(_) => log.push(String::from("down")),
+                    Event::Cancel(_) => log.push(String::from("cancel")),
+                    _ => {}
+                }
+            }
+            Ok(if log.len() == 13 { Step::Done(()) } else { Step::Idle })
+        });
+        let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(2, overflow)).unwrap();
+        wait(&begun);
+        let mut answers = std::mem::take(&mut *answers.lock().unwrap());
+        let mut answer = |count| answers.drain(..count).for_each(|answer| answer.ok(0));
+        let waiting = || runtime.process(process.pid()).unwrap().mailbox;
+        // Those that are there before the messages leave them their places.
+        answer(4);
+        runtime.cancel(others[0].pid(), "first").unwrap();
+        assert_eq!(waiting(), 0);
+        (1..=2).for_each(|n| runtime.send(process.address(), n).unwrap());
+        assert_eq!(runtime.send(process.address(), 3).is_err(), overflow == Overflow::Refuse);
+        assert_eq!(waiting(), 2);
+        // Those that come to a full mailbox are taken.
+        answer(4);
+        runtime.terminate(others[1].pid()).unwrap();
+        runtime.cancel(process.pid(), "full").unwrap();
+        assert_eq!(waiting(), 2);
+        go.set(()).unwrap();
+        output(&process);
+        let seen = seen.take();
+        let count = |what: &str| seen.iter().filter(|seen| seen.starts_with(what)).count();
+        assert_eq!((count("answer"), count("down"), count("cancel")), (8, 2, 1), "{overflow:?}: {seen:?}");
+        let messages: Vec<_> = seen.into_iter().filter(|seen| seen.starts_with("message")).collect();
+        assert_eq!(messages, expected.map(|n| format!("message {n}")));
+        assert_eq!(watcher.dead.len(), usize::from(overflow != Overflow::Refuse));
         assert_accounted(&runtime);
     }
 }

@@ -395,3 +395,23 @@ fn cancelling_and_terminating_another_process_are_answered() {
     assert!(join(&victims[0]).is_done());
     assert_eq!(join(&victims[1]).to_string(), "terminated (terminated)");
 }
+
+#[test]
+fn handlers_of_one_command_run_on_all_workers_at_the_same_time() {
+    const WORKERS: usize = 4;
+    let (all, inside) = (Latch::new(), AtomicUsize::new(0));
+    let handle = move |double: Double, done: Completion<u32>| {
+        if inside.fetch_add(1, Ordering::SeqCst) + 1 == WORKERS {
+            let _ = all.set(());
+        }
+        // Each of them waits for all the others: a look-up that waited for one of them would wait for ever.
+        wait(&all);
+        done.ok(double.0 * 2);
+        Ok(())
+    };
+    let runtime = builder().workers(WORKERS).handler(handle).start().unwrap();
+    let processes = [1, 2, 3, 4].map(|n| runtime.spawn(asks(vec![Double(n)])).unwrap());
+    for (n, process) in (1..).zip(&processes) {
+        assert_eq!(*output(process), [(1, Ok(n * 2))]);
+    }
+}

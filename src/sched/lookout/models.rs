@@ -4,11 +4,24 @@ use std::time::Duration;
 
 use super::Lookout;
 use super::Record;
+use super::Scene;
+use super::Watchman;
 use crate::process::{Doing, Pid, ProcessRef, StuckStep};
-use crate::sched::search::{Searcher, search};
+use crate::sched::search::{Searcher, find, search};
 use crate::sched::seat::Seat;
 use crate::sched::sleep::Sleep;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
+
+/// Counts the looks that are to come.
+struct Looks(AtomicUsize);
+
+impl Watchman for Looks {
+    fn look_later(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn tell(&self) {}
+}
 
 /// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two. Breaks
 /// without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
@@ -16,23 +29,25 @@ use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
     loom::model(|| {
         let (sleep, lookout) = (Arc::new(Sleep::new(1)), Arc::new(Lookout::new(1, 0, 1)));
-        let looks = Arc::new(AtomicUsize::new(1));
+        let looks = Arc::new(Looks(AtomicUsize::new(1)));
+        let watchman: Arc<dyn Watchman> = looks.clone();
+        lookout.watchman.get_or_init(|| Arc::downgrade(&watchman));
         lookout.armed.store(true, Ordering::Relaxed);
         sleep.start_looking();
         let worker = loom::thread::spawn({
-            let (sleep, lookout, looks) = (sleep.clone(), lookout.clone(), looks.clone());
+            let (sleep, lookout) = (sleep.clone(), lookout.clone());
             move || {
                 sleep.work_found(|| false);
-                if lookout.arms() {
-                    looks.fetch_add(1, Ordering::SeqCst);
-                }
+                lookout.works();
             }
         });
-        if !lookout.goes_on(|| sleep.resting() >= 1) {
-            looks.fetch_sub(1, Ordering::SeqCst);
+        let describe = |pid| (ProcessRef { pid, type_name: "", name: None }, "");
+        let scene = Scene { now: 0, seats: &[], exact: false, describe, work: || false, resting: || sleep.resting() };
+        if !lookout.look(&scene).again {
+            looks.0.fetch_sub(1, Ordering::SeqCst);
         }
         worker.join().unwrap();
-        assert_eq!(looks.load(Ordering::SeqCst), 1);
+        assert_eq!(looks.0.load(Ordering::SeqCst), 1);
         assert!(lookout.armed.load(Ordering::SeqCst));
     });
 }
@@ -52,14 +67,8 @@ struct Shared {
 impl Shared {
     /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is too many.
     fn works(&self, me: usize) {
-        let mut searches = Searches { shared: self, is_spare: me == 1 };
-        loop {
-            if searches.is_surplus() && searches.leaves() {
-                return;
-            }
-            if search(&self.sleep, me, &mut searches).is_none() {
-                return;
-            }
+        let mut searches = Searches { shared: self, me };
+        while find(&mut searches).is_some() {
             // There is one piece, and it is done.
             self.over.store(true, Ordering::SeqCst);
             self.sleep.wake_all();
@@ -70,11 +79,25 @@ impl Shared {
 /// Searches as workers do, in a queue that is a count.
 struct Searches<'a> {
     shared: &'a Shared,
-    is_spare: bool,
+    me: usize,
+}
+
+impl Searches<'_> {
+    fn is_spare(&self) -> bool {
+        self.me == 1
+    }
 }
 
 impl Searcher for Searches<'_> {
     type Work = ();
+
+    fn at_hand(&mut self) -> Option<()> {
+        self.look()
+    }
+
+    fn search(&mut self) -> Option<()> {
+        search(&self.shared.sleep, self.me, self)
+    }
 
     fn look(&mut self) -> Option<()> {
         take(&self.shared.work).then_some(())
@@ -86,11 +109,11 @@ impl Searcher for Searches<'_> {
 
     fn is_stopped(&self) -> bool {
         // A spare would leave then, too; here it has to leave because it is too many.
-        !self.is_spare && self.shared.over.load(Ordering::SeqCst)
+        !self.is_spare() && self.shared.over.load(Ordering::SeqCst)
     }
 
     fn is_surplus(&self) -> bool {
-        self.is_spare && self.shared.lookout.has_surplus()
+        self.is_spare() && self.shared.lookout.has_surplus()
     }
 
     fn leaves(&mut self) -> bool {
@@ -133,9 +156,7 @@ fn a_spare_leaves_while_work_arrives() {
             move || {
                 // The step is over.
                 shared.lookout.returned(0, &Seat::new(), 1);
-                if shared.lookout.surplus() > 0 {
-                    shared.sleep.wake(1);
-                }
+                shared.lookout.dismiss_surplus(|spare| shared.sleep.wake(spare));
                 shared.works(0);
             }
         });

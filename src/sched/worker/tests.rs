@@ -5,6 +5,7 @@ use crate::process::{Address, Event, Events, Process, Step, StepOutput, StepResu
 use crate::runtime::Runtime;
 use crate::sched::engine::Engine;
 use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
+use crate::sched::search::Searcher as _;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Gives a worker one turn. Whether it found something to do.

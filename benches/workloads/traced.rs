@@ -1,0 +1,64 @@
+//! Workloads with a subscriber of `tracing`, which does nothing with its events: the cost is that of telling it.
+
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use super::measure::{Measured, Outcome, Setting, Workload};
+use super::messages;
+
+pub(crate) const TRACED: [Workload; 2] = [
+    Workload {
+        name: "pingpong_logged",
+        counts: "messages between 2 processes, with a subscriber at level INFO",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: pingpong_logged,
+    },
+    Workload {
+        name: "pingpong_traced",
+        counts: "messages between 2 processes, with a subscriber at level TRACE",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: pingpong_traced,
+    },
+];
+
+/// Takes events and spans up to a level, and does nothing with them.
+struct Discards(LevelFilter);
+
+impl Subscriber for Discards {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.0
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0)
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Runs `pingpong` with a subscriber at this level. The subscriber is global: each workload runs in a program of its own.
+fn pingpong_at(level: LevelFilter, setting: &Setting) -> Outcome<Measured> {
+    tracing::subscriber::set_global_default(Discards(level))?;
+    messages::pingpong(setting)
+}
+
+pub(crate) fn pingpong_logged(setting: &Setting) -> Outcome<Measured> {
+    pingpong_at(LevelFilter::INFO, setting)
+}
+
+pub(crate) fn pingpong_traced(setting: &Setting) -> Outcome<Measured> {
+    pingpong_at(LevelFilter::TRACE, setting)
+}

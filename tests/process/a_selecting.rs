@@ -1,0 +1,145 @@
+//! What a step leaves, and what it passes over, on a runtime.
+
+use procession::{Address, DEFAULT_STEP_EVENTS, Event, Events, Latch, Overflow, SpawnOptions, Step, StepOutput};
+
+use crate::helpers::*;
+
+fn with_and_without_a_bound() -> [SpawnOptions; 2] {
+    [SpawnOptions::new(), SpawnOptions::new().mailbox(1_000, Overflow::Refuse)]
+}
+
+#[test]
+fn a_step_gets_128_events_if_the_builder_says_nothing() {
+    assert_eq!(DEFAULT_STEP_EVENTS, 128);
+    for options in with_and_without_a_bound() {
+        let runtime = runtime(1);
+        let (given, begun, go) = (Log::new(), Latch::new(), Latch::new());
+        let (log, begin, gate) = (given.clone(), begun.clone(), go.clone());
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            let _ = begin.set(());
+            wait(&gate);
+            log.push(events.count());
+            Ok(if log.len() == 4 { Step::Done(()) } else { Step::Idle })
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        wait(&begun);
+        (0..300).for_each(|n| runtime.send(process.address(), n).unwrap());
+        go.set(()).unwrap();
+        output(&process);
+        assert_eq!(given.take(), [0, 128, 128, 44]);
+    }
+}
+
+#[test]
+fn what_a_step_leaves_stays_in_front_of_what_comes_while_it_runs() {
+    const ALL: u32 = 200;
+    for options in with_and_without_a_bound() {
+        let runtime = builder().workers(1).step_events(3).start().unwrap();
+        let (mut sent, mut taken) = (0, Vec::new());
+        // It takes one message in a step, and in each step two more are sent.
+        let process = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            if let Some(Event::Message(n)) = events.next() {
+                taken.push(n);
+            }
+            let me: Address<u32> = out.pid().typed();
+            for _ in 0..2 {
+                if sent < ALL {
+                    out.send(me, sent);
+                    sent += 1;
+                }
+            }
+            Ok(if taken.len() == ALL as usize { Step::Done(std::mem::take(&mut taken)) } else { Step::Idle })
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        assert_eq!(*output(&process), (0..ALL).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_is_passed_over_is_offered_again_in_order_with_the_next_event_and_wakes_nobody() {
+    for options in with_and_without_a_bound() {
+        // What is passed over is not counted against the bound of a step.
+        let runtime = builder().workers(1).step_events(1).start().unwrap();
+        let (offered, taken) = (Log::<Vec<u32>>::new(), Log::new());
+        let (log, takes) = (offered.clone(), taken.clone());
+        let mut wanted = 0;
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            let mut seen = Vec::new();
+            while let Some(event) = events.select(|n| {
+                seen.push(*n);
+                *n == wanted
+            }) {
+                match event {
+                    Event::Message(n) => takes.push(n),
+                    _ => return Ok(Step::Done(())),
+                }
+                wanted += 1;
+            }
+            log.push(seen);
+            Ok(Step::Idle)
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        let at_rest = || until("the runtime is at rest", || runtime.is_at_rest());
+        at_rest();
+        assert_eq!(offered.take(), [vec![]], "the first step");
+        for n in [3, 5, 1, 2] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        let passed = [vec![3], vec![3, 5], vec![3, 5, 1], vec![3, 5, 1, 2]];
+        assert_eq!(
+            offered.take(),
+            passed,
+            "one step for each message, and all is offered in the order in which it came"
+        );
+        assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 4);
+        runtime.send(process.address(), 0).unwrap();
+        at_rest();
+        assert_eq!(offered.take(), [vec![3, 5, 1, 2, 0]]);
+        // What was passed over before the wanted one is not offered again in the same step: something new must come.
+        runtime.send(process.address(), 9).unwrap();
+        at_rest();
+        assert_eq!(offered.take(), [vec![3, 5, 1, 2, 9]]);
+        runtime.send(process.address(), 10).unwrap();
+        at_rest();
+        assert_eq!(offered.take(), [vec![3, 5, 9, 10]]);
+        assert_eq!(taken.take(), [0, 1, 2, 3]);
+        assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 3);
+        assert_accounted(&runtime);
+    }
+}
+
+#[test]
+fn what_a_step_has_not_come_to_stays_behind_what_it_has_passed_over() {
+    for options in with_and_without_a_bound() {
+        let (runtime, offered) = (runtime(1), Log::<Vec<u32>>::new());
+        let (log, mut wanted) = (offered.clone(), 0);
+        // It takes one message in a step, and does not look at what is behind that.
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            let mut seen = Vec::new();
+            let event = events.select(|n| {
+                seen.push(*n);
+                *n == wanted
+            });
+            wanted += u32::from(event.is_some());
+            log.push(seen);
+            Ok(Step::<()>::Idle)
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        let at_rest = || until("the runtime is at rest", || runtime.is_at_rest());
+        at_rest();
+        for n in [5, 1, 6, 2, 7, 0] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        offered.take();
+        for n in [8, 9] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        let seen = offered.take();
+        assert_eq!(seen[0], [5, 1]);
+        let next = |seen: &Vec<u32>| [5, 6, 2].starts_with(seen) || [5, 6, 7, 8, 9].starts_with(seen);
+        assert!(seen.len() > 1 && seen[1..].iter().all(next), "{seen:?}");
+    }
+}
