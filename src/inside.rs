@@ -38,19 +38,20 @@ pub(crate) fn deadline_here(clock: &Clock, deadline: Deadline) -> Deadline {
 }
 
 /// Why such a call has not waited for the end.
-pub(crate) fn why_not_over() -> WaitError {
-    if is_step() { WaitError::InsideStep } else { WaitError::TimedOut }
+pub(crate) fn why_not_over(limit: impl Into<Option<Duration>>) -> WaitError {
+    refuse_step_within(limit).err().unwrap_or(WaitError::TimedOut)
 }
 
 /// Why a call that blocks the calling thread has returned without what it should wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The caller is a step, or an `init`, a `close` or a hook, on a worker of a runtime. It would have blocked the worker,
-    /// which may be the one that the awaited work needs. Nothing was waited for.
+    /// The caller is a step, or other code that runs on a worker of a runtime: an `init`, a `close`, a hook, a handler, a waker, a
+    /// destructor. It would have blocked the worker, which may be the one that the awaited work needs. Nothing was waited for.
     ///
     /// A step asks, monitors, or has blocking work done by a [`Step::Blocking`](crate::Step::Blocking) or
-    /// [`StepOutput::blocking`](crate::StepOutput::blocking). A limit of zero does not wait, so a step may call with it.
+    /// [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not refused. (The
+    /// calls that do more than wait are refused in any case: `Runtime::ask`, `Runtime::shutdown`, `Loop::run_for`.)
     #[error("a step cannot wait, for it would block its worker: ask, monitor, or wait in blocking work")]
     InsideStep,
     /// The caller would wait for itself: it is the job or the task, or runs on a thread that must end first.

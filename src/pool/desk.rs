@@ -24,7 +24,8 @@ pub enum JobError {
     /// It was given up before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
     #[error("the job was given up before it began")]
     Abandoned,
-    /// The caller that waited for it is a step, and would have blocked its worker. The job goes on by itself.
+    /// The caller that waited for it is a step, and would have blocked its worker. The job goes on by itself, and its value is lost:
+    /// to keep the handle, call [`JobHandle::wait_within`](super::JobHandle::wait_within) with a limit of zero, or await it.
     #[error("a step cannot wait for a job, for it would block its worker: have the process do it as blocking work")]
     InsideStep,
     /// Its end might never have come while the calling thread waited for it: it was waited for by itself, or by a job of the

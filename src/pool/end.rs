@@ -53,7 +53,7 @@ impl Pool {
     pub fn drain(&self, limit: Option<Duration>) -> Result<PoolEnded, StillRunning> {
         let deadline = self.owner.shared.deadline(limit);
         self.owner.shared.drain();
-        self.owner.shared.end(deadline)
+        self.owner.shared.end(deadline, why_not_over(limit))
     }
 
     /// Takes no more jobs, drops those that wait, and returns when the last thread has ended. All pauses end. Who waits for
@@ -67,7 +67,7 @@ impl Pool {
     pub fn stop(&self, limit: Option<Duration>) -> Result<PoolEnded, StillRunning> {
         let deadline = self.owner.shared.deadline(limit);
         self.owner.shared.drop_all(self.owner.shared.stop());
-        self.owner.shared.end(deadline)
+        self.owner.shared.end(deadline, why_not_over(limit))
     }
 
     /// Takes no more jobs and begins none, and gives back those that wait, in the order of their submission; they are
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Waits until all have left.
-    fn end(&self, deadline: Deadline) -> Result<PoolEnded, StillRunning> {
+    fn end(&self, deadline: Deadline, why: WaitError) -> Result<PoolEnded, StillRunning> {
         let inside = self.crew.is_current();
         let deadline = deadline_here(&self.clock, deadline);
         if !inside {
@@ -149,7 +149,7 @@ impl Shared {
         if inside || ledger.is_over() {
             return Ok(PoolEnded { abandoned });
         }
-        Err(StillRunning { why: why_not_over(), running: ledger.running, waiting: ledger.waiting(), abandoned })
+        Err(StillRunning { why, running: ledger.running, waiting: ledger.waiting(), abandoned })
     }
 }
 

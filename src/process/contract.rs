@@ -118,11 +118,12 @@ pub type StepResult<O> = Result<Step<O>, BoxError>;
 pub enum Step<O> {
     /// To be stepped again without any event, behind the others that are ready.
     Continue,
-    /// To be stepped when there is an event that it has not been shown: at once if the step has taken some and left others.
+    /// To be stepped again at once if the step has taken some events and left others; otherwise when something new arrives.
     ///
     /// A step that has taken none of the events that it was offered, and has passed none over with
-    /// [`Events::select`](super::Events::select), has been shown all of them. It is stepped again, with all that is there, when
-    /// something new arrives. The log is told of the first such step of a process by a warning. To have the next step at once,
+    /// [`Events::select`](super::Events::select), has been shown all of them. The next step comes when something new arrives, and
+    /// is given all that is there. The first step of a process is an exception: events that it left are offered again at once. The
+    /// log is told of the first such step of a process by a warning. To have the next step at once,
     /// say [`Step::Continue`]; to leave messages until a command is answered, say [`Step::Wait`].
     Idle,
     /// To be stepped when one of its commands is answered, or a control signal comes. Messages wait meanwhile, and the
@@ -150,8 +151,8 @@ pub struct Upgrade<O> {
 }
 
 impl<O> Upgrade<O> {
-    /// For a recovery: the process recovers also if it was asked to stop. If a step has taken the request, the next state
-    /// machine is given the last one again, before its messages. In a [`Step::Upgrade`] this changes nothing.
+    /// For a recovery: the process recovers also if it was asked to stop. If the failed state machine had taken the request, the next
+    /// one receives the latest request again, before any message. In a [`Step::Upgrade`] this changes nothing.
     pub fn even_if_stopping(mut self) -> Upgrade<O> {
         *self.successor.even_if_stopping() = true;
         self

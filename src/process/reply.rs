@@ -17,8 +17,8 @@ use crate::timer::TimerKey;
 /// As long as the question is open, the process that was asked is presumed to be the one that will answer it. If that
 /// process waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
 /// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits itself,
-/// calls [`handed_on`](Self::handed_on) first. Without that the question still counts as its own, and a cycle may be told
-/// that the other would have opened.
+/// calls [`handed_on`](Self::handed_on) first. Without that the question still counts as its own, and an ask may
+/// end with `CommandError::Cycle` although the other one would have answered.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
     ask: Option<Arc<dyn Ask<T>>>,

@@ -116,7 +116,7 @@ impl Owner {
             // Without an owner the runtime is being dropped, which ends it.
             let Some(owner) = owner.upgrade() else { return };
             threads::elsewhere("procession-shutdown", move || {
-                // Only on a thread that works for the runtime itself nobody can do it.
+                // Only if no thread can be had, and this one works for a runtime, nobody can do it.
                 if let (Err(error), Some(tree)) = (owner.shut_down(limit), owner.tree()) {
                     tree.processes.fail(error);
                 }
@@ -351,11 +351,11 @@ impl Drop for Owner {
         if !self.shutdown.is_mine() {
             return;
         }
-        if !self.is_inside() {
+        if !self.is_inside() && !is_step() {
             self.end(Duration::ZERO);
             return;
         }
-        // A process had the last handle. Its thread cannot wait for itself, so somebody else does.
+        // A process had the last handle, of this runtime or another. Its worker must not wait, so another thread does.
         let owner = Owner::taken_over(self);
         let ends = move || drop(owner.end(Duration::ZERO));
         if let Err(error) = threads::start(String::from("procession-shutdown"), ends) {

@@ -196,8 +196,8 @@ impl Runtime {
     /// returns when the runtime has ended.
     ///
     /// # Errors
-    /// Refused from inside a step, an `init`, a blocking closure or a timer's action of this runtime, which would wait for
-    /// itself.
+    /// Refused from inside a step of any runtime, which would block its worker, and from inside an `init`, a blocking closure or a
+    /// timer's action of this runtime, which would wait for itself. Nothing is shut down then.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shut_down(limit)
     }

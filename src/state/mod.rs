@@ -101,7 +101,7 @@ pub use self::wait::{NotReady, NotReadyYet, Subscription};
 use self::build::Plan;
 use self::key::Stored;
 use self::parts::{Bell, Closing, Life, Own, Ready};
-use crate::inside::{WaitError, deadline_here, is_step, refuse_step_within};
+use crate::inside::{WaitError, deadline_here, is_step, refuse_step_within, why_not_over};
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::sync::Arc;
 
@@ -221,8 +221,8 @@ impl State {
     /// # Errors
     /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself. Where it
     /// is known that the calling thread belongs to what is to end (the thread of [`State::thread`], a job, task or tasklet
-    /// below a [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state) and so on), there is no
-    /// waiting, nor in a step of any process: [`StillOpen::why`].
+    /// below a [`Runtime::state`](crate::Runtime::state), [`Pool::state`](crate::pool::Pool::state) and so on), the call does not
+    /// wait, nor does it in a step of any process. [`StillOpen::why`] says which.
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), StillOpen> {
         let clock = &self.node().face.clock;
         let deadline = wait::deadline(clock, limit);
@@ -236,7 +236,7 @@ impl State {
         if self.has_ended() {
             return Ok(());
         }
-        let error = StillOpen::of(self.node(), inside);
+        let error = StillOpen::of(self.node(), why_not_over(limit), inside);
         // It may have ended while the error was made.
         if self.has_ended() { Ok(()) } else { Err(error) }
     }
@@ -271,9 +271,12 @@ impl State {
     /// The limit was over before; or it is not closed, and there is no waiting: the caller is a step
     /// ([`WaitError::InsideStep`]), or it is known that the state waits for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(), WaitError> {
-        refuse_step_within(limit)?;
         drive::flush();
-        if walk::inside(self.node()).is_some() && !self.is_closed() {
+        if self.is_closed() {
+            return Ok(());
+        }
+        refuse_step_within(limit)?;
+        if walk::inside(self.node()).is_some() {
             return Err(WaitError::Inside);
         }
         let clock = &self.node().face.clock;
@@ -316,8 +319,8 @@ impl State {
     /// the state that it has added and not for the group.
     ///
     /// # Errors
-    /// The limit was over, it was shut down, there was an error, or who should say that it is ready has gone; or the caller is
-    /// a step ([`NotReady::InsideStep`]).
+    /// The limit was over, it was shut down, there was an error, or a `ReadyTail` or job was dropped before it said that it is
+    /// ready; or the caller is a step ([`NotReady::InsideStep`]).
     pub fn wait_ready(&self, limit: Option<Duration>) -> Result<(), NotReady> {
         refuse_step_within(limit).map_err(|_| NotReady::InsideStep)?;
         wait::ready(self.node(), limit)

@@ -8,7 +8,7 @@ use super::face::Kind;
 use super::node::Node;
 use super::parts::{Life, Own, Ready};
 use super::walk::{Go, walk};
-use crate::inside::{WaitError, why_not_over};
+use crate::inside::WaitError;
 use crate::outcome::Failure;
 use crate::sync::Arc;
 
@@ -269,10 +269,10 @@ impl fmt::Display for OpenNode {
 }
 
 impl StillOpen {
-    pub(super) fn of(root: &Arc<Node>, inside: Option<Names>) -> StillOpen {
+    pub(super) fn of(root: &Arc<Node>, why: WaitError, inside: Option<Names>) -> StillOpen {
         let (report, hanging) = Report::with_hanging(root);
         let open = hanging.into_iter().map(|place| OpenNode { tree: report.clone(), place }).collect();
-        let why = if inside.is_some() { WaitError::Inside } else { why_not_over() };
+        let why = if inside.is_some() { WaitError::Inside } else { why };
         StillOpen { found: Box::new(Found { why, inside, open, report }) }
     }
 
@@ -310,7 +310,8 @@ impl fmt::Display for StillOpen {
             return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
         }
         if self.found.why == WaitError::InsideStep {
-            write!(f, "{}: ", self.found.why)?;
+            write!(f, "{}", self.found.why)?;
+            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
         }
         for (number, node) in open.iter().take(NAMED).enumerate() {
             if number > 0 {

@@ -233,8 +233,8 @@ impl Tasks {
     /// here at the same time (they would wait for each other).
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock, or the caller is a step, which does not wait; whose closures
-    /// have not returned. [`Duration::MAX`] is never over.
+    /// `limit` was over before that, by the scheduler's clock, or the caller is a step, which does not wait.
+    /// [`Duration::MAX`] is never over. The error lists the tasks whose closures have not returned.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), Unreturned> {
         self.stop();
         let shared = &self.owner.shared;
@@ -242,7 +242,7 @@ impl Tasks {
         let left = shared.wait_until_returned(deadline);
         if !left.is_empty() {
             let tasks = left.iter().map(|record| record.info()).collect();
-            return Err(Unreturned { why: why_not_over(), tasks });
+            return Err(Unreturned { why: why_not_over(limit), tasks });
         }
         if self.owner.owns_pool {
             let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));

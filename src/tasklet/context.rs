@@ -303,8 +303,8 @@ impl<S: 'static> LoopHandle<S> {
     /// of its tasklets: a destructor, a callback of its token, a handler of panics.
     ///
     /// # Errors
-    /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait: who is
-    /// in one. Those tasklets are dropped when they return.
+    /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait. The
+    /// error names the tasklets that are still in a step. Those tasklets are dropped when they return.
     pub fn close(&self, limit: Duration) -> Result<Report, Interrupted> {
         self.shared.close(&Reason::Shutdown);
         self.shared.wait_until_empty(limit)

@@ -281,7 +281,7 @@ impl<S: 'static> Loop<S> {
     /// Closes the loop: see [`LoopHandle::close`].
     ///
     /// # Errors
-    /// The limit was over before the last Async step had returned.
+    /// The limit was over before the last Async step had returned, or the caller is a step of a process, which does not wait.
     pub fn close(&mut self, limit: Duration) -> Result<Report, Interrupted> {
         self.handle().close(limit)
     }

@@ -11,7 +11,7 @@ use super::report::{Holding, Interrupted, Interruption, Report};
 use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::Cancel;
 use crate::clock::Clock;
-use crate::inside::{deadline_here, is_step};
+use crate::inside::{deadline_here, is_step, refuse_step_within};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
@@ -82,7 +82,7 @@ impl<B: Elsewhere> Shared<B> {
         let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive, &self.clock)?;
         let start = effects.start.take();
         self.carry_out(effects);
-        match start.map(|id| self.hand_over(id)) {
+        match start.map(|id| self.hand_over(id, false)) {
             Some(Err((why, Some(body)))) => {
                 self.retire(id);
                 Err((body, ScheduleError::Pool(why)))
@@ -183,7 +183,8 @@ impl<B: Elsewhere> Shared<B> {
 
     /// Hands a tasklet to the pool, or ends it if the pool takes it not.
     fn start(self: &Arc<Shared<B>>, id: TaskletId) {
-        if let Err((why, Some(body))) = self.hand_over(id) {
+        // It was accepted before, and a step of a process that resumes it cannot wait for room.
+        if let Err((why, Some(body))) = self.hand_over(id, is_step()) {
             let reason = if let PoolError::NoThread(_) = why {
                 Reason::NoThread
             } else if let PoolError::Stopped(_) = why {
@@ -196,10 +197,13 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Hands a tasklet to the pool. If the pool takes it not, its body comes back, unless somebody else has it by now.
-    fn hand_over(self: &Arc<Shared<B>>, id: TaskletId) -> Result<(), (PoolError, Option<B>)> {
+    /// Hands a tasklet to the pool, perhaps beyond the bound of its queue. If the pool takes it not, its body comes back, unless
+    /// somebody else has it by now.
+    fn hand_over(self: &Arc<Shared<B>>, id: TaskletId, beyond_bound: bool) -> Result<(), (PoolError, Option<B>)> {
         let errand = Errand { shared: self.clone(), id, is_done: false };
-        self.pool().execute(move || errand.run()).map_err(|refused| {
+        let (pool, errand) = (self.pool(), move || errand.run());
+        let taken = if beyond_bound { pool.submit_beyond_bound(errand).map(drop) } else { pool.execute(errand) };
+        taken.map_err(|refused| {
             let (job, why) = refused.into_parts();
             // Before the errand is dropped, which would end the tasklet.
             let body = lock(&self.slots).take_back(id);
@@ -310,7 +314,7 @@ impl<B: Elsewhere> Shared<B> {
             // All have ended, but for the destructor that has called this.
             return Ok(report);
         }
-        let why = if is_step() { Interruption::InsideStep } else { Interruption::LimitOver };
+        let why = if refuse_step_within(limit).is_err() { Interruption::InsideStep } else { Interruption::LimitOver };
         Err(Interrupted::new(why, report, holding))
     }
 

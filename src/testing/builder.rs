@@ -105,9 +105,8 @@ impl<P: Process> Driver<P> {
 impl<P: Process> DriverBuilder<P> {
     /// The PID of the process; the default is `<0.0.1>`.
     ///
-    /// Its children get PIDs of the same node, in the slots from 1,000 times its own slot, plus 1, on. So the children of two
-    /// driven processes in different slots have different PIDs. (The children of a process in slot 0 are in the first slots,
-    /// so give processes that talk to each other others.)
+    /// Its children get PIDs of the same node: the children of a process in slot *n* get the slots from 1,000 × *n* + 1. Give
+    /// processes that talk to each other different slots, and none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
         self.setting.pid = pid;
         self

@@ -5,10 +5,10 @@ use std::time::Duration;
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, Queue, RunError};
 use procession::state::NotReady;
 use procession::task::{TaskSet, Tasks};
-use procession::tasklet::{Directive, Interruption, Loop, ready};
+use procession::tasklet::{Cx, Directive, Interruption, Loop, Turn, ready};
 use procession::{
-    Cancel, CommandError, Event, Events, Overflow, Rejected, Reply, SendError, ShutdownError, SpawnOptions, State,
-    Step, StepOutput, WaitError,
+    Cancel, CommandError, Entry, Event, Events, Exit, Handle, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
+    Rejected, Reply, SendError, ShutdownError, SpawnOptions, State, Step, StepOutput, StepResult, WaitError,
 };
 
 use crate::helpers::*;
@@ -69,7 +69,7 @@ fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
 #[test]
 fn a_step_that_waits_for_a_pool_is_refused() {
     let pool = Pool::builder().max(1).queue(Queue::Block(1)).build().unwrap();
-    let opens = procession::Latch::new();
+    let opens = Latch::new();
     let gate = opens.clone();
     let held = pool.spawn(move || wait(&gate)).unwrap();
     until("the job has begun", || pool.stats().running == 1);
@@ -188,17 +188,128 @@ fn a_step_that_waits_for_a_state_is_refused() {
         assert_eq!(state.shutdown(limit).unwrap_err().why(), WaitError::InsideStep);
         assert!(state.shutdown(limit).unwrap_err().to_string().starts_with("a step cannot wait"));
         assert!(state.is_shutting_down());
-        assert_eq!(state.shutdown(Some(Duration::ZERO)).unwrap_err().open().len(), 1);
+        let open = state.shutdown(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!((open.why(), open.open().len()), (WaitError::TimedOut, 1));
         assert_eq!(state.wait_closed(None), Err(WaitError::InsideStep));
         assert_eq!(counted.wait(limit), Err(WaitError::InsideStep));
         assert_eq!(counted.wait(Some(Duration::ZERO)), Err(WaitError::TimedOut));
         assert!(matches!(unready.wait_ready(limit), Err(NotReady::InsideStep)));
         assert_eq!(state.failed(limit).err(), Some(WaitError::InsideStep));
         // A closed state has nothing to wait for.
-        assert!(State::empty().shutdown(limit).is_ok());
+        assert!(State::empty().shutdown(limit).is_ok() && State::empty().wait_closed(limit).is_ok());
     });
     tail.done();
     drop((kept, ready));
+}
+
+/// What a call returned that was made at this place.
+type Told = Log<(&'static str, Option<WaitError>)>;
+
+/// Waits for another process wherever it can.
+struct Waits(Handle<Sink>, Told);
+
+impl Waits {
+    fn waits(&self, place: &'static str) {
+        self.1.push((place, self.0.join().err()));
+    }
+}
+
+impl Process for Waits {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Entry) -> InitResult {
+        self.waits("init");
+        Ok(())
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Done(()))
+    }
+
+    fn close(&mut self) {
+        self.waits("close");
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.waits("drop");
+    }
+}
+
+struct WaitsInHook(Latch<Handle<Sink>>, Told);
+
+impl Hook for WaitsInHook {
+    fn exited(&self, _: &ProcessRef, _: &Exit) {
+        if let Some(other) = self.0.get() {
+            self.1.push(("hook", other.join().err()));
+        }
+    }
+}
+
+/// Does nothing until it is asked to stop.
+struct Sink;
+
+impl Process for Sink {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let over = events.any(|event| matches!(event, Event::Cancel(_)));
+        Ok(if over { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+#[test]
+fn other_code_on_a_worker_is_refused_as_well() {
+    let (other, told) = (Latch::new(), Told::new());
+    let runtime = builder().workers(1).hook(WaitsInHook(other.clone(), told.clone())).start().unwrap();
+    let waits_for = runtime.spawn(Sink).unwrap();
+    assert!(other.set(waits_for.clone()).is_ok());
+    // Spawned by another process, so that its `init` runs on the worker.
+    let mut child = Some(Waits(waits_for, told.clone()));
+    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if let Some(child) = child.take() {
+            out.spawn(child)?;
+        }
+        Ok::<Step<()>, procession::BoxError>(Step::Idle)
+    });
+    runtime.spawn(parent).unwrap();
+    until("the child has ended", || told.len() == 4);
+    let mut told = told.take();
+    told.sort_by_key(|(place, _)| *place);
+    let refused = Some(WaitError::InsideStep);
+    assert_eq!(told, [("close", refused), ("drop", refused), ("hook", refused), ("init", refused)]);
+}
+
+/// A step cannot wait for room in the queue of a pool.
+#[test]
+fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
+    let pool = Pool::builder().max(1).queue(Queue::Block(1)).build().unwrap();
+    let opens = Latch::new();
+    let gate = opens.clone();
+    let held = pool.spawn(move || wait(&gate)).unwrap();
+    until("the job has begun", || pool.stats().running == 1);
+    let waiting = pool.spawn(|| ()).unwrap();
+    let mut home = Loop::on((), &pool);
+    let (resumes, resume) = std::sync::mpsc::channel();
+    let suspends = ready::from_fns(
+        move |(): &mut (), cx: &mut Cx<'_, ()>| {
+            resumes.send(cx.suspend()).unwrap();
+            Directive::Wait
+        },
+        |_: &mut Cx<'_, ()>| Directive::Done,
+    );
+    home.schedule(suspends, Directive::Sync).unwrap();
+    assert_eq!(home.turn(1), Turn::Ran(1));
+    let mut resume = Some(wait(&resume).unwrap());
+    in_a_step(move || resume.take().unwrap().resume(Directive::Async));
+    opens.set(()).unwrap();
+    let report = home.run().unwrap();
+    assert!(report.is_clean() && report.finished == 1, "{report:?}");
+    wait(held).unwrap();
+    wait(waiting).unwrap();
 }
 
 #[test]
