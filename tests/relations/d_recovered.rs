@@ -438,9 +438,9 @@ fn a_driven_process_keeps_and_gives_back_as_in_a_runtime() {
         out.link(peer);
         out.trap_exits(true);
         out.subscribe("group");
-        ["given", "own", "own", "own"].into_iter().for_each(|group| _ = out.join_group(group, me));
-        out.leave_group("own", me);
-        out.join_group("own", peer);
+        ["given", "given", "own", "own"].into_iter().for_each(|group| _ = out.join_group(group, me));
+        out.leave_group("given", me);
+        out.join_group("given", peer);
         out.after(SECOND);
         out.blocking(|| ());
         out.ask(peer.typed(), move |reply: procession::Reply<()>| keep.push(reply), SECOND);
@@ -457,7 +457,7 @@ fn a_driven_process_keeps_and_gives_back_as_in_a_runtime() {
     assert!(heard.take().is_empty());
     driver.message(Order::Do(Box::new(move |out| {
         out.after(SECOND);
-        assert_eq!((out.group_members("given"), out.group_members("own")), (vec![me], vec![peer]));
+        assert_eq!((out.group_members("given"), out.group_members("own")), (vec![me, peer], vec![]));
     })));
     assert_eq!(driver.run(), Status::Idle);
     driver.advance(SECOND).run();

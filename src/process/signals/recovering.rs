@@ -72,7 +72,7 @@ mod tests {
         [one, two].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 0));
         // From now on it is known that the second follows no message.
         assert_eq!(signals.next_control(Some(&Queue::<()>::Empty)).and_then(|told| told.follows()), Some(one));
-        signals.give_back([one, three, four].map(down).into());
+        signals.give_back([three, one, four].map(down).into());
         let here = message_of(three);
         for (popped, expected) in [(0, vec![one, four, two]), (1, vec![three])] {
             signals.popped = popped;
