@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::sync::{Seen, begin_crowd, nudge, seen, set_crowd, thread};
+use crate::sync::{Seen, begin_crowd, end_crowd, nudge, seen, set_crowd, thread, wakes};
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -47,9 +47,9 @@ impl Crowd {
         seen(self.number)
     }
 
-    /// How often a wait of theirs has ended.
+    /// How often a wait of theirs has ended. The threads that have ended count.
     pub(crate) fn wakes(&self) -> usize {
-        self.seen().iter().map(|thread| thread.wakes).sum()
+        wakes(self.number)
     }
 
     fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Vec<Seen> {
@@ -70,6 +70,7 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         set_crowd(self.before);
+        end_crowd(self.number);
     }
 }
 
@@ -96,9 +97,12 @@ mod tests {
         stop.set(()).unwrap();
         crate::wait::wait(two).unwrap();
         crowd.until_idle();
+        let before = crowd.wakes();
+        assert!(before >= 1, "the waits of a thread that has ended count");
         go.set(()).unwrap();
         crate::wait::wait(one).unwrap();
         crowd.until_gone();
+        assert!(crowd.wakes() > before);
     }
 
     #[test]

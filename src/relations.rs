@@ -14,7 +14,7 @@
 //! |---|---|---|---|
 //! | monitor, link | who has W's (A's) body | both | marks the cell of the other, if it lives, and writes both halves; else tells W (A) at once that there is no such process |
 //! | bond | who has the parent's body | both | writes both halves before the child is in the table of processes; the child begins with the mark |
-//! | demonitor, unlink | who has W's (A's) body | both | takes both halves out; if they were not there, takes the event out of the mailbox that it has in hands, or out of the cell's |
+//! | demonitor, unlink | who has W's (A's) body | both | takes both halves out; takes events of that out of the mailbox that it has in hands, or out of the cell's, if one may have been told |
 //! | end | who had the body | one after the other | vacates the cell, which says whether it has the mark; takes all halves of the ended one; then, for each partner, takes its half, and tells it if that was still there |
 //! | recovery | who has the body | its own; then both, for one partner after the other | `relations/recovering.rs` |
 //!
@@ -38,7 +38,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Linked, Reason, drop_contained};
 use crate::process::body::Ready;
-use crate::process::mailbox::{Control, Signal};
+use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
@@ -73,15 +73,7 @@ struct Shard {
 struct Entry {
     watched_by: BTreeMap<u64, Watcher>,
     watches: BTreeMap<u64, Pid>,
-    links: BTreeMap<Pid, LinkHalf>,
-}
-
-/// One end's half of a link.
-#[derive(Clone, Copy)]
-pub(crate) struct LinkHalf {
-    by: LinkedBy,
-    /// This end was told of a recovery of the other, and perhaps has not taken that event yet.
-    pub(crate) told: bool,
+    links: BTreeMap<Pid, LinkedBy>,
 }
 
 #[derive(Clone)]
@@ -108,9 +100,8 @@ impl Entry {
     /// Notes that this end, or the other, has made a link.
     fn link(&mut self, other: Pid, by: LinkedBy) {
         // Mostly there is none yet.
-        if let Some(before) = self.links.insert(other, LinkHalf { by, told: false }) {
-            let by = LinkedBy { other: by.other || before.by.other };
-            self.links.insert(other, LinkHalf { by, ..before });
+        if let Some(before) = self.links.insert(other, by) {
+            self.links.insert(other, LinkedBy { other: by.other || before.other, ..by });
         }
     }
 
@@ -239,14 +230,16 @@ impl Relations {
         Told::Nothing
     }
 
-    /// Takes a link away, if there is one: if not, the other's end may have been told, and be in the mailbox.
-    pub(crate) fn unlink(&self, one: Pid, other: Pid) -> Option<LinkHalf> {
+    /// `one`, whose body is in hand, takes a link away, if there is one. Whether there was, and what may have been told of
+    /// the other before, and be in the mailbox.
+    pub(crate) fn unlink(&self, cells: &impl Cells, one: Pid, other: Pid) -> (bool, Option<Unwanted>) {
         let mut both = self.both(one, other);
-        let linked = both.first().take(one, |entry| entry.links.remove(&other));
-        if linked.is_some() {
+        let linked = both.first().take(one, |entry| entry.links.remove(&other)).is_some();
+        if linked {
             both.second().take(other, |entry| entry.links.remove(&one));
         }
-        linked
+        let told = cells.cell(other).map_or(Some(Unwanted::Exit(other)), |cell| cell.may_have_told(other));
+        (linked, told)
     }
 
     /// A child, which is not in the table of processes yet, is related to its parent, whose body is in hand.
@@ -284,7 +277,7 @@ impl Relations {
             let told = {
                 let mut shard = self.shard(partner);
                 match shard.take(partner, |entry| entry.links.remove(&pid)) {
-                    Some(half) => tell_exit(cells, partner, (pid, exit), half.by),
+                    Some(by) => tell_exit(cells, partner, (pid, exit), by),
                     None => Told::Nothing,
                 }
             };

@@ -69,6 +69,7 @@ fn a_scheduler_without_a_limit_logs_one_warning_when_it_has_1_000_threads() {
     assert_eq!(*warnings.lock().unwrap(), [""; 0]);
     fill(&free, 60);
     until_running(&free, 1_059);
+    until_running(&limited, 4);
     let logged = warnings.lock().unwrap().clone();
     assert_eq!(logged.len(), 1, "{logged:?}");
     assert!(logged[0].starts_with("WARN") && logged[0].contains("threads=1000"), "{logged:?}");

@@ -425,8 +425,17 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
             });
         }
     }
+    // One that is told of the recovery, and tells nobody.
+    let lone_pid = lone.pid();
+    let told = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.link(lone_pid);
+        Ok(if events.any(|event| matches!(event, Event::Recovered(_))) { Step::Done(()) } else { Step::Idle })
+    });
+    let told = runtime.spawn_with(told, SpawnOptions::new().trap_exits()).unwrap();
+    until("it is linked", || runtime.is_at_rest());
     runtime.named("lone").send(()).unwrap();
     until("it has recovered", || runtime.is_at_rest());
+    output(&told);
     let heard = heard.lock().unwrap().clone();
     let told = |parts: &[&str]| heard.iter().filter(|line| parts.iter().all(|part| line.contains(part))).count();
     for (name, attempt, pid) in pids {

@@ -14,7 +14,7 @@ use super::command::{CommandError, INCARNATION_SHIFT};
 use super::handler::BoxedCommand;
 use super::link::Near;
 pub(crate) use super::link::{Link, NoVacancy};
-use super::mailbox::{AnyMailbox, Bound};
+use super::mailbox::{AnyMailbox, Bound, Control};
 use super::naming::Naming;
 use super::outbox::Outbox;
 use super::pending_names::PendingNames;
@@ -294,6 +294,9 @@ pub(crate) trait Successor: Send {
 
     /// Whether it also replaces one that has failed and was asked to stop.
     fn even_if_stopping(&mut self) -> &mut bool;
+
+    /// Signals that its predecessor has taken, and that it is given again.
+    fn given_back(&mut self) -> &mut Vec<Control>;
 }
 
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it

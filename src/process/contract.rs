@@ -2,7 +2,7 @@
 
 use super::body::{StepOutput, Successor};
 use super::entry::{Entry, InitResult};
-use super::event::Events;
+use super::event::{Event, Events};
 use crate::outcome::{BoxError, Exit};
 
 /// A small state machine that a runtime steps when it has events.
@@ -155,6 +155,13 @@ impl<O> Upgrade<O> {
     /// one receives the latest request again, before any message. In a [`Step::Upgrade`] this changes nothing.
     pub fn even_if_stopping(mut self) -> Upgrade<O> {
         *self.successor.even_if_stopping() = true;
+        self
+    }
+
+    /// The successor is given these again, before all that waits: downs, exits, recoveries, changes of groups and requests to
+    /// stop that its predecessor has taken. Messages and completions cannot be given back, and are dropped.
+    pub(crate) fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
+        *self.successor.given_back() = events.into_iter().filter_map(Event::into_control).collect();
         self
     }
 }

@@ -43,6 +43,20 @@ impl<M> From<Box<Control>> for Event<M> {
     }
 }
 
+impl<M> Event<M> {
+    /// The control signal, if it is one.
+    pub(crate) fn into_control(self) -> Option<Control> {
+        match self {
+            Event::Message(_) | Event::Completed(_) => None,
+            Event::Cancel(told) => Some(told.into_control()),
+            Event::Down(told) => Some(told.into_control()),
+            Event::Exit(told) => Some(told.into_control()),
+            Event::Recovered(told) => Some(told.into_control()),
+            Event::Group(told) => Some(told.into_control()),
+        }
+    }
+}
+
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
 ///
 /// Control signals come first (but that a process has ended comes behind what it had sent and answered). Then messages and

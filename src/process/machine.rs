@@ -10,7 +10,7 @@ use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
 use super::entry::{Entry, EntryPoint};
 use super::event::{Events, Kept};
-use super::mailbox::{AnyMailbox, Mailbox, Queue};
+use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use super::pid::Pid;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
@@ -281,6 +281,7 @@ struct SuccessorOf<P: Process> {
     process: P,
     entry: Option<Box<EntryPoint>>,
     even_if_stopping: bool,
+    given_back: Vec<Control>,
 }
 
 impl<P: Process> Successor for SuccessorOf<P> {
@@ -294,12 +295,17 @@ impl<P: Process> Successor for SuccessorOf<P> {
         new.head = Head { waits: false, stage: Stage::New, ..head };
         // Completions that waited were counted when they arrived; they only change their place.
         new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
+        new.machine.mailbox().give_back(self.given_back);
         let refused = (waiting.messages() > 0).then_some(waiting);
         (new, refused)
     }
 
     fn even_if_stopping(&mut self) -> &mut bool {
         &mut self.even_if_stopping
+    }
+
+    fn given_back(&mut self) -> &mut Vec<Control> {
+        &mut self.given_back
     }
 }
 
@@ -320,7 +326,7 @@ impl<O> Upgrade<O> {
     }
 
     fn of<P: Process<Output = O>>(process: P, entry: Option<Box<EntryPoint>>) -> Upgrade<O> {
-        let successor = SuccessorOf { process, entry, even_if_stopping: false };
+        let successor = SuccessorOf { process, entry, even_if_stopping: false, given_back: Vec::new() };
         Upgrade { successor: Box::new(successor), leaves: PhantomData }
     }
 }

@@ -294,6 +294,13 @@ pub(crate) trait AnyMailbox: Any + Send {
         self.signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     }
 
+    /// Puts signals that a step has taken in front of all, to be taken again.
+    fn give_back(&mut self, given_back: Vec<Control>) {
+        if !given_back.is_empty() {
+            self.signals().get_or_insert_default().give_back(given_back);
+        }
+    }
+
     /// Takes out what only the state machine wanted to be told that has failed.
     fn take_of_failed(&mut self) -> Vec<Signal> {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.take_of_failed())

@@ -94,11 +94,18 @@ pub enum RecoveredBy {
 pub(crate) struct LinkedBy {
     /// The other end has made it; perhaps this end, too. If it has not, this end has.
     pub(crate) other: bool,
+    /// In an exit: the other end lives. It has recovered from a failure, and the link was its own.
+    pub(crate) recovered: bool,
 }
 
 impl LinkedBy {
-    pub(crate) const ME: LinkedBy = LinkedBy { other: false };
-    pub(crate) const OTHER: LinkedBy = LinkedBy { other: true };
+    pub(crate) const ME: LinkedBy = LinkedBy { other: false, recovered: false };
+    pub(crate) const OTHER: LinkedBy = LinkedBy { other: true, recovered: false };
+
+    /// The same in the exit that a recovery tells.
+    pub(crate) fn of_recovery(self) -> LinkedBy {
+        LinkedBy { recovered: true, ..self }
+    }
 }
 
 /// A relation that a step wants begun or ended.

@@ -61,7 +61,7 @@ pub(crate) enum Unwanted {
     Down(Monitor),
     /// The exit signals of this process, and its recoveries.
     Exit(Pid),
-    /// The recoveries of this process, which lives.
+    /// The recoveries of this process, which lives, and the exits that were told because of recoveries.
     Recovered(Pid),
     /// What happens to a group, by the number of the subscription.
     Group(u64),
@@ -78,6 +78,7 @@ impl Unwanted {
         match control {
             Control::Cancel(_) => false,
             Control::Down(down) => unwanted.contains(&Unwanted::Down(down.monitor)),
+            Control::Exit(exit, by) if by.recovered => Unwanted::concerns_link(unwanted, exit.pid),
             Control::Exit(exit, _) => unwanted.contains(&Unwanted::Exit(exit.pid)),
             Control::Recovered(Recovered { pid, .. }) => Unwanted::concerns_link(unwanted, *pid),
             Control::Group(event) => unwanted.contains(&Unwanted::Group(event.subscription.id())),

@@ -22,6 +22,11 @@ impl<T> Told<T> {
     pub(super) fn new(control: Box<Control>) -> Told<T> {
         Told { control, says: PhantomData }
     }
+
+    /// The signal as it was.
+    pub(super) fn into_control(self) -> Control {
+        *self.control
+    }
 }
 
 macro_rules! told {

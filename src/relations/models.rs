@@ -188,7 +188,7 @@ fn a_link_is_made_and_taken_away_at_once() {
     loom::model(|| {
         let two = two(true);
         let other = two.clone();
-        let unlinks = loom::thread::spawn(move || other.relations.unlink(pid(1), pid(0)).is_some());
+        let unlinks = loom::thread::spawn(move || other.relations.unlink(&*other, pid(1), pid(0)).0);
         let _ = two.relations.link(&*two, pid(0), pid(1));
         let unlinked = unlinks.join().unwrap();
         drop(end(&two, 1));
@@ -297,6 +297,30 @@ fn the_other_end_links_itself_while_this_one_recovers() {
         drop(successor);
         assert_eq!(two.relations.len(), 0);
     });
+}
+
+/// Breaks when the cell is marked after the other end is told.
+#[test]
+fn the_other_end_unlinks_while_this_one_recovers() {
+    for makers in MAKERS {
+        loom::model(move || {
+            let two = two(true);
+            link(&two, makers);
+            let other = two.clone();
+            let unlinks = loom::thread::spawn(move || {
+                let (_, told) = other.relations.unlink(&*other, pid(1), pid(0));
+                if let Some(told) = told {
+                    assert!(told == Unwanted::Recovered(pid(0)));
+                    drop(other.cells[1].forget(pid(1), &[told].into()));
+                }
+            });
+            let (_, successor) = recover(&two, 0, true);
+            unlinks.join().unwrap();
+            assert_eq!(heard(&two, 1, body(1)), (0, 0), "it has unlinked, and is told nothing");
+            drop(successor);
+            assert_eq!(two.relations.len(), 0);
+        });
+    }
 }
 
 /// An answer to the failed one is taken out, or refused.

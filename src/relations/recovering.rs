@@ -3,7 +3,7 @@
 //!
 //! The one who has the body of the process, R, does this:
 //!
-//! 1. Under R's shard: takes the monitors that R has set. From here on nobody tells R of them. An event of them that was told
+//! 1. Marks R's cell. Under R's shard: takes the monitors that R has set. From here on nobody tells R of them. An event of them that was told
 //!    before is in R's mailbox, or in the inbox of its cell.
 //! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the link,
 //!    takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other end has made the
@@ -23,6 +23,11 @@
 //! **Against a link that E makes.** It is written under both shards. If that comes before 2, both have made the link, and 2
 //! leaves E's name. If it comes after 2, E was told the exit, and makes a new link. In both cases E's link stands at the end.
 //! R's body is in hand, so R makes none.
+//!
+//! **Against an unlink by E, whose body is in hand.** E takes both halves, and then looks at R's cell. If 2 was first, the exit
+//! or the recovery is in E's mailbox, or in the inbox of its cell. E finds the mark, which 1 has set before, and takes the event
+//! out. If E was first, 2 finds no half. E takes such events out before it does anything else: R may link itself to E anew
+//! when it learns of the unlink, and fail again, and that exit is told.
 
 use super::Cells;
 use super::Relations;
@@ -44,7 +49,13 @@ impl Relations {
         body: &mut Ready,
         then: impl FnMut(Told),
     ) -> LeftBehind {
-        let told = self.give_up(cells, recovered, then);
+        if let Some(cell) = cells.cell(recovered.pid) {
+            cell.fails();
+        }
+        // The head stays with the process for all its life, and so does the parent.
+        let bond = body.head.rare.as_ref().and_then(|rare| rare.bond);
+        let parent = bond.filter(|bond| bond.link).map(|bond| bond.parent);
+        let told = self.give_up(cells, recovered, parent, then);
         let incarnation = body.head.next_incarnation();
         let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
         let mut inbox = cells.cell(recovered.pid).and_then(|cell| cell.recover(next, incarnation, traps));
@@ -53,8 +64,14 @@ impl Relations {
         LeftBehind { told, inbox, signals }
     }
 
-    /// Ends the relations that the failed state machine had begun. Whether anybody was told that the process goes on.
-    fn give_up(&self, cells: &impl Cells, recovered: &Recovered, mut then: impl FnMut(Told)) -> bool {
+    /// Ends the relations that the failed state machine had begun. Whether its parent was told that the process goes on.
+    fn give_up(
+        &self,
+        cells: &impl Cells,
+        recovered: &Recovered,
+        parent: Option<Pid>,
+        mut then: impl FnMut(Told),
+    ) -> bool {
         let pid = recovered.pid;
         let taken = self.shard(pid).take(pid, |entry| {
             let links: Vec<Pid> = entry.links.keys().copied().collect();
@@ -65,11 +82,13 @@ impl Relations {
             let watcher = self.shard(target).take(target, |entry| entry.watched_by.remove(&id));
             drop(watcher);
         }
-        let mut anybody = false;
+        let mut parent_told = false;
         for partner in links {
-            then(self.give_up_link(cells, recovered, partner, &mut anybody));
+            let mut told = false;
+            then(self.give_up_link(cells, recovered, partner, &mut told));
+            parent_told |= told && parent == Some(partner);
         }
-        anybody
+        parent_told
     }
 
     /// The same for one link.
@@ -79,17 +98,18 @@ impl Relations {
         let Some(half) = both.first().entries.get_mut(&pid).and_then(|entry| entry.links.get_mut(&partner)) else {
             return Told::Nothing;
         };
-        if !half.by.other {
+        if !half.other {
             both.first().take(pid, |entry| entry.links.remove(&partner));
             let half = both.second().take(partner, |entry| entry.links.remove(&pid));
-            return half.map_or(Told::Nothing, |half| tell_exit(cells, partner, (pid, &recovered.exit), half.by));
+            let Some(by) = half.map(LinkedBy::of_recovery) else { return Told::Nothing };
+            return tell_exit(cells, partner, (pid, &recovered.exit), by);
         }
         let half = both.second().entries.get_mut(&partner).and_then(|entry| entry.links.get_mut(&pid));
         let (Some(half), Some(cell)) = (half, cells.cell(partner)) else { return Told::Nothing };
-        half.by = LinkedBy::ME;
+        *half = LinkedBy::ME;
         match cell.tell_linked(partner, Control::Recovered(recovered.clone()), None) {
             LinkTold::Trapped(woken) => {
-                (half.told, *told) = (true, true);
+                *told = true;
                 woken.map_or(Told::Nothing, Told::Woken)
             }
             LinkTold::Refused(event) => Told::Refused(event),

@@ -35,14 +35,7 @@ impl Core {
                 return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {
-                return match self.relations.unlink(pid, other) {
-                    Some(half) => half.told.then_some(Unwanted::Recovered(other)),
-                    // The end of one that lives was not told, and what will be is of a link that it makes after this.
-                    None => match road.table.cell(other) {
-                        Some(cell) => cell.may_have_told(other),
-                        None => Some(Unwanted::Exit(other)),
-                    },
-                };
+                return self.relations.unlink(road, pid, other).1;
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), hands);

@@ -168,7 +168,7 @@ impl Untold {
 
 /// What a state machine leaves behind that has failed, and was replaced.
 pub(crate) struct LeftBehind {
-    /// Somebody was told that the process goes on.
+    /// The process that has spawned this one with a link was told that it goes on.
     pub(crate) told: bool,
     /// What has arrived for the process, and is for its successor.
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,

@@ -73,6 +73,8 @@ enum Place {
 const WAITS: u64 = 1;
 /// The mailbox has a bound.
 const BOUNDED: u64 = 1 << 1;
+/// The process has recovered from a failure, or is about to: linked processes may have been told.
+const HAS_FAILED: u64 = 1 << 8;
 const DOOMED: u64 = Marks::DOOMED.bits();
 const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
 const WATCHED: u64 = Marks::WATCHED.bits();

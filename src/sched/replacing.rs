@@ -83,10 +83,10 @@ fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Succe
     Some((successor, by))
 }
 
-/// Tells the log of a recovery. A process that was told of it, a supervisor, warns of it itself.
-fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, told: bool) {
+/// Tells the log of a recovery. A supervisor that was told of it warns of it itself: it is the parent, and linked.
+fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, parent_told: bool) {
     let Recovered { pid, exit, .. } = recovered;
-    if told {
+    if parent_told {
         tell_log(|| tracing::debug!(%pid, process, name, %exit, "recovered from a failure"));
     } else {
         tell_log(|| tracing::warn!(%pid, process, name, %exit, "recovered from a failure"));

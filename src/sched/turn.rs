@@ -280,8 +280,11 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                     {
                         engine.forget_told(&told, body);
                     }
-                    if let Some(told) = engine.relate(relate, body, hands) {
-                        unwanted.get_or_insert_default().insert(told);
+                    match engine.relate(relate, body, hands) {
+                        // That one lives. The next yield may have it begin another link, and more is told of it then.
+                        Some(told @ Unwanted::Recovered(_)) => engine.forget_told(&HashSet::from([told]), body),
+                        Some(told) => _ = unwanted.get_or_insert_default().insert(told),
+                        None => {}
                     }
                 }
                 Some(other) => engine.perform(other, &mut body.head, outbox, hands),
@@ -308,7 +311,7 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         birth.bound = rare.bound;
         birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
         // Before anybody can end it: so its end is never unnoticed.
-        rare.bond.take().into_iter().for_each(|bond| engine.bond(pid, bond));
+        rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
     }
     let installed = road
         .table

@@ -3,10 +3,10 @@
 //! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). When a step of it has failed and its own
 //! [`recover`](crate::Process::recover) gives nothing, the function replaces the failed state machine by [`Failed`]. That asks
 //! the supervisor whether the child may go on, and says `Wait`, so that messages queue up meanwhile. The supervisor answers when
-//! the delay is over. Then the child is upgraded to a new state machine of the user's type. If the supervisor drops the
-//! question, or asks the child to stop, the child ends with the failure that it had.
+//! the delay is over. Then the child is upgraded to a new state machine of the user's type. That is given the exits that were
+//! told before, or meanwhile. If the supervisor drops the question, or asks the child to stop, the child ends with the failure
+//! that it had.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,23 +31,27 @@ use crate::Tag;
 use crate::Upgrade;
 
 /// Stands in for a child that has failed, until its supervisor has answered.
-struct Failed<P, F> {
+struct Failed<P: Process, F> {
     make: Arc<Contained<F>>,
     supervisor: Address<SupervisorMessage>,
     exit: Exit,
     asked: Option<Tag<()>>,
     /// Set when the child does not go on: it does not recover from the end that follows.
     gives_up: Latch<()>,
-    process: PhantomData<fn() -> P>,
+    /// Events for the next state machine.
+    events: Vec<Event<P::Message>>,
 }
 
 impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Failed<P, F> {
     /// The supervisor agrees.
-    fn go_on(&self) -> StepResult<P::Output> {
-        made(|| self.make.get()()).map(|next| Step::Upgrade(Upgrade::to(next))).map_err(|message| {
-            let _ = self.gives_up.set(());
-            ChildError::FactoryPanicked { message }.into()
-        })
+    fn go_on(&mut self) -> StepResult<P::Output> {
+        match made(|| self.make.get()()) {
+            Ok(next) => Ok(Step::Upgrade(Upgrade::to(next).giving_back(std::mem::take(&mut self.events)))),
+            Err(message) => {
+                let _ = self.gives_up.set(());
+                Err(ChildError::FactoryPanicked { message }.into())
+            }
+        }
     }
 
     /// The child ends with the failure that it had.
@@ -74,7 +78,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
             self.asked = Some(out.ask(self.supervisor, question, Duration::MAX));
             return Ok(Step::Wait);
         };
-        // A step after `Wait` is given no messages. Other signals are not for a process that has failed.
+        // A step after `Wait` is given no messages.
         for event in events {
             match event {
                 Event::Completed(done) => match done.take(asked) {
@@ -83,7 +87,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
                     None => {}
                 },
                 Event::Cancel(_) => return self.give_up(),
-                _ => {}
+                other => self.events.push(other),
             }
         }
         Ok(Step::Wait)
@@ -98,7 +102,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
         let process = make.get()();
         let options = options.recover_with(move |exit| {
             let (make, gives_up, exit) = (make.clone(), gives_up.clone(), exit.clone());
-            let next = Failed::<P, F> { make, supervisor, exit, asked: None, gives_up, process: PhantomData };
+            let next = Failed::<P, F> { make, supervisor, exit, asked: None, gives_up, events: Vec::new() };
             (!next.gives_up.is_set()).then(|| Upgrade::to(next))
         });
         let (address, begun) = out.spawn_linked_begun(process, options).map_err(|refused| refused.into_parts().1)?;
@@ -120,8 +124,7 @@ impl ChildSpec {
     ///
     /// When a step fails, the child's own [`Process::recover`] is asked first. The child's function of
     /// [`SpawnOptions::recover_with`] is the supervisor's: one that its [`options`](Self::options) give is not used. A child that
-    /// was asked to stop and fails is not restarted in place. Exits that links of others tell during a delay are not given to
-    /// the next state machine.
+    /// was asked to stop and fails is not restarted in place.
     ///
     /// When the child ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
     /// like any other, under a new PID. It is entered at `"main"` without input.

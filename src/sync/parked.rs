@@ -24,6 +24,8 @@ struct Shared {
 struct Book {
     next: u64,
     threads: BTreeMap<u64, Thread>,
+    /// How often waits have ended of the threads that have ended, by crowd.
+    wakes_of_ended: BTreeMap<u64, usize>,
 }
 
 struct Thread {
@@ -44,11 +46,9 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// Whether its wait has a limit, if it waits and has not been notified.
     pub(crate) waits_with_limit: Option<bool>,
-    /// How often a wait of it has ended.
-    pub(crate) wakes: usize,
 }
 
-static BOOK: Mutex<Book> = Mutex::new(Book { next: 0, threads: BTreeMap::new() });
+static BOOK: Mutex<Book> = Mutex::new(Book { next: 0, threads: BTreeMap::new(), wakes_of_ended: BTreeMap::new() });
 
 thread_local! {
     /// The crowd to which the threads belong that this thread starts.
@@ -168,14 +168,34 @@ struct Member(u64);
 
 impl Drop for Member {
     fn drop(&mut self) {
-        book().threads.remove(&self.0);
+        let mut book = book();
+        if let Some(thread) = book.threads.remove(&self.0)
+            && let Some(wakes) = book.wakes_of_ended.get_mut(&thread.crowd)
+        {
+            *wakes += thread.wakes;
+        }
     }
 }
 
 /// Has the threads that this thread starts belong to a new crowd. Its number, and that of the crowd before.
 pub(crate) fn begin_crowd() -> (u64, Option<u64>) {
-    let number = book().next();
+    let mut book = book();
+    let number = book.next();
+    book.wakes_of_ended.insert(number, 0);
+    drop(book);
     (number, CROWD.replace(Some(number)))
+}
+
+/// Nobody asks for this crowd any more.
+pub(crate) fn end_crowd(crowd: u64) {
+    book().wakes_of_ended.remove(&crowd);
+}
+
+/// How often a wait of a thread of this crowd has ended. The threads that have ended count, so this never shrinks.
+pub(crate) fn wakes(crowd: u64) -> usize {
+    let book = book();
+    let living = book.threads.values().filter(|thread| thread.crowd == crowd).map(|thread| thread.wakes);
+    living.sum::<usize>() + book.wakes_of_ended.get(&crowd).copied().unwrap_or_default()
 }
 
 /// Has the threads that this thread starts belong to this crowd.
@@ -192,7 +212,7 @@ pub(crate) fn seen(crowd: u64) -> Vec<Seen> {
             At::Waits { has_limit, is_notified: false, .. } => Some(*has_limit),
             _ => None,
         };
-        Seen { name: thread.name.clone(), waits_with_limit, wakes: thread.wakes }
+        Seen { name: thread.name.clone(), waits_with_limit }
     });
     seen.collect()
 }

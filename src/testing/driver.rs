@@ -370,7 +370,10 @@ impl<P: Process> Driver<P> {
                 self.terminated.push(to);
                 self.bench.answer(self.pid, tag, Ok(Box::new(true)));
             }
-            Yield::Naming { tag, naming } => self.bench.answer(self.pid, tag, self.bench.name(*naming)),
+            Yield::Naming { tag, naming } => {
+                self.related.write_down_naming(&naming, self.pid);
+                self.bench.answer(self.pid, tag, self.bench.name(*naming));
+            }
             Yield::Relate(relate) => self.related.write_down(relate),
             Yield::Performed => {}
         }

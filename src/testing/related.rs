@@ -1,15 +1,18 @@
 //! The relations that a driven process has yielded, written down.
 
 use crate::process::body::Ready;
-use crate::process::{Monitor, Pid, Relate, Subscription};
+use crate::process::{Monitor, Naming, Pid, Relate, Subscription};
+use crate::sync::Arc;
 
-/// What a driven process has monitored and linked, and not taken back.
+/// What a driven process has monitored, linked and joined, and not taken back.
 #[derive(Default)]
 pub(super) struct Related {
     pub(super) monitors: Vec<Monitor>,
     pub(super) links: Vec<Pid>,
     pub(super) traps: bool,
     pub(super) subscriptions: Vec<Subscription>,
+    /// The groups that it has joined by itself, each as often.
+    pub(super) own_groups: Vec<Arc<str>>,
 }
 
 impl Related {
@@ -23,6 +26,18 @@ impl Related {
             Relate::TrapExits(trap) => self.traps = trap,
             Relate::Subscribe(subscription) => self.subscriptions.push(subscription),
             Relate::Unsubscribe(subscription) => self.subscriptions.retain(|one| *one != subscription),
+        }
+    }
+
+    /// The process, which has this PID, joins or leaves a group, or has another do so.
+    pub(super) fn write_down_naming(&mut self, naming: &Naming, me: Pid) {
+        match naming {
+            Naming::Join { group, pid } if *pid == me => self.own_groups.push(group.clone()),
+            Naming::Leave { group, pid } if *pid == me => {
+                let place = self.own_groups.iter().position(|own| own == group);
+                place.map(|place| self.own_groups.swap_remove(place));
+            }
+            _ => {}
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use procession::{
-    CommandError, DeadLetter, DeadReason, Event, Events, Exit, Hook, Overflow, Reply, SendError, SpawnOptions, Step,
-    StepOutput, Tag, WaitedForNothing,
+    CommandError, DeadLetter, DeadReason, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process,
+    Reply, SendError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -125,4 +125,77 @@ fn an_answer_that_comes_between_two_steps_is_counted_so_that_a_wait_for_nothing_
     let Exit::Failed(failure) = join(&asker) else { panic!("it waits for nothing") };
     assert!(failure.error().downcast_ref::<WaitedForNothing>().is_some(), "{failure}");
     assert_eq!(seen.take(), [Some(7)]);
+}
+
+/// Is held up in `init`, and then takes its messages.
+struct HeldUp {
+    begun: Latch<()>,
+    go: Latch<()>,
+    taken: Log<u32>,
+}
+
+impl Process for HeldUp {
+    type Message = u32;
+    type Output = ();
+
+    fn init(&mut self, entry: Entry) -> InitResult {
+        let _ = self.begun.set(());
+        wait(&self.go);
+        entry.method("main", |(): ()| Ok(())).finish()
+    }
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(message) = event {
+                self.taken.push(message);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Passes over its messages. With the second one it is replaced: it asks for that, or it fails.
+struct PassesOver {
+    fails: bool,
+    next: Option<HeldUp>,
+}
+
+impl Process for PassesOver {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        let mut passed = 0;
+        let passes = |_: &u32| {
+            passed += 1;
+            false
+        };
+        assert!(events.select(passes).is_none());
+        match self.next.take_if(|_| passed == 2 && !self.fails) {
+            Some(next) => Ok(Step::Upgrade(Upgrade::to(next))),
+            None if passed == 2 => Err("it is to be replaced".into()),
+            None => Ok(Step::Idle),
+        }
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        self.next.take().map(Upgrade::to)
+    }
+}
+
+#[test]
+fn what_was_passed_over_holds_its_places_before_the_first_step_of_a_successor() {
+    for fails in [false, true] {
+        let (runtime, begun, go, taken) = (runtime(1), Latch::new(), Latch::new(), Log::new());
+        let next = HeldUp { begun: begun.clone(), go: go.clone(), taken: taken.clone() };
+        let options = SpawnOptions::new().mailbox(2, Overflow::Refuse);
+        let process = runtime.spawn_with(PassesOver { fails, next: Some(next) }, options).unwrap();
+        (0..2).for_each(|number| runtime.send(process.address(), number).unwrap());
+        wait(&begun);
+        let refused = runtime.send(process.address(), 99).unwrap_err();
+        assert_eq!(refused.reason(), &SendError::Full { pid: process.pid(), limit: 2 }, "fails: {fails}");
+        go.set(()).unwrap();
+        until("it has taken both", || taken.len() == 2);
+        assert_eq!(taken.take(), [0, 1]);
+    }
 }

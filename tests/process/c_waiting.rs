@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, Queue, RunError};
 use procession::state::NotReady;
 use procession::task::{TaskSet, Tasks};
-use procession::tasklet::{Cx, Directive, Interruption, Loop, Turn, ready};
+use procession::tasklet::{Cx, Directive, Interruption, Loop, ready};
 use procession::{
     Cancel, CommandError, Entry, Event, Events, Exit, Handle, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
     Rejected, Reply, SendError, ShutdownError, SpawnOptions, State, Step, StepOutput, StepResult, WaitError,
@@ -302,12 +302,15 @@ fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
         |_: &mut Cx<'_, ()>| Directive::Done,
     );
     home.schedule(suspends, Directive::Sync).unwrap();
-    assert_eq!(home.turn(1), Turn::Ran(1));
-    let mut resume = Some(wait(&resume).unwrap());
-    in_a_step(move || resume.take().unwrap().resume(Directive::Async));
-    opens.set(()).unwrap();
+    // The home thread is in its loop when the step resumes: else the tasklet would be held until it comes.
+    let step = std::thread::spawn(move || {
+        let mut resume = Some(wait(&resume).unwrap());
+        in_a_step(move || resume.take().unwrap().resume(Directive::Async));
+        opens.set(()).unwrap();
+    });
     let report = home.run().unwrap();
     assert!(report.is_clean() && report.finished == 1, "{report:?}");
+    wait(step).unwrap();
     wait(held).unwrap();
     wait(waiting).unwrap();
 }

@@ -361,3 +361,21 @@ fn one_that_leaves_gives_up_its_own_membership_first_and_others_take_back_what_w
         assert!(runtime.leave_group("g", pid) && runtime.groups().is_empty());
     }
 }
+
+#[test]
+fn a_process_can_leave_a_group_that_it_was_given_at_its_spawn() {
+    let runtime = runtime(1);
+    for own in 0..3 {
+        let frail = frail(&runtime, 1, SpawnOptions::new().group("g"));
+        let pid = frail.pid();
+        let joins = move |out: &mut StepOutput| _ = out.join_group("g", pid);
+        let leaves = move |out: &mut StepOutput| _ = out.leave_group("g", pid);
+        (0..own).for_each(|_| frail.does(joins));
+        (0..own).for_each(|_| frail.does(leaves));
+        frail.settles();
+        assert_eq!(runtime.group_members("g"), [pid], "what it was given, after {own} of its own");
+        frail.does(leaves);
+        frail.settles();
+        assert!(runtime.group_members("g").is_empty(), "after {own} of its own");
+    }
+}

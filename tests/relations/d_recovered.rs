@@ -431,17 +431,22 @@ fn a_driven_process_keeps_and_gives_back_as_in_a_runtime() {
     let (heard, kept) = (Log::new(), Log::new());
     let mut driver = Driver::new(Frail::new(3, &heard));
     let peer = "<0.77.1>".parse().unwrap();
-    let keep = kept.clone();
+    let (keep, me) = (kept.clone(), driver.pid());
+    driver.join_group("given", me);
     driver.message(Order::Do(Box::new(move |out| {
         out.monitor(peer);
         out.link(peer);
         out.trap_exits(true);
         out.subscribe("group");
+        ["given", "given", "own", "own"].into_iter().for_each(|group| _ = out.join_group(group, me));
+        out.leave_group("given", me);
+        out.join_group("given", peer);
         out.after(SECOND);
         out.blocking(|| ());
         out.ask(peer.typed(), move |reply: procession::Reply<()>| keep.push(reply), SECOND);
     })));
     driver.run();
+    assert_eq!(heard.take().len(), 6, "what it wanted of groups is done");
     assert_eq!((driver.monitors().len(), driver.links().len(), driver.outstanding().len()), (1, 1, 3));
     driver.message(Order::Fail).run();
     assert_eq!(driver.status(), Status::Idle);
@@ -450,10 +455,11 @@ fn a_driven_process_keeps_and_gives_back_as_in_a_runtime() {
     assert!(!kept.take().remove(0).send(()), "nobody waits for it");
     driver.advance(10 * SECOND).run();
     assert!(heard.take().is_empty());
-    driver.message(Order::Do(Box::new(|out| {
+    driver.message(Order::Do(Box::new(move |out| {
         out.after(SECOND);
+        assert_eq!((out.group_members("given"), out.group_members("own")), (vec![me, peer], vec![]));
     })));
-    driver.run();
+    assert_eq!(driver.run(), Status::Idle);
     driver.advance(SECOND).run();
     assert_eq!(heard.take(), ["2: completed"]);
     // Asked to stop, it does not recover.

@@ -34,6 +34,13 @@ impl Signals {
         control.into_iter().map(Signal::Control).chain(completions.map(Signal::Completed)).collect()
     }
 
+    /// Puts signals that a step has taken in front of all, to be taken again.
+    pub(crate) fn give_back(&mut self, given_back: Vec<Control>) {
+        given_back.into_iter().rev().for_each(|control| self.control.push_front(control));
+        // The step may have been given no messages. Those that must be told first are looked for again.
+        self.free = 0;
+    }
+
     /// Puts the request to stop that a step has taken in front of all, to be taken again.
     pub(crate) fn ask_to_stop_again(&mut self) {
         if let Some(request) = self.asked_to_stop.take() {
@@ -53,6 +60,26 @@ mod tests {
 
     fn message_of(from: Pid) -> Queue<()> {
         Queue::One(Envelope { from: Some(from), message: () })
+    }
+
+    #[test]
+    fn what_is_given_back_comes_first_and_in_order_but_overtakes_no_message() {
+        let [one, two, three, four] = [1, 2, 3, 4].map(|slot| Pid::new(1, slot, 1).unwrap());
+        let down = |pid| {
+            Control::Down(Down { monitor: Monitor::new(0, pid), pid, exit: Exit::Terminated(Reason::Terminated) })
+        };
+        let mut signals = Signals::default();
+        [one, two].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 0));
+        // From now on it is known that the second follows no message.
+        assert_eq!(signals.next_control(Some(&Queue::<()>::Empty)).and_then(|told| told.follows()), Some(one));
+        signals.give_back([three, one, four].map(down).into());
+        let here = message_of(three);
+        for (popped, expected) in [(0, vec![one, four, two]), (1, vec![three])] {
+            signals.popped = popped;
+            let next = || signals.next_control(Some(&here))?.follows();
+            assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), expected);
+        }
+        assert!(signals.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::Cell;
 use super::DOOMED;
+use super::HAS_FAILED;
 use super::Inner;
 use super::LinkTold;
 use super::Place;
@@ -56,14 +57,19 @@ impl Cell {
         LinkTold::Doomed(inner.wake())
     }
 
-    /// Whether the process may have been told of the end of the one with this PID, or of a recovery: that has ended, or is not
-    /// the first incarnation any more.
+    /// What others may have been told of the process with this PID: that it has ended, or that it has failed and recovers.
     pub(crate) fn may_have_told(&self, pid: Pid) -> Option<Unwanted> {
         let inner = enter(&self.inner);
         if !inner.is_live(pid) {
             return Some(Unwanted::Exit(pid));
         }
-        (inner.incarnation() > 0).then_some(Unwanted::Recovered(pid))
+        (inner.stamp & HAS_FAILED != 0).then_some(Unwanted::Recovered(pid))
+    }
+
+    /// The process, whose body is in hand, recovers from a failure. Others are told after this.
+    #[cold]
+    pub(crate) fn fails(&self) {
+        enter(&self.inner).stamp |= HAS_FAILED;
     }
 
     /// Takes out of what has arrived what the process does not want to be told any more. To be dropped elsewhere.

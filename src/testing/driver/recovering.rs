@@ -5,7 +5,7 @@ use super::Status;
 use crate::cancel::Cancel;
 use crate::outcome::{Exit, Reason};
 use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::{CommandError, Process};
+use crate::process::{CommandError, Naming, Process};
 use crate::sync::Ordering;
 
 impl<P: Process> Driver<P> {
@@ -38,6 +38,8 @@ impl<P: Process> Driver<P> {
         self.blocking.clear();
         self.commands.clear();
         std::mem::replace(&mut self.cancel, Cancel::with_clock(self.clock.clock())).cancel(Reason::Ended);
-        self.related = Default::default();
+        for group in std::mem::take(&mut self.related).own_groups {
+            drop(self.bench.name(Naming::Leave { group, pid: self.pid }));
+        }
     }
 }
