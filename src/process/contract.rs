@@ -86,7 +86,7 @@ pub trait Process: Sized + Send + 'static {
     /// - [`trap_exits`](StepOutput::trap_exits) is again as the spawn options say.
     ///
     /// Processes that have linked themselves to this one, and trap exits, get an
-    /// [`Event::Recovered`](super::Event::Recovered). So a supervisor counts the failure. Without one, a process that always
+    /// [`Event::Recovered`]. So a supervisor counts the failure. Without one, a process that always
     /// recovers may do so for ever.
     ///
     /// A process that was asked to stop does not recover, unless the upgrade says
