@@ -8,7 +8,7 @@ mod helpers;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -26,7 +26,7 @@ use crate::helpers::*;
 static FORFEITS: AtomicBool = AtomicBool::new(false);
 
 /// Before that, the step sets the first of these, and waits for the other.
-static HELD_UP: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
+static HELD_UP: LazyLock<Mutex<Option<(Latch<()>, Latch<()>)>>> = LazyLock::new(|| Mutex::new(None));
 
 /// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
 struct Subscriber(Arc<Mutex<Vec<String>>>);
