@@ -25,8 +25,11 @@ use crate::helpers::*;
 /// From here on a step of a [`Forfeit`] process takes its body away.
 static FORFEITS: AtomicBool = AtomicBool::new(false);
 
-/// Before that, the step sets the first of these, and waits for the other.
-static HELD_UP: LazyLock<Mutex<Option<(Latch<()>, Latch<()>)>>> = LazyLock::new(|| Mutex::new(None));
+/// Latches that hold a step up: it sets the first, and waits for the second.
+type HeldUp = Option<(Latch<()>, Latch<()>)>;
+
+/// Holds the step of a [`Forfeit`] process up, before its body is taken away.
+static HELD_UP: LazyLock<Mutex<HeldUp>> = LazyLock::new(|| Mutex::new(None));
 
 /// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
 struct Subscriber(Arc<Mutex<Vec<String>>>);
