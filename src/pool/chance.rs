@@ -233,7 +233,13 @@ proptest! {
             ledger.is_back();
             model.free.push(seat);
         }
-        come_to_rest(&mut ledger, &mut model, now)?;
+        // A worker that is at a job sees to the watch when it rests.
+        loop {
+            come_to_rest(&mut ledger, &mut model, now)?;
+            let Some((seat, _)) = model.busy.pop() else { break };
+            ledger.job_ended(false, false);
+            model.free.push(seat);
+        }
         // While more rest than may stay, the bottom watches the time; and so it goes on until the minimum is left.
         let mut periods = 0;
         loop {

@@ -256,9 +256,13 @@ impl<J> Ledger<J> {
             && let Some((number, job)) = self.line.pop()
         {
             self.pauses.job_left(number);
-            self.get_up(seat);
+            let was_bottom = self.get_up(seat);
             self.running += 1;
             let mut hands = self.one_more();
+            if was_bottom {
+                // Its job may take long, and the one above it does not watch the time yet.
+                hands.wake.extend(self.new_watcher());
+            }
             if !self.standing.is_empty() {
                 // In a pause room is counted by the line alone, and there is some now.
                 hands.wake.extend(self.news());
@@ -322,14 +326,18 @@ impl<J> Ledger<J> {
         Some(bottom.clone())
     }
 
-    fn get_up(&mut self, seat: &Seat) {
-        if seat.rests() {
-            seat.set_rests(false);
-            if let Some(place) = self.resting.iter().position(|other| other.is(seat)) {
-                self.resting.remove(place);
-                self.quiet.watched &= place != 0;
-            }
+    /// Takes a worker off the stack, if it rests. Whether it was the one at the bottom.
+    fn get_up(&mut self, seat: &Seat) -> bool {
+        if !seat.rests() {
+            return false;
         }
+        seat.set_rests(false);
+        let place = self.resting.iter().position(|other| other.is(seat));
+        if let Some(place) = place {
+            self.resting.remove(place);
+            self.quiet.watched &= place != 0;
+        }
+        place == Some(0)
     }
 
     fn leave(&mut self, seat: &Seat) -> Next<J> {
