@@ -231,6 +231,14 @@ impl Run<'_> {
     }
 }
 
+/// A command that is not answered holds the runtime, which holds the handler, which holds the command.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let unanswered = std::mem::take(&mut *self.may_step.lock().unwrap());
+        drop(unanswered);
+    }
+}
+
 fn run(program: &Program) -> Result<(), String> {
     let may_step = MaySteps::default();
     let asks = may_step.clone();
