@@ -7,8 +7,8 @@
 //!
 //! > While there is a job that may begin, somebody is awake; or nobody rests, and there are as many workers as there may be.
 //!
-//! And who is awake takes a job, and then sees to it that somebody is awake for the next. Every arrow keeps that. `submit` calls a resting worker, or has one started, only when more jobs may begin than workers
-//! are awake and nobody comes. A worker that takes a job sees to it that somebody comes for the next, if that needs one: so
+//! And who is awake takes a job, and then sees to it that somebody is awake for the next. Every arrow keeps that. `submit`
+//! calls a resting worker, or has one started, only when more jobs may begin than workers are awake and nobody comes. A worker that takes a job sees to it that somebody comes for the next, if that needs one: so
 //! workers wake one after the other, as long as there is something to do, and not all at once for jobs that the first of
 //! them would have done meanwhile (which costs ten times as much, with 64 workers for empty jobs on two processors). It
 //! rests, or leaves, only when no job may begin, or others are there for it (`hands`). So no job is left behind.
@@ -259,10 +259,8 @@ impl<J> Ledger<J> {
             let was_bottom = self.get_up(seat);
             self.running += 1;
             let mut hands = self.one_more();
-            if was_bottom {
-                // Its job may take long, and the one above it does not watch the time yet.
-                hands.wake.extend(self.new_watcher());
-            }
+            // The job may take long, and the worker above the bottom does not watch the time yet.
+            hands.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
             if !self.standing.is_empty() {
                 // In a pause room is counted by the line alone, and there is some now.
                 hands.wake.extend(self.news());
@@ -328,16 +326,12 @@ impl<J> Ledger<J> {
 
     /// Takes a worker off the stack, if it rests. Whether it was the one at the bottom.
     fn get_up(&mut self, seat: &Seat) -> bool {
-        if !seat.rests() {
-            return false;
-        }
+        let place = self.resting.iter().position(|other| seat.rests() && other.is(seat));
+        let Some(place) = place else { return false };
         seat.set_rests(false);
-        let place = self.resting.iter().position(|other| other.is(seat));
-        if let Some(place) = place {
-            self.resting.remove(place);
-            self.quiet.watched &= place != 0;
-        }
-        place == Some(0)
+        self.resting.remove(place);
+        self.quiet.watched &= place != 0;
+        place == 0
     }
 
     fn leave(&mut self, seat: &Seat) -> Next<J> {
