@@ -17,8 +17,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use procession::{
-    Address, BoxError, CommandError, DeadLetter, DeadReason, Event, Events, Exit, Hook, Pid, Process, ProcessState,
-    Reply, Runtime, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag,
+    Address, BoxError, CommandError, DeadLetter, DeadLetterReason, Event, Events, Exit, Observer, Pid, Process,
+    ProcessState, Reply, Runtime, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
 /// Longer than anything here takes.
@@ -115,11 +115,11 @@ struct Undertaker {
 struct Obituary {
     to: Pid,
     from: Option<Pid>,
-    reason: DeadReason,
+    reason: DeadLetterReason,
     note: Option<Note>,
 }
 
-impl Hook for Undertaker {
+impl Observer for Undertaker {
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         let DeadLetter { to, from, reason, .. } = *letter;
         // If nobody listens any more, nobody wants to know.
@@ -129,7 +129,7 @@ impl Hook for Undertaker {
 
 fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     let (sender, dead_letters) = mpsc::channel();
-    let runtime = Runtime::builder().workers(2).node(1).hook(Undertaker { to: sender }).start()?;
+    let runtime = Runtime::builder().workers(2).node(1).observer(Undertaker { to: sender }).start()?;
 
     guide.stop("A process is spawned, and has a PID")?;
     let counter = runtime.spawn_with(Counter { total: 0 }, SpawnOptions::new().name("counter"))?;
@@ -178,7 +178,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     let is_wrong = matches!(why, SendError::WrongType { pid: to, .. } if to == pid);
     guide.say(is_wrong && back == note, &format!("from outside it is refused and comes back: {why}"))?;
     runtime.send(clerk.address(), ClerkMessage::Deliver(pid, note))?;
-    let expected = Obituary { to: pid, from: Some(clerk.pid()), reason: DeadReason::WrongType, note: Some(note) };
+    let expected = Obituary { to: pid, from: Some(clerk.pid()), reason: DeadLetterReason::WrongType, note: Some(note) };
     guide.say(next(&dead_letters)? == expected, "from a process it becomes a dead letter, which the hook sees")?;
     guide.say(runtime.ask(address, CounterMessage::Read, LIMIT)? == 9, "the counter has seen nothing of it: 9")?;
 
@@ -202,9 +202,13 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     guide.say(report.contains("no such process"), &format!("so is the clerk's: {report}"))?;
     // The clerk's question was a message, too, and has died; with it, what the hook sees is in order.
     let question = next(&dead_letters)?;
-    guide.say((question.to, question.reason) == (pid, DeadReason::NoSuchProcess), "its question is a dead letter")?;
+    guide.say(
+        (question.to, question.reason) == (pid, DeadLetterReason::NoSuchProcess),
+        "its question is a dead letter",
+    )?;
     runtime.send(clerk.address(), ClerkMessage::Deliver(pid, note))?;
-    let expected = Obituary { to: pid, from: Some(clerk.pid()), reason: DeadReason::NoSuchProcess, note: Some(note) };
+    let expected =
+        Obituary { to: pid, from: Some(clerk.pid()), reason: DeadLetterReason::NoSuchProcess, note: Some(note) };
     guide.say(next(&dead_letters)? == expected, "and so is what the clerk sends")?;
     guide.say(!runtime.cancel(pid, "again")?, "to stop it again does nothing")?;
 
@@ -214,7 +218,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     guide.stop("The end: every message is accounted for")?;
     let report = runtime.shutdown(LIMIT)?;
     guide.say(report.is_clean(), &format!("shut down: {report}"))?;
-    guide.say(clerk.is_over(), "the clerk was asked to stop, and did")?;
+    guide.say(clerk.is_finished(), "the clerk was asked to stop, and did")?;
     let messages = runtime.stats().messages;
     let (accepted, stepped, dead) = (messages.accepted, messages.stepped, messages.dead());
     guide.say(dead == 3, &format!("{accepted} messages accepted = {stepped} stepped + {dead} dead letters"))?;

@@ -6,7 +6,7 @@
 //! the three lines that build the tree:
 //!
 //! ```text
-//! let processors = State::merge(processors).annotate("processors").depends_on([consumer.clone()]);
+//! let processors = ShutdownNode::merge(processors).annotate("processors").depends_on([consumer.clone()]);
 //! let all = store.depends_on([processors]);
 //! all.shutdown(Some(limit))
 //! ```
@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use procession::state::Job;
-use procession::{BoxError, Latch, State};
+use procession::shutdown::Job;
+use procession::{BoxError, Latch, ShutdownNode};
 
 const USAGE: &str = "\
 usage: ordered_shutdown [--items N | --forever] [--limit-ms MS] [--freeze]
@@ -125,7 +125,7 @@ fn run(options: Options, directory: &Path) -> Result<ExitCode, BoxError> {
         move |job| consume(job, &output, &taken, options.items)
     })?;
 
-    let processors = State::merge(processors).annotate("processors").depends_on([consumer.clone()]);
+    let processors = ShutdownNode::merge(processors).annotate("processors").depends_on([consumer.clone()]);
     let all = store.depends_on([processors]).shutdown_on_error();
 
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -159,11 +159,11 @@ fn run(options: Options, directory: &Path) -> Result<ExitCode, BoxError> {
     Ok(if interrupted.load(Ordering::SeqCst) { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-fn start<F>(name: &str, work: F) -> Result<State, BoxError>
+fn start<F>(name: &str, work: F) -> Result<ShutdownNode, BoxError>
 where
     F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
 {
-    State::thread(name, work).map_err(|refused| refused.into_parts().1.into())
+    ShutdownNode::thread(name, work).map_err(|refused| refused.into_parts().1.into())
 }
 
 /// Takes items in: here they are made up, one number after the other.

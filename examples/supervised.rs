@@ -62,7 +62,7 @@ fn director() -> Result<Supervisor, BoxError> {
 fn healed(runtime: &Runtime, top: Address<SupervisorMessage>) -> Result<Tree, BoxError> {
     loop {
         // First at rest and then asked, for the question itself sets something going.
-        if runtime.is_at_rest() {
+        if runtime.is_idle() {
             let tree = Tree::of(runtime, top, LIMIT)?;
             if tree.is_up() {
                 return Ok(tree);
@@ -88,7 +88,7 @@ fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
     // With the third failure, production has failed too often. The director waits a moment before it starts it again.
     for _ in 0..2 {
         runtime.named("paint").send(GoWrong)?;
-        while !runtime.is_at_rest() {
+        while !runtime.is_idle() {
             std::thread::yield_now();
         }
     }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use procession::tasklet::{Cx, Directive, Interruption, Loop, Report, Tasklet, ready};
-use procession::{BoxError, Cancel, Reason};
+use procession::{BoxError, CancelToken, Reason};
 
 /// So many files are shown.
 const SHOWN: usize = 10;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let stop = Cancel::new();
+    let stop = CancelToken::new();
     let interrupts = stop.clone();
     if let Err(error) = ctrlc::set_handler(move || {
         interrupts.cancel(Reason::from("interrupted"));
@@ -117,10 +117,10 @@ impl Outcome {
 }
 
 /// Runs a loop over everything below `folder`, until all is done or `stop` is cancelled.
-fn list(folder: &Path, stop: &Cancel) -> Result<Outcome, BoxError> {
+fn list(folder: &Path, stop: &CancelToken) -> Result<Outcome, BoxError> {
     let desk = Desk::default();
     let mut home = Loop::new(desk.clone());
-    home.schedule(Folder { path: folder.to_owned(), found: None }, Directive::Sync)?;
+    home.schedule(Folder { path: folder.to_owned(), found: None }, Directive::Home)?;
     let (report, interrupted) = match home.run_until(stop) {
         Ok(report) => (report, false),
         Err(cut) if matches!(cut.why(), Interruption::Cancelled(_)) => (cut.report().clone(), true),
@@ -139,9 +139,9 @@ struct Folder {
 }
 
 impl Tasklet<Desk> for Folder {
-    fn sync(&mut self, desk: &mut Desk, cx: &mut Cx<'_, Desk>) -> Directive {
+    fn home(&mut self, desk: &mut Desk, cx: &mut Cx<'_, Desk>) -> Directive {
         // Phase 1: nothing is known yet. Phase 3: the pool has answered.
-        let Some(found) = self.found.take() else { return Directive::Async };
+        let Some(found) = self.found.take() else { return Directive::Pool };
         match found {
             Err(error) => desk.borrow_mut().problems.push(format!("{}: {error}", self.path.display())),
             Ok(paths) => {
@@ -155,11 +155,11 @@ impl Tasklet<Desk> for Folder {
         Directive::Done
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, Desk>) -> Directive {
+    fn pool(&mut self, _: &mut Cx<'_, Desk>) -> Directive {
         // Phase 2, where blocking is allowed.
         let read = || std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.path())).collect();
         self.found = Some(read());
-        Directive::Sync
+        Directive::Home
     }
 
     fn name(&self) -> std::borrow::Cow<'static, str> {
@@ -173,7 +173,7 @@ fn schedule(path: PathBuf, cx: &Cx<'_, Desk>) -> Result<(), BoxError> {
         return Ok(());
     }
     if path.is_dir() {
-        cx.schedule(Folder { path, found: None }, Directive::Sync)?;
+        cx.schedule(Folder { path, found: None }, Directive::Home)?;
         return Ok(());
     }
     let reads = path.clone();
@@ -184,7 +184,7 @@ fn schedule(path: PathBuf, cx: &Cx<'_, Desk>) -> Result<(), BoxError> {
         }
         Err(error) => desk.borrow_mut().problems.push(format!("{}: {error}", path.display())),
     });
-    cx.schedule(file, Directive::Sync)?;
+    cx.schedule(file, Directive::Home)?;
     Ok(())
 }
 
@@ -219,7 +219,7 @@ mod tests {
         let files: Vec<(String, usize)> = (0..30).map(|n| (format!("{}/{}/f{n}", n % 3, n % 5), n)).collect();
         let files: Vec<(&str, usize)> = files.iter().map(|(path, lines)| (path.as_str(), *lines)).collect();
         let tree = Tree::new("counts", &files);
-        let outcome = list(&tree.0, &Cancel::new()).unwrap();
+        let outcome = list(&tree.0, &CancelToken::new()).unwrap();
         assert_eq!((outcome.files, outcome.lines), (30, (0..30).sum()));
         assert_eq!(
             outcome.table.iter().map(|(lines, _)| *lines).collect::<Vec<_>>(),
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_a_problem_and_not_a_hang() {
-        let outcome = list(Path::new("/no/such/folder"), &Cancel::new()).unwrap();
+        let outcome = list(Path::new("/no/such/folder"), &CancelToken::new()).unwrap();
         assert_eq!((outcome.files, outcome.problems.len()), (0, 1));
         assert!(outcome.problems[0].contains("/no/such/folder"), "{:?}", outcome.problems);
     }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn an_interrupted_run_shows_what_it_has() {
         let tree = Tree::new("interrupted", &[("a", 1), ("b", 2)]);
-        let stop = Cancel::new();
+        let stop = CancelToken::new();
         stop.cancel(Reason::from("interrupted"));
         let outcome = list(&tree.0, &stop).unwrap();
         assert!(outcome.interrupted && outcome.files == 0);

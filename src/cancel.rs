@@ -14,16 +14,16 @@ use crate::sync::{Arc, Mutex, Weak, lock, thread_local};
 /// above it.
 ///
 /// ```
-/// use procession::{Cancel, Reason};
+/// use procession::{CancelToken, Reason};
 ///
-/// let all = Cancel::new();
+/// let all = CancelToken::new();
 /// let one = all.child();
 /// assert!(one.check().is_ok());
 /// assert!(all.cancel(Reason::from("closing time")));
 /// assert_eq!(one.check(), Err(Reason::from("closing time")));
 /// ```
 #[derive(Clone)]
-pub struct Cancel {
+pub struct CancelToken {
     node: Arc<Node>,
 }
 
@@ -31,7 +31,7 @@ struct Node {
     reason: Latch<Reason>,
     clock: Clock,
     children: Mutex<Children>,
-    parent: Option<(Cancel, u64)>,
+    parent: Option<(CancelToken, u64)>,
 }
 
 #[derive(Default)]
@@ -41,28 +41,28 @@ struct Children {
     living: BTreeMap<u64, Weak<Node>>,
 }
 
-impl Cancel {
+impl CancelToken {
     /// A request that nobody has made yet.
-    pub fn new() -> Cancel {
-        Cancel::with_clock(Clock::system())
+    pub fn new() -> CancelToken {
+        CancelToken::with_clock(Clock::system())
     }
 
     /// The same, with [`sleep`](Self::sleep) by the given clock.
-    pub fn with_clock(clock: Clock) -> Cancel {
-        Cancel::node(clock, None)
+    pub fn with_clock(clock: Clock) -> CancelToken {
+        CancelToken::node(clock, None)
     }
 
-    fn node(clock: Clock, parent: Option<(Cancel, u64)>) -> Cancel {
-        Cancel { node: Arc::new(Node { reason: Latch::new(), clock, children: Mutex::default(), parent }) }
+    fn node(clock: Clock, parent: Option<(CancelToken, u64)>) -> CancelToken {
+        CancelToken { node: Arc::new(Node { reason: Latch::new(), clock, children: Mutex::default(), parent }) }
     }
 
     /// A node below this one. If this one is cancelled already, so is the child.
-    pub fn child(&self) -> Cancel {
+    pub fn child(&self) -> CancelToken {
         let child = {
             let mut children = lock(&self.node.children);
             children.next += 1;
             let id = children.next;
-            let child = Cancel::node(self.node.clock.clone(), Some((self.clone(), id)));
+            let child = CancelToken::node(self.node.clock.clone(), Some((self.clone(), id)));
             children.living.insert(id, Arc::downgrade(&child.node));
             child
         };
@@ -161,8 +161,8 @@ impl Cancel {
 
     /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
     /// made already. Dropping the registration takes the callback back, unless the request was made before.
-    pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> Registration {
-        Registration { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
+    pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> CancelCallback {
+        CancelCallback { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
     }
 }
 
@@ -240,25 +240,25 @@ impl Drop for Node {
     }
 }
 
-impl Default for Cancel {
-    fn default() -> Cancel {
-        Cancel::new()
+impl Default for CancelToken {
+    fn default() -> CancelToken {
+        CancelToken::new()
     }
 }
 
-impl fmt::Debug for Cancel {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cancel").field("reason", &self.reason()).finish()
+        f.debug_struct("CancelToken").field("reason", &self.reason()).finish()
     }
 }
 
-/// Keeps a callback of [`Cancel::on_cancel`] in place.
+/// Keeps a callback of [`CancelToken::on_cancel`] in place.
 #[must_use = "dropping this takes the callback back"]
-pub struct Registration {
+pub struct CancelCallback {
     entry: Option<(Latch<Reason>, u64)>,
 }
 
-impl Drop for Registration {
+impl Drop for CancelCallback {
     fn drop(&mut self) {
         if let Some((latch, id)) = self.entry.take() {
             latch.forget(id);
@@ -266,9 +266,9 @@ impl Drop for Registration {
     }
 }
 
-impl fmt::Debug for Registration {
+impl fmt::Debug for CancelCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("pending", &self.entry.is_some()).finish()
+        f.debug_struct("CancelCallback").field("pending", &self.entry.is_some()).finish()
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_last_of_a_long_chain_takes_the_whole_chain_with_it_without_depth() {
-        let root = Cancel::new();
+        let root = CancelToken::new();
         let mut leaf = root.child();
         for _ in 0..200_000 {
             leaf = leaf.child();
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_request_spreads_down_and_not_up() {
-        let root = Cancel::new();
+        let root = CancelToken::new();
         let (left, right) = (root.child(), root.child());
         let leaf = left.child();
         assert!(left.cancel("left only"));
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn who_may_not_wait_for_callbacks_leaves_those_below_to_be_told_one_by_one() {
-        let root = Cancel::new();
-        assert!(Cancel::new().cancel_one_by_one(Reason::Shutdown).is_none());
+        let root = CancelToken::new();
+        assert!(CancelToken::new().cancel_one_by_one(Reason::Shutdown).is_none());
         let (one, two) = (root.child(), root.child());
         let leaf = two.child();
         let tell = root.cancel_one_by_one(Reason::Shutdown).unwrap();
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn those_below_are_told_though_who_tells_the_one_above_is_held_up_and_its_callback_blocks() {
-        let root = Cancel::new();
+        let root = CancelToken::new();
         let one = root.child();
         let leaf = one.child();
         let gate = Latch::<()>::new();
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_deep_tree_needs_no_deep_stack_to_cancel_and_children_that_are_gone_leave_no_trace() {
-        let root = Cancel::new();
+        let root = CancelToken::new();
         let mut chain = vec![root.clone()];
         for _ in 0..100_000 {
             chain.push(chain.last().unwrap().child());
@@ -343,7 +343,7 @@ mod tests {
         assert!(chain.last().unwrap().is_cancelled());
         while chain.pop().is_some() {}
 
-        let busy = Cancel::new();
+        let busy = CancelToken::new();
         for _ in 0..1_000 {
             let _ = busy.child();
         }
@@ -351,8 +351,8 @@ mod tests {
     }
 
     /// Tokens of which each has a callback that cancels the next and then does `then` with its number.
-    fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> (Vec<Cancel>, Vec<Registration>) {
-        let tokens: Vec<Cancel> = (0..count).map(|_| Cancel::new()).collect();
+    fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> (Vec<CancelToken>, Vec<CancelCallback>) {
+        let tokens: Vec<CancelToken> = (0..count).map(|_| CancelToken::new()).collect();
         let nexts = tokens.iter().skip(1).cloned().map(Some).chain([None]);
         let kept = tokens.iter().zip(nexts).enumerate().map(|(number, (token, next))| {
             let then = then.clone();
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn sleeping_ends_with_the_time_or_with_the_request() {
         let manual = ManualClock::new();
-        let cancel = Cancel::with_clock(manual.clock());
+        let cancel = CancelToken::with_clock(manual.clock());
         let sleeper = std::thread::spawn({
             let child = cancel.child();
             move || child.sleep(Duration::from_secs(60))
@@ -408,7 +408,7 @@ mod tests {
         cancel.cancel("woken");
         assert_eq!(wait(sleeper).unwrap(), Err(Reason::from("woken")));
 
-        let calm = Cancel::with_clock(manual.clock());
+        let calm = CancelToken::with_clock(manual.clock());
         assert_eq!(calm.sleep(Duration::ZERO), Ok(()));
     }
 
@@ -421,7 +421,7 @@ mod tests {
                 called.fetch_add(by, Ordering::Relaxed);
             }
         };
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let kept = cancel.on_cancel(count(1));
         drop(cancel.on_cancel(count(10)));
         cancel.cancel(Reason::Cancelled);

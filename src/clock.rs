@@ -62,7 +62,7 @@ impl Clock {
 
     /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock calls nobody:
     /// whoever waits by it waits with a limit.
-    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> Watch {
+    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ExitWatcher {
         self.watch_due(changed, || None)
     }
 
@@ -72,8 +72,8 @@ impl Clock {
         &self,
         changed: impl Fn() + Send + Sync + 'static,
         due: impl Fn() -> Option<Instant> + Send + Sync + 'static,
-    ) -> Watch {
-        Watch {
+    ) -> ExitWatcher {
+        ExitWatcher {
             entry: self.manual.as_ref().map(|manual| {
                 let id = manual.watch(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
                 (manual.clone(), id)
@@ -82,7 +82,7 @@ impl Clock {
     }
 
     /// Waits on `condvar` until notified, or until `deadline`, or for no reason: the caller looks again. With a manual
-    /// clock the caller must hold a [`Watch`] that locks the same mutex and notifies.
+    /// clock the caller must hold a [`ExitWatcher`] that locks the same mutex and notifies.
     pub(crate) fn wait<'a, T>(
         &self,
         condvar: &Condvar,
@@ -212,11 +212,11 @@ impl Manual {
 }
 
 /// Keeps a watcher of a manual clock registered.
-pub(crate) struct Watch {
+pub(crate) struct ExitWatcher {
     entry: Option<(Arc<Manual>, u64)>,
 }
 
-impl Drop for Watch {
+impl Drop for ExitWatcher {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
             let gone = {

@@ -28,7 +28,7 @@ struct Shared {
 
 /// Somebody who is inside; dropping it leaves.
 #[must_use = "dropping this leaves the gate"]
-pub struct Inside {
+pub struct GateGuard {
     gate: Gate,
 }
 
@@ -39,7 +39,7 @@ impl Gate {
     }
 
     /// Goes in, unless the door is closed.
-    pub fn enter(&self) -> Option<Inside> {
+    pub fn enter(&self) -> Option<GateGuard> {
         // A compare-and-swap, not an addition that is taken back: a visitor who is turned away must never be counted, or
         // the last one to leave would not know that it is the last.
         //
@@ -48,7 +48,7 @@ impl Gate {
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & CLOSED == 0).then(|| word + ONE))
             .ok()
-            .map(|_| Inside { gate: self.clone() })
+            .map(|_| GateGuard { gate: self.clone() })
     }
 
     /// Closes the door; whether this call did it. Those inside stay until they leave.
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-impl Drop for Inside {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         // Ordering: Release hands what was done inside to whoever finds the gate empty; Acquire collects it from the
         // others, for this may be the last to leave.
@@ -105,9 +105,9 @@ impl Drop for Inside {
     }
 }
 
-impl std::fmt::Debug for Inside {
+impl std::fmt::Debug for GateGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Inside")
+        f.write_str("GateGuard")
     }
 }
 

@@ -10,7 +10,7 @@ use crate::outcome::Exit;
 use crate::pool::Pool;
 use crate::process::{Event, Events, Process, Reply, Step, StepOutput, StepResult};
 use crate::runtime::{Runtime, RuntimeBuilder, Watchdog};
-use crate::task::{TaskOptions, Tasks};
+use crate::task::{TaskOptions, TaskScheduler};
 use crate::tasklet::{Directive, Loop, ready};
 use crate::threads;
 use crate::wait::wait;
@@ -183,7 +183,7 @@ fn one_worker_of_an_idle_pool_watches_the_time_until_the_minimum_is_left() {
 fn an_idle_scheduler_of_tasks_has_threads_that_wait_without_a_limit() {
     let crowd = Crowd::new();
     let pool = Pool::builder().max(2).idle_period(None).build().unwrap();
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     let timed = TaskOptions::new().timeout(Duration::from_millis(1));
     let slow = tasks.submit_with(timed, |cancel| cancel.sleep(LIMIT)).unwrap();
     assert!(matches!(wait(slow), Exit::Terminated(_)));
@@ -210,18 +210,18 @@ fn a_loop_with_nothing_but_waiting_tasklets_waits_without_a_limit() {
             move |(), cx| {
                 steps += 1;
                 match steps {
-                    1 => Directive::Async,
+                    1 => Directive::Pool,
                     // Woken by a timer.
                     2 => {
-                        cx.suspend().resume_after(Duration::from_millis(1), Directive::Sync);
+                        cx.suspend().resume_after(Duration::from_millis(1), Directive::Home);
                         Directive::Wait
                     }
                     _ => Directive::Done,
                 }
             },
-            |_| Directive::Sync,
+            |_| Directive::Home,
         );
-        home.schedule(step, Directive::Sync).unwrap();
+        home.schedule(step, Directive::Home).unwrap();
         sends.send(home.handle()).unwrap();
         home.run().unwrap();
     })

@@ -28,7 +28,7 @@ pub(crate) fn refuse_step() -> Result<(), WaitError> {
 }
 
 /// The same for a call with a limit. With a limit of zero it does not block.
-pub(crate) fn refuse_step_within(limit: impl Into<Option<Duration>>) -> Result<(), WaitError> {
+pub(crate) fn refuse_step_timeout(limit: impl Into<Option<Duration>>) -> Result<(), WaitError> {
     if limit.into().is_some_and(|limit| limit.is_zero()) { Ok(()) } else { refuse_step() }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn deadline_here(clock: &Clock, deadline: Deadline) -> Deadline {
 
 /// Why such a call has not waited for the end.
 pub(crate) fn why_not_over(limit: impl Into<Option<Duration>>) -> WaitError {
-    refuse_step_within(limit).err().unwrap_or(WaitError::TimedOut)
+    refuse_step_timeout(limit).err().unwrap_or(WaitError::TimedOut)
 }
 
 /// Why a call that blocks the calling thread has returned without what it should wait for.

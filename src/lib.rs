@@ -81,11 +81,11 @@
 //!   command is a job.
 //! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
 //!
-//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`State`], and whoever puts a program
-//! together says with [`State::depends_on`] in which order they end: [`state`]. A [`Runtime`], a pool, a scheduler of tasks and
+//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`ShutdownNode`], and whoever puts a program
+//! together says with [`ShutdownNode::depends_on`] in which order they end: [`state`]. A [`Runtime`], a pool, a scheduler of tasks and
 //! a loop each have `state()`, too.
 //!
-//! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`Cancel`] (please stop), [`Latch`] (it
+//! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`CancelToken`] (please stop), [`Latch`] (it
 //! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
 //! tests), [`Rejected`] (why not, and the thing back).
 //!
@@ -109,7 +109,7 @@ mod threads;
 mod gate;
 mod cancel;
 pub mod timer;
-pub mod state;
+pub mod shutdown;
 pub mod pool;
 pub mod task;
 pub mod tasklet;
@@ -131,24 +131,25 @@ extern crate self as procession;
 #[path = "../tests/common/wait.rs"]
 mod wait;
 
-pub use self::cancel::{Cancel, Registration};
-pub use self::gate::{Gate, Inside};
+pub use self::cancel::{CancelCallback, CancelToken};
+pub use self::gate::{Gate, GateGuard};
 pub use self::inside::WaitError;
 pub use self::latch::{Latch, Waiting};
-pub use self::outcome::{BoxError, Exit, ExitError, Failure, Linked, Panic, Reason, Rejected};
+pub use self::outcome::{BoxError, Exit, ExitError, Failure, LinkedExit, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, AsTag, CancelRequest, Command, CommandError, Completed, Completion, Cycle, DeadLetter, DeadReason, Doing,
-    Down, Elapsed, Entry, EntryError, Event, Events, ExitSignal, GroupChange, GroupEvent, Hook, InitResult, Monitor,
-    NameError, NamedOutput, NoSuchName, Offered, Overflow, ParsePidError, Pid, Process, ProcessRef, Recovered,
-    RecoveredBy, Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, StuckStep, Subscription,
-    Tag, Told, Upgrade, WaitedForNothing,
+    Address, AsTag, CancelRequest, Command, CommandError, Completion, Cycle, DeadLetter, DeadLetterReason, Down,
+    EntryArgs, EntryError, EntryMethods, Event, Events, ExitSignal, GroupChange, GroupEvent, InitResult, Monitor,
+    NameError, NamedOutput, NoSuchName, Observer, Overflow, ParsePidError, Pid, Process, ProcessIdentity, Recovered,
+    RecoveredBy, Reply, Responder, SendError, SpawnError, SpawnOptions, Step, StepActivity, StepOutput, StepResult,
+    StuckStep, Subscription, Tag, TimerFired, Told, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
-    Asking, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
-    Ended, Handle, Messages, Named, NoSuchProcess, ProcessInfo, ProcessState, Runtime, RuntimeBuilder, ShutdownError,
-    ShutdownReport, Stats, UncleanShutdown, Watch, Watchdog, WorkerStats,
+    AskFuture, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT,
+    DEFAULT_STEP_EVENTS, ExitCounts, ExitWatcher, Handle, MessageCounts, Named, NoSuchProcess, ProcessInfo,
+    ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats, UncleanShutdown, Watchdog,
+    WorkerStats,
 };
-pub use self::state::State;
+pub use self::shutdown::ShutdownNode;
 
 /// The examples of the README are compiled and run with the documentation's.
 #[cfg(doctest)]

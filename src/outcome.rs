@@ -31,7 +31,7 @@ pub enum Reason {
     /// There was no such process: it had ended before, or never was.
     NoSuchProcess,
     /// A process to which it was linked has ended.
-    Linked(Linked),
+    Linked(LinkedExit),
     /// A reason in the user's own words.
     Other(Cow<'static, str>),
 }
@@ -70,13 +70,13 @@ impl From<String> for Reason {
 ///
 /// Two are equal if they name the same process, for it has ended only once.
 #[derive(Clone)]
-pub struct Linked {
+pub struct LinkedExit {
     first: Arc<(Pid, Exit)>,
 }
 
-impl Linked {
-    pub(crate) fn new(pid: Pid, exit: Exit) -> Linked {
-        Linked { first: Arc::new((pid, exit)) }
+impl LinkedExit {
+    pub(crate) fn new(pid: Pid, exit: Exit) -> LinkedExit {
+        LinkedExit { first: Arc::new((pid, exit)) }
     }
 
     /// The process that ended first.
@@ -90,27 +90,27 @@ impl Linked {
     }
 }
 
-impl PartialEq for Linked {
-    fn eq(&self, other: &Linked) -> bool {
+impl PartialEq for LinkedExit {
+    fn eq(&self, other: &LinkedExit) -> bool {
         self.pid() == other.pid()
     }
 }
 
-impl Eq for Linked {}
+impl Eq for LinkedExit {}
 
-impl std::hash::Hash for Linked {
+impl std::hash::Hash for LinkedExit {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.pid().hash(state);
     }
 }
 
-impl fmt::Debug for Linked {
+impl fmt::Debug for LinkedExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linked").field("pid", &self.pid()).field("exit", self.exit()).finish()
+        f.debug_struct("LinkedExit").field("pid", &self.pid()).field("exit", self.exit()).finish()
     }
 }
 
-impl fmt::Display for Linked {
+impl fmt::Display for LinkedExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "linked to {}, which ended: {}", self.pid(), self.exit())
     }

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::latch::Latch;
-use crate::outcome::{Exit, Linked, Reason, drop_contained};
+use crate::outcome::{Exit, LinkedExit, Reason, drop_contained};
 use crate::process::body::Ready;
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
@@ -352,7 +352,7 @@ fn tell_exit(cells: &impl Cells, partner: Pid, (ended, exit): (Pid, &Exit), by: 
         Exit::Done(()) => None,
         // Handed on as it is, so that it names the first one, and no chain of causes grows with the chain of links.
         Exit::Terminated(Reason::Linked(linked)) => Some(linked.clone()),
-        exit => Some(Linked::new(ended, exit.clone())),
+        exit => Some(LinkedExit::new(ended, exit.clone())),
     };
     let Some(cell) = cells.cell(partner) else { return Told::Refused(signal) };
     // Counted first: a worker that does not see the count yet is in the step that the process may be in.

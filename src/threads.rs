@@ -119,8 +119,13 @@ impl Reaper {
     }
 }
 
-/// Does one thing that may take long, on a thread of its own that is called so, for whoever does not wait for it.
-pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
+/// Runs `work` on a thread of its own. The latch is set when `work` has returned or panicked. If no thread can be started,
+/// `work` runs on the calling thread.
+///
+/// The only door for code of the library that must not hold up its caller because it may call user code that hangs.
+pub(crate) fn on_helper_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Latch<()> {
+    let over = Latch::new();
+    let set = over.clone();
     // Shared, so that it is still there if no thread could be started.
     let work = Arc::new(Mutex::new(Some(work)));
     let run = move || {
@@ -128,11 +133,13 @@ pub(crate) fn elsewhere(name: &str, work: impl FnOnce() + Send + 'static) {
         if let Some(Err(panic)) = work.map(contain) {
             tell_log(|| tracing::error!(%panic, "a panic came through"));
         }
+        let _ = set.set(());
     };
     if let Err(error) = start(String::from(name), run.clone()) {
-        tell_log(|| tracing::error!(%error, "no thread for what may take long: it is done here"));
+        tell_log(|| tracing::error!(%error, "no helper thread: the work runs on the calling thread"));
         run();
     }
+    over
 }
 
 /// Who does a heap of work: one thread leads, and runs no code of the user's; the others work.
@@ -267,12 +274,12 @@ mod tests {
         let joined = join_all(Vec::new());
         let (done, set) = (Latch::new(), Latch::new());
         let sets = set.clone();
-        elsewhere("test-elsewhere", move || sets.set(()).unwrap());
-        elsewhere("test-elsewhere", || panic!("contained"));
+        on_helper_thread("test-elsewhere", move || sets.set(()).unwrap());
+        on_helper_thread("test-elsewhere", || panic!("contained"));
         refuse(false);
         assert!(over.is_set() && joined.is_set() && set.is_set());
         let sets = done.clone();
-        elsewhere("test-elsewhere", move || {
+        on_helper_thread("test-elsewhere", move || {
             sets.set(std::thread::current().name().map(String::from)).unwrap();
         });
         assert_eq!(wait(&done).as_deref(), Some("test-elsewhere"));

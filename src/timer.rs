@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::clock::{Clock, Deadline, Watch};
+use crate::clock::{Clock, Deadline, ExitWatcher};
 use crate::outcome::{contain, tell_log};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
@@ -49,7 +49,7 @@ impl TimerKey {
 
 struct Owner {
     shared: Arc<Shared>,
-    watch: Option<Watch>,
+    watch: Option<ExitWatcher>,
 }
 
 struct Shared {

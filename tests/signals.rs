@@ -8,8 +8,8 @@ mod wait;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use procession::state::{Signal, SignalError};
-use procession::{Latch, State};
+use procession::shutdown::{Signal, SignalError};
+use procession::{Latch, ShutdownNode};
 
 use crate::wait::wait;
 
@@ -63,7 +63,7 @@ const TERMINATE: u32 = 15;
 
 /// In a process of its own: signals are for all of a process.
 fn lives_as_a_child() {
-    let (state, tail) = State::job([]);
+    let (state, tail) = ShutdownNode::job([]);
     let signals = state.shutdown_on_signals().unwrap();
     let again = Latch::new();
     let set = again.clone();
@@ -72,7 +72,7 @@ fn lives_as_a_child() {
     let hangs = again.clone();
     let _hangs = tail.end().on_cancel(move |_| wait(&hangs));
     // Another state is asked as well.
-    let (other, other_tail) = State::job([]);
+    let (other, other_tail) = ShutdownNode::job([]);
     let others = other.shutdown_on_signals().unwrap();
     say("ready");
     wait(tail.end());
@@ -110,7 +110,7 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
 #[cfg(target_os = "linux")]
 fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
     if is_child() {
-        let (state, tail) = State::job([]);
+        let (state, tail) = ShutdownNode::job([]);
         let signals = state.shutdown_on_signals().unwrap();
         assert_eq!(signals.handled(), [Signal::Terminate]);
         assert_eq!(signals.ignored(), [Signal::Interrupt, Signal::HangUp]);
@@ -137,7 +137,7 @@ fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
 #[cfg(target_os = "linux")]
 fn a_program_that_was_started_with_all_of_them_ignored_is_told_so() {
     if is_child() {
-        let (state, _tail) = State::job([]);
+        let (state, _tail) = ShutdownNode::job([]);
         let error = state.shutdown_on_signals().unwrap_err();
         assert!(matches!(error, SignalError::AllIgnored), "{error}");
         return say("refused");

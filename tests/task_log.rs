@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use procession::task::Tasks;
+use procession::task::TaskScheduler;
 use tracing::span;
 use tracing::{Level, Metadata};
 
@@ -41,14 +41,14 @@ impl tracing::field::Visit for Text<'_> {
 }
 
 /// Submits tasks that all run until the scheduler is stopped.
-fn fill(tasks: &Tasks, count: usize) {
+fn fill(tasks: &TaskScheduler, count: usize) {
     for _ in 0..count {
         drop(tasks.submit(|cancel| Err::<(), _>(cancel.wait())).unwrap());
     }
 }
 
 /// Until so many tasks run, each on a thread of its own.
-fn until_running(tasks: &Tasks, count: u64) {
+fn until_running(tasks: &TaskScheduler, count: u64) {
     let began = Instant::now();
     while tasks.stats().running < count {
         // A bound for broken code only.
@@ -61,9 +61,9 @@ fn until_running(tasks: &Tasks, count: u64) {
 fn a_scheduler_without_a_limit_logs_one_warning_when_it_has_1_000_threads() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     tracing::subscriber::set_global_default(Warnings(warnings.clone())).unwrap();
-    let limited = Tasks::with_limit(4);
+    let limited = TaskScheduler::with_limit(4);
     fill(&limited, 2_000);
-    let free = Tasks::new();
+    let free = TaskScheduler::new();
     fill(&free, 999);
     until_running(&free, 999);
     assert_eq!(*warnings.lock().unwrap(), [""; 0]);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::Pool;
-use procession::task::{TaskOptions, Tasks};
+use procession::task::{TaskOptions, TaskScheduler};
 
 use crate::helpers::*;
 use crate::resident::*;
@@ -23,7 +23,7 @@ use crate::resident::*;
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Submits one of many, whose handle is dropped: half of them have timers, and a tenth is cancelled.
-fn submit(tasks: &Tasks, n: u64) {
+fn submit(tasks: &TaskScheduler, n: u64) {
     let options = if n.is_multiple_of(2) { TaskOptions::new() } else { TaskOptions::new().timeout(LIMIT) };
     let task = tasks.submit_with(options.name("one of many"), move |_| Ok::<_, String>([n; 16])).unwrap();
     if n.is_multiple_of(10) {
@@ -31,7 +31,7 @@ fn submit(tasks: &Tasks, n: u64) {
     }
 }
 
-fn until_all_are_over(tasks: &Tasks) {
+fn until_all_are_over(tasks: &TaskScheduler) {
     until("all are over", || {
         let stats = tasks.stats();
         // A timer is cleared away a moment after its task is over, by the thread that has ended that.
@@ -46,7 +46,7 @@ const WAVE: u64 = 50;
 fn a_million_submissions_with_dropped_handles_leave_the_memory_where_it_was() {
     let _alone = ALONE.lock();
     let pool = Pool::builder().max(2).build().unwrap();
-    let (own, shared) = (Tasks::new(), Tasks::on(&pool));
+    let (own, shared) = (TaskScheduler::new(), TaskScheduler::on(&pool));
     // How many are there at the same time is no matter of chance, or what is kept for so many would be one, too.
     let waves = |waves: u64| {
         for _ in 0..waves {
@@ -86,9 +86,9 @@ fn a_million_submissions_with_dropped_handles_leave_the_memory_where_it_was() {
 fn ten_thousand_timeouts_cost_one_thread_together() {
     let _alone = ALONE.lock();
     let pool = Pool::builder().max(4).build().unwrap();
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     let before = system("Threads:");
-    let options = || TaskOptions::new().timeout(Duration::from_secs(3600)).start_within(Duration::from_secs(3600));
+    let options = || TaskOptions::new().timeout(Duration::from_secs(3600)).start_timeout(Duration::from_secs(3600));
     let all: Vec<_> =
         (0..10_000).map(|_| tasks.submit_with(options(), |cancel| Err::<(), _>(cancel.wait())).unwrap()).collect();
     // One whose closure begins swaps one timer for the other, in two steps.

@@ -14,8 +14,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
 use procession::{
-    DeadReason, Entry, Event, Events, Exit, InitResult, Latch, Overflow, Pid, Process, Reply, SpawnOptions, Step,
-    StepOutput, StepResult, Upgrade, Watchdog,
+    DeadLetterReason, EntryArgs, Event, Events, Exit, InitResult, Latch, Overflow, Pid, Process, Reply, SpawnOptions,
+    Step, StepOutput, StepResult, Upgrade, Watchdog,
 };
 use tracing::span;
 use tracing::{Level, Metadata};
@@ -190,7 +190,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
     for on_pool in [false, true] {
         FORFEITS.store(false, Ordering::SeqCst);
         let watcher = Watcher::new();
-        let runtime = builder().workers(1).max_processes(3).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(1).max_processes(3).observer(watcher.clone()).start().unwrap();
         let linked = runtime.spawn(sink::<()>()).unwrap();
         let forfeit = Forfeit { linked: Some(linked.pid()), ..Forfeit::default() };
         let forfeit = runtime.spawn_with(forfeit, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
@@ -217,9 +217,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
             let runtime = runtime.clone();
             move || runtime.ask(to, Word::Question, Duration::MAX)
         });
-        until("it keeps the question, and its things", || {
-            runtime.stats().messages.stepped == 1 && runtime.is_at_rest()
-        });
+        until("it keeps the question, and its things", || runtime.stats().messages.stepped == 1 && runtime.is_idle());
         let outside = runtime.watch(pid);
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (Some(pid), vec![pid]));
 
@@ -231,7 +229,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
         let sender = std::thread::Builder::new().name(String::from("waits-for-room")).spawn({
             let runtime = runtime.clone();
-            move || runtime.send_within(to, Word::Forfeit { on_pool }, Duration::MAX).is_err()
+            move || runtime.send_timeout(to, Word::Forfeit { on_pool }, Duration::MAX).is_err()
         });
         #[cfg(target_os = "linux")]
         until("the sender waits", || is_asleep("waits-for-room"));
@@ -246,22 +244,22 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (None, vec![]));
         assert_eq!(watcher.exits.take().iter().filter(|(exited, _)| *exited == pid).count(), 1);
         assert!(
-            watcher.dead.take().contains(&(pid, None, DeadReason::Ended)),
+            watcher.dead.take().contains(&(pid, None, DeadLetterReason::Ended)),
             "what had come meanwhile is a dead letter"
         );
-        until("the ends are over", || runtime.is_at_rest());
+        until("the ends are over", || runtime.is_idle());
         assert_accounted(&runtime);
         // Its place is free again, and that of the other one.
         FORFEITS.store(false, Ordering::SeqCst);
         let another = runtime.spawn(sink::<()>()).unwrap();
         let forfeit = runtime.spawn(Forfeit::default()).unwrap();
         assert!(runtime.spawn(sink::<()>()).is_err());
-        until("its first step is over", || runtime.is_at_rest());
+        until("its first step is over", || runtime.is_idle());
         // The step that is told of the shutdown takes its body away, and the shutdown does not wait for it.
         FORFEITS.store(true, Ordering::SeqCst);
         assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
         assert!(matches!(forfeit.exit(), Some(Exit::Panicked(_))));
-        assert!(monitor.is_over() && another.is_over());
+        assert!(monitor.is_finished() && another.is_finished());
     }
 }
 
@@ -284,7 +282,7 @@ fn a_subscriber_that_panics_keeps_neither_the_pool_nor_the_shutdown_from_their_w
     let idle = runtime.spawn(sink::<()>()).unwrap();
     let report = runtime.shutdown(LIMIT).unwrap();
     assert_eq!((report.ended, report.is_clean()), (1, true), "{report}");
-    assert!(idle.is_over());
+    assert!(idle.is_finished());
 }
 
 /// Panics when it is closed, whichever way it ends.
@@ -294,7 +292,7 @@ impl Process for Unclosable {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         if self.0 == "init fails" { Err("not begun".into()) } else { Ok(()) }
     }
 
@@ -424,7 +422,7 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
             until("it is up again", || {
                 let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).unwrap();
                 let all = children.iter().filter(|info| info.restarts >= attempt).count();
-                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_at_rest()
+                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_idle()
             });
         }
     }
@@ -435,9 +433,9 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
         Ok(if events.any(|event| matches!(event, Event::Recovered(_))) { Step::Done(()) } else { Step::Idle })
     });
     let told = runtime.spawn_with(told, SpawnOptions::new().trap_exits()).unwrap();
-    until("it is linked", || runtime.is_at_rest());
+    until("it is linked", || runtime.is_idle());
     runtime.named("lone").send(()).unwrap();
-    until("it has recovered", || runtime.is_at_rest());
+    until("it has recovered", || runtime.is_idle());
     output(&told);
     let heard = heard.lock().unwrap().clone();
     let told = |parts: &[&str]| heard.iter().filter(|line| parts.iter().all(|part| line.contains(part))).count();
@@ -486,7 +484,7 @@ fn the_log_is_told_once_of_a_process_whose_steps_take_nothing_and_say_idle() {
     let declines = runtime.spawn_with(declines, SpawnOptions::new().name("declines")).unwrap();
     for number in 1..=3 {
         runtime.send(declines.address(), number).unwrap();
-        until("it is stepped", || runtime.is_at_rest());
+        until("it is stepped", || runtime.is_idle());
         assert_eq!(runtime.process(declines.pid()).unwrap().mailbox, usize::from(number));
     }
     let (pid, heard) = (format!("pid={} ", declines.pid()), heard.lock().unwrap().clone());

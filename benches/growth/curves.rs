@@ -131,7 +131,7 @@ fn processes(many: u64) -> Outcome<Vec<f64>> {
     let before = memory("VmRSS");
     let began = Instant::now();
     let to = done(&runtime.spawn(Parent { left: many, children })?)?;
-    while !runtime.is_at_rest() {
+    while !runtime.is_idle() {
         std::thread::yield_now();
     }
     let spawn = ns_each(began, many);

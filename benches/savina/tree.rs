@@ -78,7 +78,7 @@ impl Process for Root {
                 Event::Message(TreeMessage::Ask(from)) => {
                     if let Some(grant) = self.growth.ask() {
                         out.send(from, TreeMessage::Granted(grant));
-                    } else if self.growth.is_over() {
+                    } else if self.growth.is_finished() {
                         children.visit(out);
                     }
                 }
@@ -117,7 +117,7 @@ impl Process for Node {
             out.send(self.root, TreeMessage::Ask(out.pid().typed()));
         }
         for event in events {
-            let is_over = match event {
+            let is_finished = match event {
                 Event::Message(TreeMessage::Granted(grant)) => {
                     self.children = Some(Children::spawn(grant, self.root, out)?);
                     false
@@ -134,7 +134,7 @@ impl Process for Node {
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => false,
             };
-            if is_over {
+            if is_finished {
                 out.send(self.parent, TreeMessage::Visited(self.below));
                 return Ok(Step::Done(()));
             }

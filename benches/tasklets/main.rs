@@ -104,9 +104,9 @@ fn steps(n: u64, tasklets: u64) -> Measured {
     for _ in 0..tasklets {
         let counts = ready::from_fn(|count: &mut u64, _| {
             *count += 1;
-            Directive::Sync
+            Directive::Home
         });
-        home.schedule(counts, Directive::Sync).expect("the loop is open");
+        home.schedule(counts, Directive::Home).expect("the loop is open");
     }
     let warm = 10 * tasklets;
     assert_eq!(home.turn(warm as usize), Turn::Ran(warm as usize));
@@ -121,7 +121,7 @@ fn births(n: u64) -> Measured {
     let mut home = Loop::new(());
     let measured = measure("a tasklet, scheduled and done", n, None, || {
         for _ in 0..n {
-            home.schedule(ready::done(), Directive::Sync).expect("the loop is open");
+            home.schedule(ready::done(), Directive::Home).expect("the loop is open");
             let _ = home.turn(1);
         }
     });
@@ -135,11 +135,11 @@ fn round_trips(n: u64) -> Measured {
     let goes = ready::from_fns(
         move |count: &mut u64, _: &mut Cx<'_, u64>| {
             *count += 1;
-            if *count > n { Directive::Done } else { Directive::Async }
+            if *count > n { Directive::Done } else { Directive::Pool }
         },
-        |_: &mut Cx<'_, u64>| Directive::Sync,
+        |_: &mut Cx<'_, u64>| Directive::Home,
     );
-    home.schedule(goes, Directive::Sync).expect("the loop is open");
+    home.schedule(goes, Directive::Home).expect("the loop is open");
     measure("home to the pool and back", n, None, || {
         let report = home.run().expect("nothing stops it");
         assert_eq!(report.async_steps, n);
@@ -154,10 +154,10 @@ fn resumptions(n: u64) -> Measured {
         if *count > n + 10 {
             return Directive::Done;
         }
-        cx.suspend().resume(Directive::Sync);
+        cx.suspend().resume(Directive::Home);
         Directive::Wait
     });
-    home.schedule(waits, Directive::Sync).expect("the loop is open");
+    home.schedule(waits, Directive::Home).expect("the loop is open");
     let _ = home.turn(10);
     measure("suspended, resumed and stepped again", n, Some(0), || {
         assert_eq!(home.turn(n as usize), Turn::Ran(n as usize));

@@ -43,7 +43,7 @@ fn find(setting: &Setting, processes: u64) -> Outcome<Measured> {
     let spawn = |_| Ok(runtime.spawn(Rests)?.pid());
     let pids: Vec<Pid> = (0..processes).map(spawn).collect::<Outcome<_>>()?;
     // Each has had its first step, which would be counted otherwise.
-    while !runtime.is_at_rest() {
+    while !runtime.is_idle() {
         std::thread::yield_now();
     }
     let began = Instant::now();

@@ -160,7 +160,7 @@ pub(crate) fn link_chain(setting: &Setting) -> Outcome<Measured> {
     BEGUN.wait()?;
     let while_linking = Duration::from_secs(10);
     let waited = Instant::now();
-    while !runtime.is_at_rest() && waited.elapsed() < while_linking {
+    while !runtime.is_idle() && waited.elapsed() < while_linking {
         std::thread::yield_now();
     }
     REPORTS.expect(setting.n);

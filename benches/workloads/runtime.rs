@@ -15,7 +15,7 @@ impl Setting {
 
 /// Waits for the end of a process that is expected to say that it is done, with its output.
 pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Outcome<P::Output> {
-    match handle.join_within(PATIENCE) {
+    match handle.join_timeout(PATIENCE) {
         Ok(Exit::Done(output)) => Ok(P::Output::clone(&output)),
         Ok(other) => Err(format!("{} ended otherwise than done: {other:?}", handle.pid()).into()),
         Err(error) => Err(format!("{}: {error} ({PATIENCE:?})", handle.pid()).into()),

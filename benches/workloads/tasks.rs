@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use procession::pool::Pool;
-use procession::task::{Task, TaskOptions, Tasks};
+use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
 
 use super::measure::{Measured, Outcome, PATIENCE, Setting, check};
 
@@ -21,9 +21,9 @@ fn submit(setting: &Setting, options: &TaskOptions) -> Outcome<Measured> {
     let pool = Pool::builder().max(setting.workers).build()?;
     // The threads are there before the time begins to count.
     pool.run_all((0..setting.workers).map(|_| || ()));
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     let began = Instant::now();
-    let mut handles: Vec<Task<u64, String>> = Vec::new();
+    let mut handles: Vec<TaskHandle<u64, String>> = Vec::new();
     for number in 0..setting.n {
         handles.push(tasks.submit_with(options.clone(), move |_| Ok(number))?);
     }

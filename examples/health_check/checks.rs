@@ -7,8 +7,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procession::task::{Status, TaskInfo, TaskOptions, TaskSet, Tasks};
-use procession::{BoxError, Cancel, Exit};
+use procession::task::{Status, TaskInfo, TaskOptions, TaskScheduler, TaskSet};
+use procession::{BoxError, CancelToken, Exit};
 
 /// How often the database is asked before it counts as down, and the pause after each time.
 const TRIES: u32 = 3;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a check does: what it says if it has passed.
-pub(crate) type Job = Box<dyn FnOnce(&Cancel) -> Result<String, BoxError> + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&CancelToken) -> Result<String, BoxError> + Send>;
 
 /// Something to be looked at.
 pub(crate) struct Check {
@@ -51,7 +51,7 @@ fn disk(file: &Path) -> Result<String, BoxError> {
     if read == b"probe" { Ok(String::from("written and read")) } else { Err("it reads something else".into()) }
 }
 
-fn web(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
+fn web(service: SocketAddr, cancel: &CancelToken) -> Result<String, BoxError> {
     match ask(service, "web", cancel)?.as_str() {
         "ok" => Ok(String::from("answers")),
         answer => Err(answer.into()),
@@ -59,7 +59,7 @@ fn web(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
 }
 
 /// Is asked several times: it may be about to come up.
-fn database(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
+fn database(service: SocketAddr, cancel: &CancelToken) -> Result<String, BoxError> {
     let mut answer = String::new();
     for _ in 0..TRIES {
         answer = ask(service, "database", cancel)?;
@@ -72,7 +72,7 @@ fn database(service: SocketAddr, cancel: &Cancel) -> Result<String, BoxError> {
 }
 
 /// Sends a line and reads one. The read blocks; who is asked to stop has the socket shut, which ends it.
-fn ask(service: SocketAddr, question: &str, cancel: &Cancel) -> Result<String, BoxError> {
+fn ask(service: SocketAddr, question: &str, cancel: &CancelToken) -> Result<String, BoxError> {
     let stream = TcpStream::connect(service)?;
     let shuts = stream.try_clone()?;
     let _shut = cancel.on_cancel(move |_| {
@@ -87,7 +87,7 @@ fn ask(service: SocketAddr, question: &str, cancel: &Cancel) -> Result<String, B
 }
 
 /// Waits for a file that somebody else is to write.
-fn wait_for(file: PathBuf, cancel: &Cancel) -> Result<String, BoxError> {
+fn wait_for(file: PathBuf, cancel: &CancelToken) -> Result<String, BoxError> {
     while !file.exists() {
         cancel.sleep(LOOK)?;
     }
@@ -112,12 +112,12 @@ pub(crate) struct Summary {
 
 /// Does all checks at once, each within the limit. When a critical one does not pass, the others are cancelled.
 pub(crate) fn run(
-    tasks: &Tasks,
+    tasks: &TaskScheduler,
     checks: Vec<Check>,
     limit: Duration,
     mut tell: impl FnMut(&Finding),
 ) -> Result<Summary, BoxError> {
-    let all = Cancel::new();
+    let all = CancelToken::new();
     let (mut summary, mut pending, mut critical) = (Summary::default(), TaskSet::new(), Vec::new());
     for check in checks {
         let options = TaskOptions::new().name(check.name).timeout(limit).under(&all);

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::BoxError;
-use procession::task::Tasks;
+use procession::task::TaskScheduler;
 
 use self::checks::{Check, Summary};
 use self::service::Service;
@@ -98,7 +98,7 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     let folder = std::env::temp_dir().join(format!("procession-health-check-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
 
-    let tasks = Tasks::new();
+    let tasks = TaskScheduler::new();
     let interrupted = Arc::new(AtomicBool::new(false));
     let (stops, flag) = (tasks.clone(), interrupted.clone());
     ctrlc::set_handler(move || {

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::task::Tasks;
+use procession::task::TaskScheduler;
 
 use crate::checks::{Check, Summary, run};
 use crate::service::Service;
@@ -20,7 +20,7 @@ struct Bench {
     service: Service,
     folder: PathBuf,
     manual: ManualClock,
-    tasks: Tasks,
+    tasks: TaskScheduler,
 }
 
 impl Bench {
@@ -28,7 +28,7 @@ impl Bench {
         let folder = std::env::temp_dir().join(format!("procession-health-check-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let manual = ManualClock::new();
-        let tasks = Tasks::builder().clock(manual.clock()).build();
+        let tasks = TaskScheduler::builder().clock(manual.clock()).build();
         Bench { service: Service::start(healthy).unwrap(), folder, manual, tasks }
     }
 

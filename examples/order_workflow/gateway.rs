@@ -11,7 +11,7 @@ use std::time::Duration;
 use procession::clock::Clock;
 use procession::pool::Pool;
 use procession::timer::Timers;
-use procession::{BoxError, Command, Completion, RuntimeBuilder};
+use procession::{BoxError, Command, Responder, RuntimeBuilder};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
@@ -80,7 +80,7 @@ pub(crate) enum Problem {
     Refused(&'static str),
 }
 
-/// A command that is tried again when it fails. Doing it twice must be the same as doing it once.
+/// A command that is tried again when it fails. StepActivity it twice must be the same as doing it once.
 pub(crate) trait Deed: Command {
     const ODDS: Odds;
 
@@ -306,14 +306,14 @@ impl Gateway {
     }
 
     /// Answers when the call has taken as long as it takes.
-    fn answer_later<D: Deed>(self: &Arc<Gateway>, deed: D, completion: Completion<D::Output>) -> Result<(), BoxError> {
+    fn answer_later<D: Deed>(self: &Arc<Gateway>, deed: D, completion: Responder<D::Output>) -> Result<(), BoxError> {
         let gateway = self.clone();
         let latency = Fate::of::<D>(self.seed, deed.ticket()).latency;
         let answer = Box::new(move || gateway.answer(&deed, completion));
         self.timers.after(latency, answer).map(drop).map_err(|_| BoxError::from("the gateway is closed"))
     }
 
-    fn answer<D: Deed>(&self, deed: &D, completion: Completion<D::Output>) {
+    fn answer<D: Deed>(&self, deed: &D, completion: Responder<D::Output>) {
         match self.decide(deed) {
             Some(outcome) => completion.complete(outcome),
             // Nobody answers: whoever waits is told that the completion was dropped.
@@ -343,13 +343,13 @@ impl Gateway {
 }
 
 /// Answers when its time has come, on whatever thread the timers run.
-fn by_timer<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+fn by_timer<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| gateway.answer_later(deed, completion)
 }
 
 /// Carries deed and completion to another thread, which does as it likes with them: here, it sets a timer.
-fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| {
         let carrier = gateway.clone();
@@ -362,7 +362,7 @@ fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output
 }
 
 /// Answers before the handler returns.
-fn at_once<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Completion<D::Output>) -> Result<(), BoxError> + use<D> {
+fn at_once<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| {
         gateway.answer(&deed, completion);

@@ -4,7 +4,7 @@
 //!
 //! - A workflow is an enum of states, and its step matches on `(state, event)`: `order.rs`.
 //! - What it wants done are commands of its own (`impl Command for Reserve`), with handlers that are registered when the
-//!   runtime is built. A handler may answer at once, hand its `Completion` to another thread, or leave it to a timer:
+//!   runtime is built. A handler may answer at once, hand its `Responder` to another thread, or leave it to a timer:
 //!   `gateway.rs`.
 //! - Calls fail, are slow, or get no answer. They are tried again, each time after a pause twice as long, and an order
 //!   has a deadline; both are timers.
@@ -178,7 +178,7 @@ fn live_through(
             progress.finish_and_clear();
             return Ok(cancelled);
         }
-        if !living.iter().all(is_at_rest) || !gateway.is_quiet() {
+        if !living.iter().all(is_idle) || !gateway.is_quiet() {
             std::thread::yield_now();
             continue;
         }
@@ -199,7 +199,7 @@ fn live_through(
     }
 }
 
-fn is_at_rest(order: &ProcessInfo) -> bool {
+fn is_idle(order: &ProcessInfo) -> bool {
     matches!(order.state, ProcessState::Blocked | ProcessState::Idle)
 }
 

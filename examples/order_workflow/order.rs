@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use procession::{CommandError, Completed, Elapsed, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+use procession::{CommandError, Completion, Event, Events, Process, Step, StepOutput, StepResult, Tag, TimerFired};
 
 use crate::gateway::{Charge, Deed, Problem, Refund, Release, Reserve, Ship, Ticket};
 
@@ -59,7 +59,7 @@ pub(crate) struct Order {
     ticket: Ticket,
     state: State,
     began: Option<Instant>,
-    deadline: Option<Tag<Elapsed>>,
+    deadline: Option<Tag<TimerFired>>,
     /// Why the order will not be shipped, once that is so (or will be so when the answer of a call is there).
     why: Option<Outcome>,
     paid: u64,
@@ -250,7 +250,7 @@ struct Call<D: Deed> {
 
 enum Waits<T> {
     Answer(Tag<T>),
-    Pause(Tag<Elapsed>),
+    Pause(Tag<TimerFired>),
 }
 
 /// What a call makes of a completion.
@@ -271,7 +271,7 @@ impl<D: Deed> Call<D> {
         Call { ticket, in_doubt: false, waits: Waits::Answer(out.command(D::new(ticket))) }
     }
 
-    fn hear(self, done: &Completed, tries: u32, out: &mut StepOutput) -> Heard<D> {
+    fn hear(self, done: &Completion, tries: u32, out: &mut StepOutput) -> Heard<D> {
         match self.waits {
             Waits::Pause(timer) if done.is(timer) => {
                 let ticket = Ticket { attempt: self.ticket.attempt + 1, ..self.ticket };

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use procession::pool::{JobHandle, Pacer, Pool};
-use procession::{BoxError, Cancel};
+use procession::{BoxError, CancelToken};
 
 /// How much there is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Default for Plan {
 }
 
 /// What an act does, and what it tells.
-type Act = fn(&Pool, &Plan, &Cancel) -> Result<String, BoxError>;
+type Act = fn(&Pool, &Plan, &CancelToken) -> Result<String, BoxError>;
 
 /// How far apart the jobs of act four begin, and how many of them there are.
 const EVERY: Duration = Duration::from_millis(40);
@@ -41,7 +41,7 @@ pub(crate) fn seen(pool: &Pool) -> String {
 }
 
 /// Plays all acts, or those before `stop` was cancelled. Each tells what came of it; an error is a result that is wrong.
-pub(crate) fn play(pool: &Pool, plan: &Plan, stop: &Cancel, mut tell: impl FnMut(&str)) -> Result<(), BoxError> {
+pub(crate) fn play(pool: &Pool, plan: &Plan, stop: &CancelToken, mut tell: impl FnMut(&str)) -> Result<(), BoxError> {
     for act in [submit as Act, resize, pause, pace, panic] {
         if stop.is_cancelled() {
             return Ok(());
@@ -57,7 +57,7 @@ pub(crate) fn play(pool: &Pool, plan: &Plan, stop: &Cancel, mut tell: impl FnMut
 }
 
 /// A job that takes its time, and has its number for a value. Asked to stop, it is done at once.
-fn jobs(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<Vec<JobHandle<u64>>, BoxError> {
+fn jobs(pool: &Pool, plan: &Plan, stop: &CancelToken) -> Result<Vec<JobHandle<u64>>, BoxError> {
     let (takes, stop) = (plan.takes, stop.clone());
     let job = move |number| {
         let stop = stop.clone();
@@ -77,7 +77,7 @@ fn expect<T: PartialEq + Display>(what: &str, is: T, must_be: T) -> Result<(), B
     if is == must_be { Ok(()) } else { Err(format!("{what}: {is}, and it must be {must_be}").into()) }
 }
 
-fn submit(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
+fn submit(pool: &Pool, plan: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
     let handles = jobs(pool, plan, stop)?;
     let cancelled = handles.last().is_some_and(JobHandle::cancel);
     let (workers, jobs) = (pool.stats().workers, handles.len());
@@ -88,7 +88,7 @@ fn submit(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
     Ok(format!("submitted {jobs} jobs, and {workers} workers came for them{last}"))
 }
 
-fn resize(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
+fn resize(pool: &Pool, plan: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
     let handles = jobs(pool, plan, stop)?;
     pool.resize(0, 6)?;
     let most = pool.stats().workers;
@@ -97,12 +97,12 @@ fn resize(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
     Ok(format!("resized from 2 to 6 while jobs waited: {most} workers; now at most 3"))
 }
 
-fn pause(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
+fn pause(pool: &Pool, plan: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
     let before = jobs(pool, plan, stop)?;
     let pause = pool.pause()?;
     expect(
         "jobs from before the pause that are over",
-        before.iter().filter(|job| job.status().is_over()).count(),
+        before.iter().filter(|job| job.status().is_finished()).count(),
         before.len(),
     )?;
     let kept = jobs(pool, plan, stop)?;
@@ -113,7 +113,7 @@ fn pause(pool: &Pool, plan: &Plan, stop: &Cancel) -> Result<String, BoxError> {
     Ok(format!("paused: {} jobs from before were run, {waiting} that came were kept, and then run", before.len()))
 }
 
-fn pace(pool: &Pool, _: &Plan, stop: &Cancel) -> Result<String, BoxError> {
+fn pace(pool: &Pool, _: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
     let began = Instant::now();
     let pacer = Pacer::new(EVERY);
     let mut handles = Vec::new();
@@ -139,7 +139,7 @@ fn pace(pool: &Pool, _: &Plan, stop: &Cancel) -> Result<String, BoxError> {
     Ok(format!("paced: {} jobs, one every {EVERY:?}", begins.len()))
 }
 
-fn panic(pool: &Pool, _: &Plan, _: &Cancel) -> Result<String, BoxError> {
+fn panic(pool: &Pool, _: &Plan, _: &CancelToken) -> Result<String, BoxError> {
     let before = pool.stats().panicked;
     let error = pool.spawn(|| panic!("as planned"))?.wait().err().map(|error| error.to_string()).unwrap_or_default();
     expect("what the handle of a panicking job says", error.as_str(), "the job panicked: as planned")?;
@@ -161,7 +161,7 @@ mod tests {
         for jobs in [1, 10] {
             let pool = Pool::new(2).unwrap();
             let mut lines = Vec::new();
-            play(&pool, &plan(jobs), &Cancel::new(), |line| lines.push(line.to_string())).unwrap();
+            play(&pool, &plan(jobs), &CancelToken::new(), |line| lines.push(line.to_string())).unwrap();
             assert_eq!(lines.len(), 5, "{lines:?}");
             assert!(lines[2].contains(&format!("{jobs} that came were kept")), "{lines:?}");
             pool.drain(None).unwrap();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn nothing_more_is_begun_after_a_request_to_stop_and_what_runs_returns_at_once() {
-        let (pool, stop) = (Pool::new(2).unwrap(), Cancel::new());
+        let (pool, stop) = (Pool::new(2).unwrap(), CancelToken::new());
         let long = Plan { jobs: 3, takes: Duration::MAX };
         std::thread::scope(|scope| {
             let played = scope.spawn(|| play(&pool, &long, &stop, |line| panic!("{line}")));

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use procession::pool::Pool;
-use procession::{BoxError, Cancel, Reason};
+use procession::{BoxError, CancelToken, Reason};
 
 use self::acts::{Plan, play, seen};
 
@@ -90,7 +90,7 @@ fn parse(arguments: &[String]) -> Result<Plan, String> {
 fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
     // The hook of the standard library would write over the display; the handle of the job has the panic.
     std::panic::set_hook(Box::new(|_| {}));
-    let (stop, watching) = (Cancel::new(), Arc::new(AtomicBool::new(true)));
+    let (stop, watching) = (CancelToken::new(), Arc::new(AtomicBool::new(true)));
     let ask = stop.clone();
     ctrlc::set_handler(move || {
         ask.cancel("Ctrl-C");
@@ -124,7 +124,7 @@ fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
 }
 
 /// One line on a terminal, as long as there is something to see.
-fn show(pool: &Pool, stop: &Cancel, watching: &AtomicBool) {
+fn show(pool: &Pool, stop: &CancelToken, watching: &AtomicBool) {
     if !io::stderr().is_terminal() {
         return;
     }

@@ -65,7 +65,7 @@ struct Entry {
 
 impl Table {
     /// By how much a count may be too small, because the word has been forgotten on the way: see
-    /// [`keep_within`](Self::keep_within).
+    /// [`keep_timeout`](Self::keep_timeout).
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -131,7 +131,7 @@ impl Table {
     /// Forgets the rarer half of the words (or more, if many are equally rare) when there are more than `words` of them,
     /// or more than `bytes` bytes: so one file of random bytes cannot take all the memory there is. A word that is
     /// forgotten and comes again starts anew, so all counts are then a little uncertain.
-    pub(super) fn keep_within(&mut self, words: usize, bytes: usize) {
+    pub(super) fn keep_timeout(&mut self, words: usize, bytes: usize) {
         if self.entries.len() <= words && self.text.len() <= bytes {
             return;
         }
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn too_many_words_lose_the_rare_ones_and_say_how_much_may_be_missing() {
         let mut table = counts("a a a a b b b c c d e").table;
-        table.keep_within(5, 5);
+        table.keep_timeout(5, 5);
         assert_eq!((table.entries.len(), table.forgotten()), (5, 0), "they are not too many");
-        table.keep_within(4, 100);
+        table.keep_timeout(4, 100);
         assert_eq!(table.forgotten(), 2);
         table.merge(&counts("b c f").table);
         let expected = [("a", 4), ("b", 4), ("c", 1), ("f", 1)].map(|(word, count)| (String::from(word), count));
         assert_eq!(top(&table, 10), expected, "nothing but what was forgotten is missing, and no word is there twice");
-        table.keep_within(100, 3);
+        table.keep_timeout(100, 3);
         assert_eq!((top(&table, 10), table.forgotten()), (vec![], 2 + 4));
     }
 }

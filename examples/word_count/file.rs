@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use procession::{Address, CommandError, Completed, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag};
+use procession::{Address, CommandError, Completion, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag};
 
 use super::blocks::{Block, Blocks};
 use super::counts::Counts;
@@ -76,7 +76,7 @@ impl FileProcess {
         }
     }
 
-    fn completed(&mut self, done: &Completed, out: &mut StepOutput) {
+    fn completed(&mut self, done: &Completion, out: &mut StepOutput) {
         if let Some(piece) = self.reading.and_then(|tag| done.take(tag)) {
             self.reading = None;
             match piece {

@@ -122,7 +122,7 @@ fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Erro
 /// Waits for the end of the tally, and shows meanwhile how far it is.
 fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Result<Exit<Arc<Summary>>, WaitError> {
     while console.shows_progress() {
-        match tally.join_within(TICK) {
+        match tally.join_timeout(TICK) {
             Err(WaitError::TimedOut) => {}
             over => return over,
         }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use procession::{
-    Address, CancelRequest, CommandError, Elapsed, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag,
+    Address, CancelRequest, CommandError, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag, TimerFired,
 };
 
 use super::counts::Counts;
 use super::walker::WalkerMessage;
 
 /// How many different words are remembered at a time, and of how many bytes: in all a few hundred megabytes. Text has
-/// fewer; see [`Table::keep_within`](super::counts::Table::keep_within) for what happens to more.
+/// fewer; see [`Table::keep_timeout`](super::counts::Table::keep_timeout) for what happens to more.
 const MOST_WORDS: usize = 1 << 22;
 const MOST_TEXT: usize = 1 << 27;
 
@@ -56,7 +56,7 @@ pub(super) struct Tally {
     summary: Summary,
     found: (u64, u64),
     walk: Option<Tag<()>>,
-    last_call: Option<Tag<Elapsed>>,
+    last_call: Option<Tag<TimerFired>>,
 }
 
 impl Tally {
@@ -84,7 +84,7 @@ impl Process for Tally {
                 }
                 Event::Message(TallyMessage::Add(counts, reply)) => {
                     self.summary.counts.merge(&counts);
-                    self.summary.counts.table.keep_within(MOST_WORDS, MOST_TEXT);
+                    self.summary.counts.table.keep_timeout(MOST_WORDS, MOST_TEXT);
                     out.reply(reply, ());
                 }
                 Event::Message(TallyMessage::Found { files, bytes }) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{
-    Address, Completed, Event, Events, Process, Rejected, Reply, SpawnError, Step, StepOutput, StepResult, Tag,
+    Address, Completion, Event, Events, Process, Rejected, Reply, SpawnError, Step, StepOutput, StepResult, Tag,
 };
 use walkdir::WalkDir;
 
@@ -63,7 +63,7 @@ impl Walker {
         }
     }
 
-    fn completed(&mut self, done: &Completed, out: &mut StepOutput) {
+    fn completed(&mut self, done: &Completion, out: &mut StepOutput) {
         if let Some(listing) = self.walking.and_then(|tag| done.take(tag)) {
             self.walking = None;
             match listing {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::crew::Crew;
 use super::ledger::Ledger;
-use super::owner::{BadPool, Owner, Pool, Queue, check_size};
+use super::owner::{Owner, Pool, PoolBuildError, QueuePolicy, check_size};
 use super::thread::{Hooks, Shared};
 use super::words::Limits;
 use crate::clock::Clock;
 use crate::outcome::Panic;
-use crate::state::Part;
+use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicBool, Mutex};
 use crate::threads;
 
@@ -26,7 +26,7 @@ pub const DEFAULT_MAX: usize = 4;
 pub struct PoolBuilder {
     min: usize,
     max: usize,
-    queue: Queue,
+    queue: QueuePolicy,
     idle_period: Option<Duration>,
     name: String,
     stack_size: Option<usize>,
@@ -44,7 +44,7 @@ impl Pool {
         PoolBuilder {
             min: 0,
             max: processors.max(DEFAULT_MAX),
-            queue: Queue::Unbounded,
+            queue: QueuePolicy::Unbounded,
             idle_period: Some(DEFAULT_IDLE_PERIOD),
             name: String::from("pool"),
             stack_size: None,
@@ -69,7 +69,7 @@ impl PoolBuilder {
     }
 
     /// Where jobs wait that no worker is free for.
-    pub fn queue(mut self, queue: Queue) -> PoolBuilder {
+    pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
         self.queue = queue;
         self
     }
@@ -117,7 +117,7 @@ impl PoolBuilder {
         self
     }
 
-    /// How long the jobs have when the pool is shut down through its [state](Pool::state). When that is over, those that wait
+    /// How long the jobs have when the pool is shut down through its [state](Pool::shutdown_node). When that is over, those that wait
     /// are dropped, and those that still run [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later are not waited for any longer.
     pub fn shutdown_limit(mut self, limit: Duration) -> PoolBuilder {
         self.shutdown_limit = Some(limit);
@@ -128,19 +128,19 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// The maximum is zero, or the minimum above it; the name has a NUL in it; the stack is larger than any memory.
-    pub fn build(self) -> Result<Pool, BadPool> {
+    pub fn build(self) -> Result<Pool, PoolBuildError> {
         check_size(self.min, self.max)?;
         if !threads::is_name(&self.name) {
-            return Err(BadPool::Name { given: self.name });
+            return Err(PoolBuildError::Name { given: self.name });
         }
         // Rounded up to whole pages it has to be a size still.
         if let Some(given) = self.stack_size.filter(|bytes| *bytes > isize::MAX as usize) {
-            return Err(BadPool::StackSize { given });
+            return Err(PoolBuildError::StackSize { given });
         }
         let (bound, blocks) = match self.queue {
-            Queue::Unbounded => (None, false),
-            Queue::Block(bound) => (Some(bound), true),
-            Queue::Reject(bound) => (Some(bound), false),
+            QueuePolicy::Unbounded => (None, false),
+            QueuePolicy::Block(bound) => (Some(bound), true),
+            QueuePolicy::Reject(bound) => (Some(bound), false),
         };
         let limits = Limits { min: self.min, max: self.max, bound, blocks, idle_period: self.idle_period };
         let ledger = Mutex::new(Ledger::new(limits, self.clock.now()));

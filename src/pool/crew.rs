@@ -144,7 +144,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::super::{Pool, Queue};
+    use super::super::{Pool, QueuePolicy};
     use crate::latch::Latch;
     use crate::sync::lock;
     use crate::threads;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_pool_recovers_from_want_of_threads_and_keeps_nothing_when_it_has_ended() {
-        let pool = Pool::builder().max(4).queue(Queue::Block(100)).idle_period(None).build().unwrap();
+        let pool = Pool::builder().max(4).queue(QueuePolicy::Block(100)).idle_period(None).build().unwrap();
         let (begun, go) = (Latch::new(), Latch::new());
         let (begins, waits) = (begun.clone(), go.clone());
         pool.execute(move || {

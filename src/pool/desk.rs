@@ -25,7 +25,7 @@ pub enum JobError {
     #[error("the job was given up before it began")]
     Abandoned,
     /// The caller that waited for it is a step, and would have blocked its worker. The job goes on by itself, and its value is lost:
-    /// to keep the handle, call [`JobHandle::wait_within`](super::JobHandle::wait_within) with a limit of zero, or await it.
+    /// to keep the handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await it.
     #[error("a step cannot wait for a job, for it would block its worker: have the process do it as blocking work")]
     InsideStep,
     /// Its end might never have come while the calling thread waited for it: it was waited for by itself, or by a job of the
@@ -54,7 +54,7 @@ pub enum JobStatus {
 
 impl JobStatus {
     /// Whether it will not change any more.
-    pub fn is_over(self) -> bool {
+    pub fn is_finished(self) -> bool {
         self > JobStatus::Running
     }
 }
@@ -150,7 +150,7 @@ impl<T> Desk<T> {
     pub(super) fn runs_here(&self) -> bool {
         let me = thread::current().id();
         let book = self.lock();
-        !book.status.is_over() && book.runs_on == Some(me)
+        !book.status.is_finished() && book.runs_on == Some(me)
     }
 
     pub(super) fn times(&self) -> JobTimes {
@@ -207,7 +207,7 @@ impl<T: Send + 'static> Desk<T> {
             })
         });
         for _ in 0..LOOKS {
-            if self.status().is_over() {
+            if self.status().is_finished() {
                 return true;
             }
             if deadline.has_passed(&self.clock) {
@@ -216,7 +216,7 @@ impl<T: Send + 'static> Desk<T> {
             thread::yield_now();
         }
         let mut book = self.lock();
-        while !book.status.is_over() {
+        while !book.status.is_finished() {
             if deadline.has_passed(&self.clock) {
                 return false;
             }

@@ -81,14 +81,14 @@ impl Pool {
     /// For a shutdown: takes no more jobs, and does those that wait until the deadline by this clock.
     pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.drain();
-        self.owner.shared.wait_until(clock, deadline, |ledger| ledger.is_over());
+        self.owner.shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
     }
 
     /// For a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this clock. How
     /// many there still are, and the threads of the others, to be joined.
     pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
         let shared = &self.owner.shared;
-        shared.wait_until(clock, deadline, |ledger| ledger.is_over());
+        shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
         (shared.lock().running, shared.crew.take_left())
     }
 }
@@ -140,13 +140,13 @@ impl Shared {
         let inside = self.crew.is_current();
         let deadline = deadline_here(&self.clock, deadline);
         if !inside {
-            self.wait_until(&self.clock, deadline, |ledger| ledger.is_over());
+            self.wait_until(&self.clock, deadline, |ledger| ledger.is_finished());
             self.crew.join(&self.clock, deadline);
         }
         self.tell_tree();
         let ledger = self.lock();
         let abandoned = ledger.abandoned;
-        if inside || ledger.is_over() {
+        if inside || ledger.is_finished() {
             return Ok(PoolEnded { abandoned });
         }
         Err(StillRunning { why, running: ledger.running, waiting: ledger.waiting(), abandoned })

@@ -12,7 +12,7 @@ use super::thread::PoolError;
 use super::words::Refusal;
 use super::work::Work;
 use crate::clock::Deadline;
-use crate::inside::{WaitError, is_step, refuse_step_within};
+use crate::inside::{WaitError, is_step, refuse_step_timeout};
 use crate::outcome::{Rejected, contain};
 use crate::sync::Arc;
 
@@ -71,11 +71,11 @@ impl Pool {
         self.spawn_with(job, Patience::AsSaid)
     }
 
-    /// As [`spawn`](Self::spawn), but waits for room as [`execute_within`](Self::execute_within) does.
+    /// As [`spawn`](Self::spawn), but waits for room as [`execute_timeout`](Self::execute_timeout) does.
     ///
     /// # Errors
-    /// As [`execute_within`](Self::execute_within).
-    pub fn spawn_within<T, F>(&self, job: F, limit: Duration) -> Result<JobHandle<T>, Rejected<F, PoolError>>
+    /// As [`execute_timeout`](Self::execute_timeout).
+    pub fn spawn_timeout<T, F>(&self, job: F, limit: Duration) -> Result<JobHandle<T>, Rejected<F, PoolError>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
@@ -228,8 +228,8 @@ impl<T: Send + 'static> JobHandle<T> {
     /// # Errors
     /// The handle comes back: the limit was over ([`WaitError::TimedOut`]), or the caller is a step
     /// ([`WaitError::InsideStep`]).
-    pub fn wait_within(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
-        if let Err(error) = refuse_step_within(Some(limit)) {
+    pub fn wait_timeout(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
+        if let Err(error) = refuse_step_timeout(Some(limit)) {
             return Err(Rejected::new(self, error));
         }
         let deadline = self.desk.deadline(Some(limit));
@@ -248,7 +248,7 @@ impl<T: Send + 'static> JobHandle<T> {
     /// # Errors
     /// The limit was over before; or, at once, the caller is a step, or is the job itself.
     pub fn wait_over(&self, limit: Option<Duration>) -> Result<(), WaitError> {
-        refuse_step_within(limit)?;
+        refuse_step_timeout(limit)?;
         let deadline = self.desk.deadline(limit);
         if deadline == Deadline::NEVER && !self.help() {
             return Err(WaitError::Inside);
@@ -280,7 +280,7 @@ impl<T: Send + 'static> JobHandle<T> {
     }
 
     /// Cancels the job if it has not begun: it leaves the queue and is dropped, by this thread, before this returns. Whether
-    /// this call did it. A job that has begun goes on; to stop one, share a [`Cancel`](crate::Cancel) with it.
+    /// this call did it. A job that has begun goes on; to stop one, share a [`CancelToken`](crate::CancelToken) with it.
     pub fn cancel(&self) -> bool {
         let work = match &self.place {
             Place::Line(ticket) => ticket.take(),

@@ -483,12 +483,12 @@ impl<J> Ledger<J> {
     }
 
     /// Nobody works, nobody will: the end of a drain or stop.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.status != PoolStatus::Running && self.workers == 0 && self.line.is_empty()
     }
 
     fn end_if_over(&mut self) {
-        if self.is_over() {
+        if self.is_finished() {
             self.status = PoolStatus::Stopped;
         }
     }

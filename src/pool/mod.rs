@@ -26,12 +26,12 @@
 //! ```
 //!
 //! - **Handing in**: [`Pool::execute`], [`Pool::spawn`] (a [`JobHandle`]), [`Pool::run`], [`Pool::run_all`]; with a bound
-//!   ([`Queue`]) and a limit for the wait for room, [`Pool::execute_within`]. A refusal hands the closure back.
+//!   ([`QueuePolicy`]) and a limit for the wait for room, [`Pool::execute_timeout`]. A refusal hands the closure back.
 //! - **Order**: jobs begin as they were submitted. [`Pool::pause`] keeps those that come; a [`Pacer`] keeps them apart.
 //! - **From inside**: a job that waits for another one of its own pool runs it itself, so it never waits for itself.
 //! - **Size**: [`PoolBuilder::min`], [`PoolBuilder::max`], [`PoolBuilder::idle_period`], [`Pool::resize`].
-//! - **Ending**: [`Pool::drain`] does what waits, [`Pool::stop`] drops it, [`Pool::abandon`] gives it back; [`Pool::state`] is
-//!   for a [tree](crate::state) in which others end before it and after it.
+//! - **Ending**: [`Pool::drain`] does what waits, [`Pool::stop`] drops it, [`Pool::abandon`] gives it back; [`Pool::shutdown_node`] is
+//!   for a [tree](crate::shutdown) in which others end before it and after it.
 //! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker.
 
 mod line;
@@ -66,7 +66,7 @@ pub use self::end::{PoolEnded, StillRunning};
 pub use self::handle::{JobHandle, RunError};
 pub(crate) use self::help::CountsOnOthers;
 pub(crate) use self::owner::Ticket;
-pub use self::owner::{BadPool, Pool, PoolStats, Queue};
+pub use self::owner::{Pool, PoolBuildError, PoolStats, QueuePolicy};
 pub use self::pacer::{Pacer, PacerStats};
 pub use self::pause::{Pause, PauseError};
 pub use self::thread::PoolError;

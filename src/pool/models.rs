@@ -1,7 +1,7 @@
 //! The pool's races under the model checker: the real pool, with its real threads.
 
 use super::desk::JobError;
-use super::owner::{Pool, Queue};
+use super::owner::{Pool, QueuePolicy};
 use super::pacer::Pacer;
 use super::words::PoolStatus;
 use crate::clock::ManualClock;
@@ -160,7 +160,7 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
 #[test]
 fn nobody_stands_for_room_when_what_it_was_for_is_over() {
     model(2, || {
-        let pool = Pool::builder().max(1).queue(Queue::Block(0)).idle_period(None).build().unwrap();
+        let pool = Pool::builder().max(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
         let (go, over) = (Latch::new(), Latch::new());
         let gate = go.clone();
         pool.execute(move || gate.wait()).unwrap();
@@ -236,7 +236,7 @@ fn the_state_is_asked_for_while_the_pool_ends() {
         pool.execute(job()).unwrap();
         let asks = loom::thread::spawn({
             let pool = pool.clone();
-            move || pool.state()
+            move || pool.shutdown_node()
         });
         pool.stop(None).unwrap();
         assert!(asks.join().unwrap().is_closed());

@@ -61,14 +61,14 @@ impl<J> Ledger<J> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Pool, Queue};
+    use super::super::{Pool, QueuePolicy};
     use crate::latch::Latch;
     use crate::sync::{Arc, Mutex, lock, thread};
     use crate::wait::{until, wait};
 
     #[test]
     fn whoever_has_waited_longer_has_the_room_first() {
-        let pool = Pool::builder().max(1).queue(Queue::Block(0)).build().unwrap();
+        let pool = Pool::builder().max(1).queue(QueuePolicy::Block(0)).build().unwrap();
         let (go, order) = (Latch::new(), Arc::new(Mutex::new(Vec::new())));
         let gate = go.clone();
         pool.execute(move || wait(&gate)).unwrap();

@@ -8,7 +8,7 @@ use super::thread::{PoolError, Shared};
 use super::words::{Claim, Limits, Placed, PoolStatus, Refusal};
 use super::work::{Job, Work, into_job};
 use crate::clock::{Clock, Deadline};
-use crate::inside::{WaitError, is_step, refuse_step_within};
+use crate::inside::{WaitError, is_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::sync::{Arc, Ordering, Weak};
@@ -38,7 +38,7 @@ pub(super) struct Owner {
 
 /// Where jobs wait that no worker is free for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Queue {
+pub enum QueuePolicy {
     /// As many as there are.
     #[default]
     Unbounded,
@@ -96,7 +96,7 @@ impl PoolStats {
 /// An option of a pool that is out of range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadPool {
+pub enum PoolBuildError {
     /// There would be no thread.
     #[error("a pool needs at least one thread: `max` is {given}")]
     Max {
@@ -225,14 +225,14 @@ impl Pool {
     ///
     /// # Errors
     /// `max` is 0.
-    pub fn new(max: usize) -> Result<Pool, BadPool> {
+    pub fn new(max: usize) -> Result<Pool, PoolBuildError> {
         Pool::builder().max(max).build()
     }
 
     /// Has `job` run once on a thread of the pool. Jobs begin in the order in which they were submitted. A panic in a job is
     /// contained and counted.
     ///
-    /// It does not block, however many jobs wait; only with [`Queue::Block`] it waits for room, without limit.
+    /// It does not block, however many jobs wait; only with [`QueuePolicy::Block`] it waits for room, without limit.
     ///
     /// # Errors
     /// The job comes back if the pool drains or is stopped, if its queue is full, or if it has no thread and can start none.
@@ -246,7 +246,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`execute`](Self::execute); [`PoolError::Full`] if the limit was over.
-    pub fn execute_within<F: FnOnce() + Send + 'static>(
+    pub fn execute_timeout<F: FnOnce() + Send + 'static>(
         &self,
         job: F,
         limit: Duration,
@@ -344,7 +344,7 @@ impl Pool {
     ///
     /// # Errors
     /// `max` is 0, or less than `min`. Nothing has changed then.
-    pub fn resize(&self, min: usize, max: usize) -> Result<(), BadPool> {
+    pub fn resize(&self, min: usize, max: usize) -> Result<(), PoolBuildError> {
         check_size(min, max)?;
         let shared = &self.owner.shared;
         let (hands, news) = {
@@ -390,7 +390,7 @@ impl Pool {
     pub fn wait_idle(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let shared = &self.owner.shared;
         let deadline = shared.deadline(limit);
-        refuse_step_within(limit)?;
+        refuse_step_timeout(limit)?;
         if self.is_inside() {
             return Err(WaitError::Inside);
         }
@@ -404,10 +404,10 @@ impl Pool {
     }
 }
 
-pub(super) fn check_size(min: usize, max: usize) -> Result<(), BadPool> {
+pub(super) fn check_size(min: usize, max: usize) -> Result<(), PoolBuildError> {
     match (min, max) {
-        (_, 0) => Err(BadPool::Max { given: 0 }),
-        (min, max) if min > max => Err(BadPool::Min { min, max }),
+        (_, 0) => Err(PoolBuildError::Max { given: 0 }),
+        (min, max) if min > max => Err(PoolBuildError::Min { min, max }),
         _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use super::desk::Handled;
 use super::handle::JobHandle;
 use super::owner::Pool;
 use super::turn::{PacerError, Shared};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::outcome::Rejected;
 use crate::sync::Arc;
@@ -101,7 +101,7 @@ impl Pacer {
     /// The token was cancelled or the pacer stopped before that; or there is no thread for the pacer's timer; or the caller is
     /// a job of a pool of which jobs stand before it here ([`PacerError::Inside`], at once), or a step
     /// ([`PacerError::InsideStep`], at once).
-    pub fn wait(&self, cancel: &Cancel) -> Result<(), PacerError> {
+    pub fn wait(&self, cancel: &CancelToken) -> Result<(), PacerError> {
         self.owner.shared.wait(cancel)
     }
 

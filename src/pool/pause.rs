@@ -7,9 +7,9 @@ use super::owner::Pool;
 use super::seat::call_all;
 use super::thread::Shared;
 use super::words::PoolStatus;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Deadline;
-use crate::inside::refuse_step_within;
+use crate::inside::refuse_step_timeout;
 use crate::sync::{Arc, lock};
 
 /// A pause of a [`Pool`]. It ends when this is dropped, or when the pool is drained or stopped.
@@ -45,14 +45,14 @@ impl Pool {
     /// # Errors
     /// The pool has been stopped or drains, perhaps while this waits; or the caller is a job of this pool, or a step.
     pub fn pause(&self) -> Result<Pause, PauseError> {
-        self.pause_within(Duration::MAX)
+        self.pause_timeout(Duration::MAX)
     }
 
     /// As [`pause`](Self::pause), but waits at most so long until it holds.
     ///
     /// # Errors
     /// As [`pause`](Self::pause); or the limit was over, and there is no pause.
-    pub fn pause_within(&self, limit: Duration) -> Result<Pause, PauseError> {
+    pub fn pause_timeout(&self, limit: Duration) -> Result<Pause, PauseError> {
         self.check_caller(limit)?;
         let deadline = self.owner.shared.clock.deadline(limit);
         let pause = self.begin_pause()?;
@@ -61,7 +61,7 @@ impl Pool {
 
     /// Whether the caller may wait here.
     fn check_caller(&self, limit: Duration) -> Result<(), PauseError> {
-        refuse_step_within(limit).map_err(|_| PauseError::InsideStep)?;
+        refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
         if self.is_inside() { Err(PauseError::Inside) } else { Ok(()) }
     }
 
@@ -83,7 +83,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
-    pub fn pause_until(&self, token: &Cancel) -> Result<(), PauseError> {
+    pub fn pause_until(&self, token: &CancelToken) -> Result<(), PauseError> {
         if token.is_cancelled() {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Pause {
     /// The limit was over; or the pool has been stopped or drains, which ends the pause; or the caller is a job of the pool,
     /// or a step.
     pub fn wait(&self, limit: Option<Duration>) -> Result<(), PauseError> {
-        refuse_step_within(limit).map_err(|_| PauseError::InsideStep)?;
+        refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
         self.hold(self.shared.deadline(limit))
     }
 

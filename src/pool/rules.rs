@@ -241,9 +241,9 @@ fn draining_does_what_waits_and_stopping_gives_it_back() {
     let _ = bench.ledger.drain();
     assert_eq!(bench.ledger.status, PoolStatus::Stopped, "the status only goes forward");
     bench.ledger.job_ended(false, false);
-    assert!(!bench.ledger.is_over());
+    assert!(!bench.ledger.is_finished());
     let _ = bench.leaves(0);
-    assert!(bench.ledger.is_over());
+    assert!(bench.ledger.is_finished());
     assert_eq!((bench.ledger.finished, bench.ledger.panicked), (2, 1));
 }
 
@@ -287,7 +287,7 @@ fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_me
     assert_eq!(bench.ledger.wait_in_line(1, 2, |job| job).unwrap_err(), 2);
     bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
-    assert!(bench.ledger.is_over(), "the other had nothing to come to");
+    assert!(bench.ledger.is_finished(), "the other had nothing to come to");
     assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
 }
 

@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use crate::clock::{Clock, Deadline, Watch};
+use crate::clock::{Clock, Deadline, ExitWatcher};
 use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
 /// A seat, and who is to be called. Clones are the same seat.
@@ -72,7 +72,7 @@ impl Seat {
     }
 
     /// Has the seat called when a manual clock is moved.
-    pub(super) fn watch(&self, clock: &Clock) -> Watch {
+    pub(super) fn watch(&self, clock: &Clock) -> ExitWatcher {
         let seat = self.clone();
         clock.watch(move || seat.call())
     }

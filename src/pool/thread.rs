@@ -8,10 +8,10 @@ use super::ledger::Ledger;
 use super::seat::{Seat, call_all};
 use super::words::{Before, Hands, JobsAbandoned, Next, PoolStatus, Refusal};
 use super::work::{After, Left, Ran, Work, run_contained};
-use crate::cancel::Registration;
+use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Failure, Panic, Rejected, contain, drop_contained, tell_log};
-use crate::state::Part;
+use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, ThreadId, lock, thread};
 
 /// How often a worker that has nothing to do looks about before it rests. It gives its processor away each time.
@@ -27,7 +27,7 @@ pub enum PoolError {
     /// It has been stopped, or drains.
     #[error("the pool takes no more jobs: it is {0:?}")]
     Stopped(PoolStatus),
-    /// As many jobs wait as may (see [`Queue`](super::Queue)).
+    /// As many jobs wait as may (see [`QueuePolicy`](super::QueuePolicy)).
     #[error("the pool's queue is full")]
     Full,
     /// The caller is a step, and the call would have blocked its worker: until there is room, or until the job is over.
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     // Whether something has come for the worker that looks about. A hint: it asks the ledger in any case.
     pub(super) hint: AtomicBool,
     // What resumes pauses that last until somebody cancels a token.
-    pub(super) tokens: Mutex<HashMap<u64, Registration>>,
+    pub(super) tokens: Mutex<HashMap<u64, CancelCallback>>,
     // By thread, what was abandoned and is being dropped.
     pub(super) dropping: Mutex<Vec<(ThreadId, Left)>>,
     // Its place in a shutdown tree, if somebody has asked for it.
@@ -66,16 +66,16 @@ pub(super) struct Shared {
 /// Code of the user's for certain moments in a thread's life.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
-    pub(super) start: Option<Hook>,
-    pub(super) end: Option<Hook>,
+    pub(super) start: Option<Observer>,
+    pub(super) end: Option<Observer>,
     pub(super) panic: Option<PanicHook>,
 }
 
-type Hook = Arc<dyn Fn() + Send + Sync>;
+type Observer = Arc<dyn Fn() + Send + Sync>;
 type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
 
 impl Hooks {
-    fn call(hook: &Option<Hook>) {
+    fn call(hook: &Option<Observer>) {
         if let Some(hook) = hook
             && let Err(panic) = contain(|| hook())
         {
@@ -173,11 +173,11 @@ impl Shared {
         if !self.part.is_wanted() {
             return;
         }
-        let (is_over, count) = {
+        let (is_finished, count) = {
             let ledger = self.lock();
-            (ledger.is_over(), ledger.abandoned)
+            (ledger.is_finished(), ledger.abandoned)
         };
-        if is_over {
+        if is_finished {
             self.part.over((count > 0).then(|| Failure::new(JobsAbandoned { count })));
         }
     }
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn while_no_further_thread_can_be_had_a_bound_still_bounds() {
-        let pool = Pool::builder().max(4).queue(super::super::Queue::Reject(2)).build().unwrap();
+        let pool = Pool::builder().max(4).queue(super::super::QueuePolicy::Reject(2)).build().unwrap();
         let (begun, go) = hold(&pool);
         wait(&begun);
         crate::threads::refuse(true);
@@ -478,7 +478,7 @@ mod tests {
         let (pool, pacer) = (Pool::new(1).unwrap(), Pacer::new(std::time::Duration::from_secs(1)));
         crate::threads::refuse(true);
         let refused = pacer.execute(&pool, || ());
-        let waited = pacer.wait(&crate::cancel::Cancel::new());
+        let waited = pacer.wait(&crate::cancel::CancelToken::new());
         crate::threads::refuse(false);
         assert_eq!(*refused.unwrap_err().reason(), PacerError::NoThread);
         assert_eq!(waited, Err(PacerError::NoThread));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::owner::Pool;
 use super::thread::Shared;
 use crate::outcome::drop_contained;
-use crate::state::{Role, State};
+use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::{Arc, Mutex, lock};
 use crate::threads;
 
@@ -14,8 +14,8 @@ use crate::threads;
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
 impl Pool {
-    /// The pool in a [shutdown tree](crate::state), always the same state. What closes before it and after it is said with
-    /// [`State::depends_on`].
+    /// The pool in a [shutdown tree](crate::shutdown), always the same state. What closes before it and after it is said with
+    /// [`ShutdownNode::depends_on`].
     ///
     /// Asked to close, it takes no more jobs and does those that wait, as [`close`](Self::close) does; it is closed when the
     /// last thread has left. With [`shutdown_limit`](super::PoolBuilder::shutdown_limit) it waits only so long. A pool that
@@ -25,24 +25,24 @@ impl Pool {
     /// It is called as the threads are. As long as jobs keep it from ending, the error of the tree's shutdown says how many.
     ///
     /// ```
-    /// use procession::State;
+    /// use procession::ShutdownNode;
     /// use procession::pool::Pool;
     ///
     /// let pool = Pool::new(2)?;
     /// // It hands in jobs, so it ends before the pool.
     /// let jobs = pool.clone();
-    /// let server = State::thread("server", move |job| {
+    /// let server = ShutdownNode::thread("server", move |job| {
     ///     job.end().wait();
     ///     jobs.execute(|| println!("the last one"))?;
     ///     Ok(())
     /// })?;
-    /// let all = pool.state().depends_on([server]);
+    /// let all = pool.shutdown_node().depends_on([server]);
     /// all.shutdown(None)?;
     /// assert_eq!(pool.stats().finished, 1);
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn state(&self) -> State {
+    pub fn shutdown_node(&self) -> ShutdownNode {
         let shared = &self.owner.shared;
         let state = shared.part.state(|| role(shared));
         shared.tell_tree();

@@ -35,7 +35,7 @@ use super::handle::Elsewhere;
 use super::owner::{Patience, Pool, Ticket, WeakPool};
 use super::words::PoolStatus;
 use super::work::{Ran, Work};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::inside::is_step;
 use crate::latch::Latch;
@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// Has the calling thread wait for its turn.
-    pub(super) fn wait(self: &Arc<Shared>, cancel: &Cancel) -> Result<(), PacerError> {
+    pub(super) fn wait(self: &Arc<Shared>, cancel: &CancelToken) -> Result<(), PacerError> {
         if is_step() {
             return Err(PacerError::InsideStep);
         }

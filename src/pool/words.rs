@@ -17,7 +17,7 @@ pub enum PoolStatus {
 }
 
 /// A pool has ended, and jobs that waited were never begun: it was stopped, or could get no thread. It is the error of the
-/// [state](super::Pool::state) of that pool.
+/// [state](super::Pool::shutdown_node) of that pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("jobs that were never begun: {count}")]
 #[non_exhaustive]

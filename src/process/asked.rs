@@ -115,7 +115,7 @@ mod tests {
         let old = ask(1);
         let memory = Arc::as_ptr(&old);
         old.refuse(CommandError::TimedOut);
-        let reply = Reply::<()>::new(old.clone()).handed_on();
+        let reply = Reply::<()>::new(old.clone()).delegate();
         asked.note(old);
         asked.forget_decided(&mut spares);
         assert!(spares.0.is_empty(), "it is open");

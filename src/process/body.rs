@@ -21,7 +21,7 @@ use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
 use super::reply::{AskLink, PendingReply, ProcessAsk};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::Arc;
 use crate::timer::TimerKey;
@@ -69,7 +69,7 @@ pub(crate) enum Stage {
 pub(crate) struct Rare {
     pub(crate) name: Option<Arc<str>>,
     /// Cancelled when the process has ended: for its blocking closures and handlers.
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Option<CancelToken>,
     /// Pending timers by tag, and some that have fired. A timer for never has no key.
     pub(crate) timers: HashMap<u64, Option<TimerKey>>,
     /// At how many timers to look for those that have fired.
@@ -382,7 +382,7 @@ pub(crate) enum Yield {
 }
 
 /// A blocking closure and its result.
-pub(crate) type Work = Box<dyn FnOnce(&Cancel) -> Box<dyn Any + Send> + Send>;
+pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Send>;
 
 /// Orders are kept in a buffer of at most this many from one busy time to the next.
 const KEPT_ORDERS: usize = 4096;

@@ -1,7 +1,7 @@
 //! A mailbox with a bound: how many messages may wait, and what happens to one too many.
 
 use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Signal, Signals};
-use super::refusal::DeadReason;
+use super::refusal::DeadLetterReason;
 use crate::latch::Latch;
 
 /// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it again
@@ -28,7 +28,7 @@ pub(crate) enum Offer<M> {
     Taken,
     Refused(Envelope<M>),
     /// A message is dead: this one or an older one.
-    Dead(Envelope<M>, DeadReason),
+    Dead(Envelope<M>, DeadLetterReason),
 }
 
 impl<M> BoundedMailbox<M> {
@@ -51,11 +51,11 @@ impl<M> BoundedMailbox<M> {
         }
         match self.bound.overflow {
             Overflow::Refuse => Offer::Refused(envelope),
-            Overflow::DropNewest => Offer::Dead(envelope, DeadReason::DroppedNewest),
+            Overflow::DropNewest => Offer::Dead(envelope, DeadLetterReason::DroppedNewest),
             Overflow::DropOldest => {
                 let oldest = self.inner.pop_message();
                 self.push(envelope);
-                oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadReason::DroppedOldest))
+                oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadLetterReason::DroppedOldest))
             }
         }
     }

@@ -107,7 +107,7 @@ pub struct CancelRequest {
 
 /// What a timer answers with: its time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elapsed;
+pub struct TimerFired;
 
 /// Why a command or an ask was answered without a value.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -204,7 +204,7 @@ impl From<NoSuchName> for CommandError {
 pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
 
 /// The answer to one command. Which one: compare or take with the tag that was given when it was yielded.
-pub struct Completed {
+pub struct Completion {
     // In a box, so that an event that is a message is no larger than the message.
     inside: Box<Inside>,
 }
@@ -216,14 +216,14 @@ struct Inside {
     answer: Cell<Option<Answer>>,
 }
 
-impl Completed {
-    pub(crate) fn new(tag: u64, answer: Answer) -> Completed {
-        Completed::from(None, tag, answer)
+impl Completion {
+    pub(crate) fn new(tag: u64, answer: Answer) -> Completion {
+        Completion::from(None, tag, answer)
     }
 
     /// The answer of a process.
-    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completed {
-        Completed { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
+    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
+        Completion { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
     }
 
     /// The incarnation of the process to which the command belongs.
@@ -264,9 +264,9 @@ impl Completed {
     }
 }
 
-impl fmt::Debug for Completed {
+impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completed").field("tag", &self.tag()).finish_non_exhaustive()
+        f.debug_struct("Completion").field("tag", &self.tag()).finish_non_exhaustive()
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_once_and_only_with_its_own_tag() {
-        let done = Completed::new(3, Ok(Box::new(7_u32)));
+        let done = Completion::new(3, Ok(Box::new(7_u32)));
         assert!(done.take(Tag::<u32>::new(2)).is_none());
         assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
         assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);

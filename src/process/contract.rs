@@ -1,7 +1,7 @@
 //! The contract: what a type must do to be a process.
 
 use super::body::{StepOutput, Successor};
-use super::entry::{Entry, InitResult};
+use super::entry::{EntryArgs, InitResult};
 use super::event::{Event, Events};
 use crate::outcome::{BoxError, Exit};
 
@@ -52,7 +52,7 @@ pub trait Process: Sized + Send + 'static {
     ///
     /// # Errors
     /// The process ends with the error; spawned from outside, `spawn` returns it and nothing of the process remains.
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         entry.main_only()
     }
 
@@ -81,7 +81,7 @@ pub trait Process: Sized + Send + 'static {
     /// - Monitors that it set, subscriptions and groups that it joined, and events of them that wait in the mailbox.
     /// - Links that it made. The other end has the failure as this one's exit, unless it has made the link, too.
     /// - Timers, questions and other commands. Their answers are discarded and counted, and never reach the next state machine.
-    ///   The [`Cancel`](crate::Cancel) of its blocking work is cancelled.
+    ///   The [`CancelToken`](crate::CancelToken) of its blocking work is cancelled.
     /// - Replies that it held: their askers are told that they were dropped.
     /// - [`trap_exits`](StepOutput::trap_exits) is again as the spawn options say.
     ///

@@ -14,12 +14,12 @@ pub(super) const MAIN: &str = "main";
 /// A process that offers several methods lists them; the list makes the errors:
 ///
 /// ```
-/// use procession::{Entry, InitResult};
+/// use procession::{EntryArgs, InitResult};
 ///
 /// struct Counter { total: u64 }
 ///
 /// impl Counter {
-///     fn init(&mut self, entry: Entry) -> InitResult {
+///     fn init(&mut self, entry: EntryArgs) -> InitResult {
 ///         entry
 ///             .method("main", |(): ()| Ok(()))
 ///             .method("from", |total: u64| { self.total = total; Ok(()) })
@@ -27,11 +27,11 @@ pub(super) const MAIN: &str = "main";
 ///     }
 /// }
 /// ```
-pub struct Entry {
+pub struct EntryArgs {
     process: fn() -> &'static str,
     // Nothing: `"main"` without an input, as most processes are entered.
     point: Option<Box<EntryPoint>>,
-    offered: Vec<Offered>,
+    offered: Vec<EntryMethods>,
     outcome: Option<InitResult>,
 }
 
@@ -57,17 +57,17 @@ impl EntryPoint {
 
 /// A method that a process offers, with the type of its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct EntryMethods {
     /// The name.
     pub method: &'static str,
     /// The type of the input.
     pub input: &'static str,
 }
 
-impl Entry {
+impl EntryArgs {
     #[inline]
-    pub(crate) fn new(process: fn() -> &'static str, point: Option<Box<EntryPoint>>) -> Entry {
-        Entry { process, point, offered: Vec::new(), outcome: None }
+    pub(crate) fn new(process: fn() -> &'static str, point: Option<Box<EntryPoint>>) -> EntryArgs {
+        EntryArgs { process, point, offered: Vec::new(), outcome: None }
     }
 
     /// The name of the method that the spawner chose; `"main"` where it chose none.
@@ -78,12 +78,12 @@ impl Entry {
 
     /// Offers a method: if it is the chosen one, `enter` is called with the input, now.
     #[inline]
-    pub fn method<I: 'static>(mut self, name: &'static str, enter: impl FnOnce(I) -> InitResult) -> Entry {
+    pub fn method<I: 'static>(mut self, name: &'static str, enter: impl FnOnce(I) -> InitResult) -> EntryArgs {
         if self.outcome.is_some() {
             return self;
         }
         if self.name() != name {
-            self.offered.push(Offered { method: name, input: type_name::<I>() });
+            self.offered.push(EntryMethods { method: name, input: type_name::<I>() });
             return self;
         }
         self.outcome = Some(match self.input::<I>() {
@@ -139,10 +139,10 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for EntryArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let input = self.point.as_ref().map_or("()", |point| point.input.type_name);
-        f.debug_struct("Entry").field("method", &self.name()).field("input", &input).finish()
+        f.debug_struct("EntryArgs").field("method", &self.name()).field("input", &input).finish()
     }
 }
 
@@ -157,7 +157,7 @@ pub enum EntryError {
         /// What the spawner asked for.
         asked: String,
         /// What there is.
-        offered: Vec<Offered>,
+        offered: Vec<EntryMethods>,
     },
     /// There is such a method, with another input.
     #[error("entry method {method:?} of {process} takes an input of type {expected}, and was given {given}")]
@@ -173,7 +173,7 @@ pub enum EntryError {
     },
 }
 
-fn list(offered: &[Offered]) -> String {
+fn list(offered: &[EntryMethods]) -> String {
     if offered.is_empty() {
         return String::from("none");
     }
@@ -187,7 +187,7 @@ mod tests {
 
     fn enter(point: Option<EntryPoint>) -> Result<u64, EntryError> {
         let mut total = 0;
-        Entry::new(|| "Counter", point.map(Box::new))
+        EntryArgs::new(|| "Counter", point.map(Box::new))
             .method(MAIN, |(): ()| Ok(()))
             .method("from", |n: u64| {
                 total = n;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completed};
+use super::command::{CancelRequest, Completion};
 use super::mailbox::{Control, Envelope, Mailbox};
 use super::naming::GroupEvent;
 use super::pid::Pid;
@@ -16,7 +16,7 @@ pub enum Event<M> {
     /// A message. Who sent it: [`Events::sender`].
     Message(M),
     /// The answer to a command that the process yielded.
-    Completed(Completed),
+    Completed(Completion),
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
     Cancel(Told<CancelRequest>),
@@ -201,7 +201,7 @@ impl<'a, M> Events<'a, M> {
         Some(control)
     }
 
-    fn completion(&mut self) -> Option<Completed> {
+    fn completion(&mut self) -> Option<Completion> {
         let messages = self.messages;
         let signals = self.mailbox.signals.as_mut()?;
         let completed = signals.next_completion(messages)?;
@@ -268,7 +268,7 @@ enum Next {
     Message,
     /// The oldest of those that were passed over.
     Kept,
-    Completed(Completed),
+    Completed(Completion),
     Told(Box<Control>),
     Nothing,
 }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn completed(tag: u64) -> Signal {
-        Signal::Completed(Completed::new(tag, Ok(Box::new(()))))
+        Signal::Completed(Completion::new(tag, Ok(Box::new(()))))
     }
 
     fn cancel() -> Signal {

@@ -6,16 +6,16 @@ use std::marker::PhantomData;
 
 use super::command::{Answer, AnswerTo, Command, CommandError};
 use super::pid::Pid;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Panic, contain};
 use crate::sync::{Arc, Mutex, lock};
 
 /// The duty to answer one command. It may be carried to any thread or async runtime; dropping it answers with
 /// [`CommandError::Dropped`].
 #[must_use = "dropping this answers with `CommandError::Dropped`"]
-pub struct Completion<T> {
+pub struct Responder<T> {
     duty: Arc<Duty>,
-    cancel: Cancel,
+    cancel: CancelToken,
     answers: PhantomData<fn(T)>,
 }
 
@@ -84,7 +84,7 @@ impl Duty {
     }
 }
 
-impl<T: Send + 'static> Completion<T> {
+impl<T: Send + 'static> Responder<T> {
     /// Answers, with a value or with an error of any type.
     pub fn complete<E: Into<BoxError>>(self, outcome: Result<T, E>) {
         self.duty.answer(match outcome {
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Cancelled when the process that waits has ended: nobody wants the answer any more.
-    pub fn cancel(&self) -> &Cancel {
+    pub fn cancel(&self) -> &CancelToken {
         &self.cancel
     }
 
@@ -114,15 +114,15 @@ impl<T: Send + 'static> Completion<T> {
     }
 }
 
-impl<T> Drop for Completion<T> {
+impl<T> Drop for Responder<T> {
     fn drop(&mut self) {
         self.duty.dropped();
     }
 }
 
-impl<T> fmt::Debug for Completion<T> {
+impl<T> fmt::Debug for Responder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completion({} for {}, {})", self.duty.tag, self.duty.to, type_name::<T>())
+        write!(f, "Responder({} for {}, {})", self.duty.tag, self.duty.to, type_name::<T>())
     }
 }
 
@@ -146,7 +146,7 @@ impl BoxedCommand {
 /// A registered handler, whatever its command.
 pub(crate) trait Handler: Send + Sync {
     /// Calls it. However that goes, the command is answered once.
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: Cancel);
+    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: CancelToken);
 }
 
 /// The user's closure as a [`Handler`].
@@ -164,12 +164,12 @@ impl<C, F> HandlerFn<C, F> {
 impl<C, F> Handler for HandlerFn<C, F>
 where
     C: Command,
-    F: Fn(C, Completion<C::Output>) -> Result<(), BoxError> + Send + Sync,
+    F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync,
 {
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: Cancel) {
+    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: CancelToken) {
         let state = Mutex::new(DutyState::InHandler { dropped: false });
         let duty = Arc::new(Duty { link, to, tag, state });
-        let completion = Completion { duty: duty.clone(), cancel, answers: PhantomData };
+        let completion = Responder { duty: duty.clone(), cancel, answers: PhantomData };
         duty.handler_returned(match command.downcast::<C>() {
             Ok(command) => contain(|| (self.call)(*command, completion)),
             // The registry is keyed by the type, so this does not happen; it is still an answer.
@@ -200,12 +200,12 @@ mod tests {
 
     fn handle<F>(call: F) -> Vec<Result<u32, String>>
     where
-        F: Fn(Double, Completion<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
+        F: Fn(Double, Responder<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         let answers = Arc::new(Answers::default());
         let handler = HandlerFn::<Double, F>::new(call);
         let pid = "<0.1.1>".parse().unwrap();
-        handler.handle(Box::new(Double(4)), answers.clone(), pid, 9, Cancel::new());
+        handler.handle(Box::new(Double(4)), answers.clone(), pid, 9, CancelToken::new());
         drop(handler);
         std::mem::take(&mut *lock(&answers.0)).into_iter().map(|(_, answer)| answer).collect()
     }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_completion_may_outlive_its_handler_and_is_answered_when_it_is_dropped_elsewhere() {
-        let kept: Arc<Mutex<Vec<Completion<u32>>>> = Arc::default();
+        let kept: Arc<Mutex<Vec<Responder<u32>>>> = Arc::default();
         let answers = Arc::new(Answers::default());
         let keep = kept.clone();
         let handler = HandlerFn::new(move |_: Double, done| {
@@ -258,7 +258,7 @@ mod tests {
         });
         let pid = "<0.1.1>".parse().unwrap();
         for tag in [1, 2] {
-            handler.handle(Box::new(Double(1)), answers.clone(), pid, tag, Cancel::new());
+            handler.handle(Box::new(Double(1)), answers.clone(), pid, tag, CancelToken::new());
         }
         assert!(lock(&answers.0).is_empty());
         let second = lock(&kept).pop().unwrap();

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::pid::Pid;
 use super::refusal::DeadLetter;
-use super::sight::Doing;
+use super::sight::StepActivity;
 use crate::outcome::Exit;
 
 /// A process, to somebody who looks on.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ProcessRef {
+pub struct ProcessIdentity {
     /// Its PID.
     pub pid: Pid,
     /// The type of the process.
@@ -29,11 +29,11 @@ pub struct ProcessRef {
 #[non_exhaustive]
 pub struct StuckStep {
     /// Whose step it is.
-    pub process: ProcessRef,
+    pub process: ProcessIdentity,
     /// The type of its messages.
     pub message_type: &'static str,
     /// What it was doing when it was found to be stuck: the event that it had taken last.
-    pub doing: Doing,
+    pub doing: StepActivity,
     /// For how long it runs, or ran. With [`RuntimeBuilder::exact_step_times`](crate::RuntimeBuilder::exact_step_times)
     /// since its begin; else since it was first seen, which is later by a quarter of the limit, or a second, at most.
     pub running_for: Duration,
@@ -53,14 +53,14 @@ impl fmt::Display for StuckStep {
 ///
 /// Hooks are called on the threads where the things happen, with no lock held; what they do holds up a worker, so it
 /// should be short. A panic in a hook is contained and logged.
-pub trait Hook: Send + Sync + 'static {
+pub trait Observer: Send + Sync + 'static {
     /// A process was spawned.
-    fn spawned(&self, process: &ProcessRef) {
+    fn spawned(&self, process: &ProcessIdentity) {
         let _ = process;
     }
 
     /// A process has ended, and was closed.
-    fn exited(&self, process: &ProcessRef, exit: &Exit) {
+    fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
         let _ = (process, exit);
     }
 

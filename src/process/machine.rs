@@ -8,7 +8,7 @@ use super::body::{
 };
 use super::bounded::BoundedMailbox;
 use super::contract::{Process, Step, Upgrade};
-use super::entry::{Entry, EntryPoint};
+use super::entry::{EntryArgs, EntryPoint};
 use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use super::pid::Pid;
@@ -141,7 +141,7 @@ impl<P: Process> Machine for Typed<P> {
     fn enter(&mut self) -> Result<(), Exit> {
         let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
         let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
-        match contain(|| process.init(Entry::new(name_of::<P>, point))) {
+        match contain(|| process.init(EntryArgs::new(name_of::<P>, point))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
             Err(panic) => Err(Exit::Panicked(panic)),
@@ -334,7 +334,7 @@ impl<O> Upgrade<O> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::body::MOST_SPARE;
-    use super::super::command::Completed;
+    use super::super::command::Completion;
     use super::super::contract::StepResult;
     use super::super::mailbox::Signal;
     use super::*;
@@ -382,7 +382,7 @@ mod tests {
         let mut ended = body::<8>(&mut spares, &held);
         let mailbox = (ended.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<Arc<()>>>().unwrap();
         (0..3).for_each(|_| mailbox.messages.push_parts(None, held.clone()));
-        let given = Completed::new(1, Ok(Box::new(held.clone())));
+        let given = Completion::new(1, Ok(Box::new(held.clone())));
         mailbox.signal(Signal::Completed(given));
         let name: Arc<str> = Arc::from("somebody");
         ended.head.rare().name = Some(name.clone());

@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use super::pid::Pid;
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use crate::latch::Latch;
-use crate::outcome::{Linked, drop_contained};
+use crate::outcome::{LinkedExit, drop_contained};
 
 /// What a full mailbox does with one message too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,12 +270,12 @@ pub(crate) trait AnyMailbox: Any + Send {
     }
 
     /// Notes through which link the process is ended.
-    fn kill(&mut self, by: Linked) {
+    fn kill(&mut self, by: LinkedExit) {
         self.signals().get_or_insert_default().kill(by);
     }
 
     /// Through which link the process was ended, if it was noted here.
-    fn take_killer(&mut self) -> Option<Linked> {
+    fn take_killer(&mut self) -> Option<LinkedExit> {
         self.signals().as_mut()?.take_killer()
     }
 
@@ -387,7 +387,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::command::Completed;
+    use super::super::command::Completion;
     use super::*;
 
     fn envelope(message: u32) -> Envelope<u32> {
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn absorbed_completions_keep_their_place_among_the_messages() {
-        let completed = |tag| Signal::Completed(Completed::new(tag, Ok(Box::new(()))));
+        let completed = |tag| Signal::Completed(Completion::new(tag, Ok(Box::new(()))));
         let (mut body, mut inbox) = (Mailbox::new(), Mailbox::new());
         (0..3).for_each(|n| body.messages.push(envelope(n)));
         body.signal(completed(1));

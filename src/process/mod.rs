@@ -2,7 +2,7 @@
 //!
 //! A [`Process`] is a state machine. It is stepped with [`Events`], returns a [`Step`], and writes what it wants done
 //! to a [`StepOutput`]; it is reached by its [`Pid`], or by the typed [`Address`]. Commands are answered by
-//! [`Completed`] events, questions of other processes by a [`Reply`].
+//! [`Completion`] events, questions of other processes by a [`Reply`].
 
 pub(crate) mod pid;
 mod naming;
@@ -33,21 +33,21 @@ mod named;
 mod hook;
 
 pub use self::body::StepOutput;
-pub use self::command::{AsTag, CancelRequest, Command, CommandError, Completed, Elapsed, Tag};
+pub use self::command::{AsTag, CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::cycle::Cycle;
-pub use self::entry::{Entry, EntryError, InitResult, Offered};
+pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
 pub use self::event::{Event, Events};
-pub use self::handler::Completion;
-pub use self::hook::{Hook, ProcessRef, StuckStep};
+pub use self::handler::Responder;
+pub use self::hook::{Observer, ProcessIdentity, StuckStep};
 pub use self::mailbox::Overflow;
 pub use self::named::NamedOutput;
 pub use self::naming::{GroupChange, GroupEvent, NameError, NoSuchName, Subscription};
 pub use self::pid::{Address, ParsePidError, Pid};
-pub use self::refusal::{DeadLetter, DeadReason, SendError};
+pub use self::refusal::{DeadLetter, DeadLetterReason, SendError};
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::Reply;
-pub use self::sight::Doing;
+pub use self::sight::StepActivity;
 pub use self::spawn::{SpawnError, SpawnOptions};
 pub use self::told::Told;
 

@@ -147,12 +147,12 @@ impl NamedOutput<'_> {
         self.pid().map(|pid| self.out.cancel(pid, reason))
     }
 
-    /// See [`StepOutput::cancel_within`].
+    /// See [`StepOutput::cancel_timeout`].
     ///
     /// # Errors
     /// No process has the name.
-    pub fn cancel_within(self, reason: impl Into<Reason>, limit: Duration) -> Result<Tag<bool>, NoSuchName> {
-        self.pid().map(|pid| self.out.cancel_within(pid, reason, limit))
+    pub fn cancel_timeout(self, reason: impl Into<Reason>, limit: Duration) -> Result<Tag<bool>, NoSuchName> {
+        self.pid().map(|pid| self.out.cancel_timeout(pid, reason, limit))
     }
 
     /// See [`StepOutput::terminate`].

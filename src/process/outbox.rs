@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::bounded::{BoundedMailbox, Offer};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::pid::Pid;
-use super::refusal::{DeadLetter, DeadReason, SendError};
+use super::refusal::{DeadLetter, DeadLetterReason, SendError};
 use crate::outcome::drop_contained;
 
 /// The lanes of one step output. They are kept from step to step, so that the next message finds room.
@@ -109,10 +109,10 @@ impl Missed {
         }
     }
 
-    fn dead_reason(self) -> DeadReason {
+    fn dead_reason(self) -> DeadLetterReason {
         match self {
-            Missed::NoSuchProcess => DeadReason::NoSuchProcess,
-            Missed::WrongType(_) => DeadReason::WrongType,
+            Missed::NoSuchProcess => DeadLetterReason::NoSuchProcess,
+            Missed::WrongType(_) => DeadLetterReason::WrongType,
         }
     }
 
@@ -149,7 +149,7 @@ struct LaneOf<M> {
 const KEPT: usize = 64 * 1024;
 
 /// Messages that are dead, with whoever had sent them.
-type Dead<M> = Vec<(Envelope<M>, DeadReason)>;
+type Dead<M> = Vec<(Envelope<M>, DeadLetterReason)>;
 
 #[cold]
 fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'static str>, post: &mut dyn Post) {
@@ -185,7 +185,7 @@ impl<M: Send + 'static> LaneOf<M> {
                 for message in self.letters.drain(..count as usize) {
                     match mailbox.offer(Envelope { from, message }) {
                         Offer::Taken => more += 1,
-                        Offer::Refused(envelope) => dead.push((envelope, DeadReason::Full)),
+                        Offer::Refused(envelope) => dead.push((envelope, DeadLetterReason::Full)),
                         Offer::Dead(envelope, why) => dead.push((envelope, why)),
                     }
                 }

@@ -4,11 +4,11 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 use super::body::{Order, StepOutput, Work, Yield};
-use super::command::{Command, Elapsed, Tag};
+use super::command::{Command, Tag, TimerFired};
 use super::handler::BoxedCommand;
 use super::pid::{Address, Pid};
 use super::reply::{ProcessAsk, Reply};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::Reason;
 use crate::sync::Arc;
 
@@ -95,9 +95,12 @@ impl StepOutput {
         self.blocking_with(move |_| work())
     }
 
-    /// Runs a closure on the pool, where it may block, and lends it a [`Cancel`] that tells when the process has ended
+    /// Runs a closure on the pool, where it may block, and lends it a [`CancelToken`] that tells when the process has ended
     /// and nobody wants the result any more. A closure that has not begun by then is not run.
-    pub fn blocking_with<T: Send + 'static>(&mut self, work: impl FnOnce(&Cancel) -> T + Send + 'static) -> Tag<T> {
+    pub fn blocking_with<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&CancelToken) -> T + Send + 'static,
+    ) -> Tag<T> {
         let tag = self.tag();
         let work: Work = Box::new(move |cancel| Box::new(work(cancel)) as Box<dyn Any + Send>);
         self.push(Yield::Blocking { tag: tag.id(), work });
@@ -105,7 +108,7 @@ impl StepOutput {
     }
 
     /// Sets a timer. Answered when `delay` has passed by the runtime's clock, and never before.
-    pub fn after(&mut self, delay: Duration) -> Tag<Elapsed> {
+    pub fn after(&mut self, delay: Duration) -> Tag<TimerFired> {
         let tag = self.tag();
         self.push(Yield::Timer { tag: tag.id(), delay });
         tag
@@ -113,7 +116,7 @@ impl StepOutput {
 
     /// Cancels a timer of this process: it is answered with
     /// [`CommandError::Cancelled`](super::CommandError::Cancelled), unless its answer is on its way already.
-    pub fn cancel_timer(&mut self, timer: Tag<Elapsed>) {
+    pub fn cancel_timer(&mut self, timer: Tag<TimerFired>) {
         self.push(Yield::CancelTimer { tag: timer.id() });
     }
 
@@ -131,7 +134,7 @@ impl StepOutput {
     }
 
     /// Asks a process to stop within `limit`, which the process is told; nothing happens when it is over.
-    pub fn cancel_within(&mut self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
+    pub fn cancel_timeout(&mut self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
         self.cancel_request(pid, reason.into(), Some(limit))
     }
 

@@ -52,7 +52,7 @@ pub enum SendError {
 /// Why a message became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum DeadReason {
+pub enum DeadLetterReason {
     /// A process sent it to a PID that no process has.
     NoSuchProcess,
     /// Its receiver does not take messages of its type (or was upgraded to one that does not).
@@ -69,28 +69,28 @@ pub enum DeadReason {
     StepFailed,
 }
 
-impl DeadReason {
-    pub(crate) const ALL: [DeadReason; 7] = [
-        DeadReason::NoSuchProcess,
-        DeadReason::WrongType,
-        DeadReason::Full,
-        DeadReason::DroppedOldest,
-        DeadReason::DroppedNewest,
-        DeadReason::Ended,
-        DeadReason::StepFailed,
+impl DeadLetterReason {
+    pub(crate) const ALL: [DeadLetterReason; 7] = [
+        DeadLetterReason::NoSuchProcess,
+        DeadLetterReason::WrongType,
+        DeadLetterReason::Full,
+        DeadLetterReason::DroppedOldest,
+        DeadLetterReason::DroppedNewest,
+        DeadLetterReason::Ended,
+        DeadLetterReason::StepFailed,
     ];
 }
 
-impl fmt::Display for DeadReason {
+impl fmt::Display for DeadLetterReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            DeadReason::NoSuchProcess => "no such process",
-            DeadReason::WrongType => "wrong type",
-            DeadReason::Full => "mailbox full",
-            DeadReason::DroppedOldest => "pushed out by a later message",
-            DeadReason::DroppedNewest => "dropped by a full mailbox",
-            DeadReason::Ended => "the receiver has ended",
-            DeadReason::StepFailed => "the step that had taken it failed",
+            DeadLetterReason::NoSuchProcess => "no such process",
+            DeadLetterReason::WrongType => "wrong type",
+            DeadLetterReason::Full => "mailbox full",
+            DeadLetterReason::DroppedOldest => "pushed out by a later message",
+            DeadLetterReason::DroppedNewest => "dropped by a full mailbox",
+            DeadLetterReason::Ended => "the receiver has ended",
+            DeadLetterReason::StepFailed => "the step that had taken it failed",
         })
     }
 }
@@ -103,17 +103,17 @@ pub struct DeadLetter<'a> {
     /// more.
     pub from: Option<Pid>,
     /// Why it is dead.
-    pub reason: DeadReason,
+    pub reason: DeadLetterReason,
     /// The type of the message.
     pub type_name: &'static str,
-    /// The type of messages that the receiver takes, where the reason is [`DeadReason::WrongType`].
+    /// The type of messages that the receiver takes, where the reason is [`DeadLetterReason::WrongType`].
     pub takes: Option<&'static str>,
     pub(crate) message: Option<&'a dyn Any>,
 }
 
 impl DeadLetter<'_> {
     /// One to this process for this reason, of which nothing else is known.
-    pub(crate) fn new(to: Pid, reason: DeadReason) -> DeadLetter<'static> {
+    pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
         DeadLetter { to, from: None, reason, type_name: "", takes: None, message: None }
     }
 

@@ -17,7 +17,7 @@ use crate::timer::TimerKey;
 /// As long as the question is open, the process that was asked is presumed to be the one that will answer it. If that
 /// process waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
 /// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits itself,
-/// calls [`handed_on`](Self::handed_on) first. Without that the question still counts as its own, and an ask may
+/// calls [`delegate`](Self::delegate) first. Without that the question still counts as its own, and an ask may
 /// end with `CommandError::Cycle` although the other one would have answered.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
@@ -85,7 +85,7 @@ impl<T> Reply<T> {
     ///
     /// Call it in the step that passes the reply on, before that process asks others and waits. Otherwise it makes no
     /// difference.
-    pub fn handed_on(self) -> Reply<T> {
+    pub fn delegate(self) -> Reply<T> {
         if let Some(ask) = &self.ask {
             ask.hand_on();
         }
@@ -132,20 +132,20 @@ pub(crate) struct Question {
     // Decides between the reply, the time limit, and the reply's being dropped: the first to set it answers.
     decided: AtomicBool,
     // Somebody else than the target will answer.
-    handed_on: AtomicBool,
+    delegate: AtomicBool,
     // Known when the message could not be delivered: a better reason than that the reply was dropped with it.
     undelivered: Mutex<Option<CommandError>>,
 }
 
 impl Question {
     pub(crate) fn new(link: Arc<dyn AskLink>, target: Pid) -> Question {
-        let (decided, handed_on) = (AtomicBool::new(false), AtomicBool::new(false));
-        Question { link, target, decided, handed_on, undelivered: Mutex::new(None) }
+        let (decided, delegate) = (AtomicBool::new(false), AtomicBool::new(false));
+        Question { link, target, decided, delegate, undelivered: Mutex::new(None) }
     }
 
     fn renew(&mut self, target: Pid) {
         self.target = target;
-        (self.decided, self.handed_on) = (AtomicBool::new(false), AtomicBool::new(false));
+        (self.decided, self.delegate) = (AtomicBool::new(false), AtomicBool::new(false));
         *lock(&self.undelivered) = None;
     }
 
@@ -168,11 +168,11 @@ impl Question {
 
     fn hand_on(&self) {
         // Ordering: Relaxed: it is said in a step, and read when that has ended, which the lock of the cell carries over.
-        self.handed_on.store(true, Ordering::Relaxed);
+        self.delegate.store(true, Ordering::Relaxed);
     }
 
     fn is_handed_on(&self) -> bool {
-        self.handed_on.load(Ordering::Relaxed)
+        self.delegate.load(Ordering::Relaxed)
     }
 
     fn refuse(&self, why: CommandError) {

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// What a step is doing: the event that it has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Doing {
+pub enum StepActivity {
     /// `init`, before the first step.
     Init,
     /// A step that has taken no event yet.
@@ -50,20 +50,20 @@ pub enum Doing {
     AfterStep,
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for StepActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doing::Init => f.write_str("in `init`"),
-            Doing::Step => f.write_str("in a step, before the first event"),
-            Doing::Message { from: Some(from) } => write!(f, "at a message of {from}"),
-            Doing::Message { from: None } => f.write_str("at a message from outside"),
-            Doing::Completed { tag } => write!(f, "at the answer to command {tag}"),
-            Doing::Cancel => f.write_str("at a cancel event"),
-            Doing::Down { pid } => write!(f, "at the end of {pid}, which it monitors"),
-            Doing::Exit { pid } => write!(f, "at the end of {pid}, to which it is linked"),
-            Doing::Recovered { pid } => write!(f, "at the recovery of {pid}, to which it is linked"),
-            Doing::Group => f.write_str("at an event of a group"),
-            Doing::AfterStep => f.write_str("in what follows a step"),
+            StepActivity::Init => f.write_str("in `init`"),
+            StepActivity::Step => f.write_str("in a step, before the first event"),
+            StepActivity::Message { from: Some(from) } => write!(f, "at a message of {from}"),
+            StepActivity::Message { from: None } => f.write_str("at a message from outside"),
+            StepActivity::Completed { tag } => write!(f, "at the answer to command {tag}"),
+            StepActivity::Cancel => f.write_str("at a cancel event"),
+            StepActivity::Down { pid } => write!(f, "at the end of {pid}, which it monitors"),
+            StepActivity::Exit { pid } => write!(f, "at the end of {pid}, to which it is linked"),
+            StepActivity::Recovered { pid } => write!(f, "at the recovery of {pid}, to which it is linked"),
+            StepActivity::Group => f.write_str("at an event of a group"),
+            StepActivity::AfterStep => f.write_str("in what follows a step"),
         }
     }
 }
@@ -85,19 +85,19 @@ impl Sight {
     }
 
     #[inline]
-    pub(crate) fn note(&self, doing: Doing) {
+    pub(crate) fn note(&self, doing: StepActivity) {
         let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
         let (kind, word) = match doing {
-            Doing::Init => (0, 0),
-            Doing::Step => (1, 0),
-            Doing::Message { from } => (2, word(from)),
-            Doing::Completed { tag } => (3, tag),
-            Doing::Cancel => (4, 0),
-            Doing::Down { pid } => (5, word(Some(pid))),
-            Doing::Exit { pid } => (6, word(Some(pid))),
-            Doing::Group => (7, 0),
-            Doing::AfterStep => (8, 0),
-            Doing::Recovered { pid } => (9, word(Some(pid))),
+            StepActivity::Init => (0, 0),
+            StepActivity::Step => (1, 0),
+            StepActivity::Message { from } => (2, word(from)),
+            StepActivity::Completed { tag } => (3, tag),
+            StepActivity::Cancel => (4, 0),
+            StepActivity::Down { pid } => (5, word(Some(pid))),
+            StepActivity::Exit { pid } => (6, word(Some(pid))),
+            StepActivity::Group => (7, 0),
+            StepActivity::AfterStep => (8, 0),
+            StepActivity::Recovered { pid } => (9, word(Some(pid))),
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Sight {
     }
 
     /// Nothing if it changes at this moment.
-    pub(crate) fn read(&self) -> Option<Doing> {
+    pub(crate) fn read(&self) -> Option<StepActivity> {
         let before = self.kind.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
@@ -117,16 +117,16 @@ impl Sight {
             return None;
         }
         Some(match (before & KIND, Pid::from_word(word)) {
-            (0, _) => Doing::Init,
-            (2, from) => Doing::Message { from },
-            (3, _) => Doing::Completed { tag: word },
-            (4, _) => Doing::Cancel,
-            (5, Some(pid)) => Doing::Down { pid },
-            (6, Some(pid)) => Doing::Exit { pid },
-            (7, _) => Doing::Group,
-            (8, _) => Doing::AfterStep,
-            (9, Some(pid)) => Doing::Recovered { pid },
-            _ => Doing::Step,
+            (0, _) => StepActivity::Init,
+            (2, from) => StepActivity::Message { from },
+            (3, _) => StepActivity::Completed { tag: word },
+            (4, _) => StepActivity::Cancel,
+            (5, Some(pid)) => StepActivity::Down { pid },
+            (6, Some(pid)) => StepActivity::Exit { pid },
+            (7, _) => StepActivity::Group,
+            (8, _) => StepActivity::AfterStep,
+            (9, Some(pid)) => StepActivity::Recovered { pid },
+            _ => StepActivity::Step,
         })
     }
 }
@@ -138,21 +138,21 @@ mod tests {
     #[test]
     fn what_is_noted_is_read() {
         let sight = Sight::new();
-        assert_eq!(sight.read(), Some(Doing::Step));
+        assert_eq!(sight.read(), Some(StepActivity::Step));
         let pid = Pid::new(3, 7, 9).unwrap();
         let all = [
-            Doing::Init,
-            Doing::Message { from: None },
-            Doing::Message { from: Some(pid) },
-            Doing::Completed { tag: 77 },
-            Doing::Completed { tag: 0 },
-            Doing::Cancel,
-            Doing::Down { pid },
-            Doing::Exit { pid },
-            Doing::Recovered { pid },
-            Doing::Group,
-            Doing::AfterStep,
-            Doing::Step,
+            StepActivity::Init,
+            StepActivity::Message { from: None },
+            StepActivity::Message { from: Some(pid) },
+            StepActivity::Completed { tag: 77 },
+            StepActivity::Completed { tag: 0 },
+            StepActivity::Cancel,
+            StepActivity::Down { pid },
+            StepActivity::Exit { pid },
+            StepActivity::Recovered { pid },
+            StepActivity::Group,
+            StepActivity::AfterStep,
+            StepActivity::Step,
         ];
         for doing in all {
             sight.note(doing);

@@ -8,18 +8,18 @@ mod recovering;
 
 use std::collections::{HashSet, VecDeque};
 
-use super::command::{CancelRequest, Completed};
+use super::command::{CancelRequest, Completion};
 use super::naming::GroupEvent;
 use super::pid::Pid;
 use super::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
-use super::sight::{Doing, Sight};
-use crate::outcome::{Linked, drop_contained};
+use super::sight::{Sight, StepActivity};
+use crate::outcome::{LinkedExit, drop_contained};
 use crate::sync::Arc;
 
 /// What overtakes messages, or does not count as one.
 pub(crate) enum Signal {
     Control(Control),
-    Completed(Completed),
+    Completed(Completion),
 }
 
 /// The control lane: never refused by a bound, never behind a message of somebody else's.
@@ -44,13 +44,13 @@ impl Control {
     }
 
     /// What a step does that is told this.
-    fn doing(&self) -> Doing {
+    fn doing(&self) -> StepActivity {
         match self {
-            Control::Cancel(_) => Doing::Cancel,
-            Control::Down(down) => Doing::Down { pid: down.pid },
-            Control::Exit(exit, _) => Doing::Exit { pid: exit.pid },
-            Control::Recovered(recovered) => Doing::Recovered { pid: recovered.pid },
-            Control::Group(_) => Doing::Group,
+            Control::Cancel(_) => StepActivity::Cancel,
+            Control::Down(down) => StepActivity::Down { pid: down.pid },
+            Control::Exit(exit, _) => StepActivity::Exit { pid: exit.pid },
+            Control::Recovered(recovered) => StepActivity::Recovered { pid: recovered.pid },
+            Control::Group(_) => StepActivity::Group,
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) struct Signals {
     free_of_answers: bool,
     // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
     // everything sees completions and messages in the order of their arrival.
-    pub(super) completions: VecDeque<(u64, Completed)>,
+    pub(super) completions: VecDeque<(u64, Completion)>,
     // Completions taken since this was made.
     answered: u64,
     // Messages taken from the queue since this was made.
@@ -113,7 +113,7 @@ pub(crate) struct Signals {
 struct Related {
     // Sorted.
     behind: VecDeque<(Place, Control)>,
-    killer: Option<Linked>,
+    killer: Option<LinkedExit>,
 }
 
 /// What a signal comes behind: so many messages, counted as `popped` is, and so many completions, as `answered` is. Nothing,
@@ -153,17 +153,17 @@ impl Signals {
     #[inline(never)]
     pub(super) fn takes_message(&mut self, from: Option<Pid>) {
         self.popped += 1;
-        self.note(Doing::Message { from });
+        self.note(StepActivity::Message { from });
     }
 
     #[inline(never)]
     pub(super) fn takes_kept(&self, from: Option<Pid>) {
-        self.note(Doing::Message { from });
+        self.note(StepActivity::Message { from });
     }
 
     #[inline(never)]
     pub(super) fn takes_completion(&self, tag: u64) {
-        self.note(Doing::Completed { tag });
+        self.note(StepActivity::Completed { tag });
     }
 
     #[inline(never)]
@@ -174,7 +174,7 @@ impl Signals {
         self.note(control.doing());
     }
 
-    fn note(&self, doing: Doing) {
+    fn note(&self, doing: StepActivity) {
         if let Some(sight) = &self.sight {
             sight.note(doing);
         }
@@ -199,7 +199,7 @@ impl Signals {
     }
 
     /// The next completion; with messages only if its turn among them has come.
-    pub(super) fn next_completion(&mut self, messages: bool) -> Option<Completed> {
+    pub(super) fn next_completion(&mut self, messages: bool) -> Option<Completion> {
         let popped = self.popped;
         let (_, completed) = self.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= popped)?;
         self.answered += 1;
@@ -321,11 +321,11 @@ impl Signals {
         }
     }
 
-    pub(super) fn kill(&mut self, by: Linked) {
+    pub(super) fn kill(&mut self, by: LinkedExit) {
         self.related.get_or_insert_default().killer = Some(by);
     }
 
-    pub(super) fn take_killer(&mut self) -> Option<Linked> {
+    pub(super) fn take_killer(&mut self) -> Option<LinkedExit> {
         self.related.as_mut()?.killer.take()
     }
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     fn answer(from: Pid, tag: u64) -> Signal {
-        Signal::Completed(Completed::from(Some(from), tag, Ok(Box::new(()))))
+        Signal::Completed(Completion::from(Some(from), tag, Ok(Box::new(()))))
     }
 
     /// A queue that counts how many messages are looked at; each is from the process with its number.

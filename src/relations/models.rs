@@ -7,7 +7,7 @@ use crate::outcome::{Exit, Reason};
 use crate::process::body::Ready;
 use crate::process::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 use crate::process::{
-    Completed, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
+    Completion, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
     described_body,
 };
 use crate::sched::cell::{Birth, Cell, Marks, Next};
@@ -330,7 +330,7 @@ fn an_answer_comes_while_its_process_recovers() {
         let two = two(false);
         let other = two.clone();
         let answers = loom::thread::spawn(move || {
-            other.cells[0].signal(pid(0), Signal::Completed(Completed::new(1, Ok(Box::new(()))))).is_err()
+            other.cells[0].signal(pid(0), Signal::Completed(Completion::new(1, Ok(Box::new(()))))).is_err()
         });
         let (forgotten, mut successor) = recover(&two, 0, false);
         let refused = answers.join().unwrap();

@@ -76,7 +76,7 @@ impl Runtime {
         to: Address<M>,
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
-    ) -> Asking<T> {
+    ) -> AskFuture<T> {
         let ask = self.put_question(to, question);
         let timers = self.core().timers.clone();
         let mut timer = None;
@@ -91,7 +91,7 @@ impl Runtime {
                 Err(_) => ask.give_up(CommandError::Cancelled(self.core().why_no_timer())),
             }
         }
-        Asking { ask, timers, timer, place: None }
+        AskFuture { ask, timers, timer, place: None }
     }
 
     fn put_question<M: Send + 'static, T: Send + 'static>(
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Drop for Late<T> {
 }
 
 /// A question that was asked from outside, as a future of its answer. Not to be polled again when it was ready once.
-pub struct Asking<T: Send + 'static> {
+pub struct AskFuture<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
     timers: Timers,
     timer: Option<Kept>,
@@ -137,18 +137,18 @@ pub struct Asking<T: Send + 'static> {
 }
 
 // Shared references and numbers; nothing is pinned.
-impl<T: Send + 'static> Unpin for Asking<T> {}
+impl<T: Send + 'static> Unpin for AskFuture<T> {}
 
-impl<T: Send + 'static> Future for Asking<T> {
+impl<T: Send + 'static> Future for AskFuture<T> {
     type Output = Result<T, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Asking { ask, place, .. } = &mut *self;
+        let AskFuture { ask, place, .. } = &mut *self;
         ask.poll(cx, place)
     }
 }
 
-impl<T: Send + 'static> Drop for Asking<T> {
+impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
         self.ask.answer.forget_waker(self.place.take());
         self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
@@ -158,8 +158,8 @@ impl<T: Send + 'static> Drop for Asking<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Asking<T> {
+impl<T: Send + 'static> fmt::Debug for AskFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asking").field("answered", &self.ask.answer.is_set()).finish()
+        f.debug_struct("AskFuture").field("answered", &self.ask.answer.is_set()).finish()
     }
 }

@@ -16,15 +16,15 @@ use super::owner::Owner;
 use super::staff::{Spare, Staff};
 use super::system::Runtime;
 use super::watchdog::{Patrol, Watchdog};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
-use crate::pool::{BadPool, DEFAULT_IDLE_PERIOD, Pool, PoolBuilder};
+use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::process::body::{Ready, StepOutput};
-use crate::process::{Command, Completion, Handler, HandlerFn, Hook, Pid};
+use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::counters::Counters;
 use crate::sched::lookout::Lookout;
@@ -85,7 +85,7 @@ pub struct RuntimeBuilder {
     shutdown_limit: Duration,
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
-    hook: Option<Arc<dyn Hook>>,
+    hook: Option<Arc<dyn Observer>>,
     handlers: HashMap<TypeId, Arc<dyn Handler>>,
     twice: Option<&'static str>,
 }
@@ -212,18 +212,18 @@ impl RuntimeBuilder {
     }
 
     /// Somebody who is told of spawns, exits, dead letters and stuck steps.
-    pub fn hook(mut self, hook: impl Hook) -> RuntimeBuilder {
+    pub fn observer(mut self, hook: impl Observer) -> RuntimeBuilder {
         self.hook = Some(Arc::new(hook));
         self
     }
 
     /// Registers the handler for a type of command. It is called on a worker's thread, so it should only set things in
-    /// motion: the [`Completion`] may be completed from any thread or async runtime. An error that it returns, a panic,
+    /// motion: the [`Responder`] may be completed from any thread or async runtime. An error that it returns, a panic,
     /// and a completion that is dropped answer the command, too.
     pub fn handler<C, F>(mut self, handler: F) -> RuntimeBuilder
     where
         C: Command,
-        F: Fn(C, Completion<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
+        F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         let handler = Arc::new(HandlerFn::<C, F>::new(handler));
         if self.handlers.insert(TypeId::of::<C>(), handler).is_some() {
@@ -232,7 +232,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long the processes have when the runtime is shut down through its [state](Runtime::state), which gives
+    /// How long the processes have when the runtime is shut down through its [state](Runtime::shutdown_node), which gives
     /// no limit: [`DEFAULT_SHUTDOWN_LIMIT`] where nothing is said.
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
@@ -285,7 +285,7 @@ impl RuntimeBuilder {
             .clock(self.clock.clone());
         let pool =
             self.stack_size.into_iter().fold(pool, PoolBuilder::stack_size).build().map_err(|error| match error {
-                BadPool::StackSize { given } => BuildError::StackSize { given },
+                PoolBuildError::StackSize { given } => BuildError::StackSize { given },
                 error => BuildError::Start(io::Error::other(error)),
             })?;
         let (queues, deques) = Queues::new(workers + spares);
@@ -313,7 +313,7 @@ impl RuntimeBuilder {
         });
         let core = Arc::new_cyclic(|me| Core {
             road: road.clone(),
-            over: Cancel::with_clock(self.clock.clone()),
+            over: CancelToken::with_clock(self.clock.clone()),
             timers: Timers::new(self.clock, format!("{name}-timers")),
             pool,
             names: Names::default(),

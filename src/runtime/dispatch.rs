@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::Groups;
 use crate::names::Names;
@@ -15,8 +15,8 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Elapsed, Handler, PendingReply, Pid, ProcessAsk,
-    Recovered, Relate,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Handler, PendingReply, Pid, ProcessAsk, Recovered,
+    Relate, TimerFired,
 };
 use crate::relations::Relations;
 use crate::sched::cell::{LeftBehind, Missing, Next};
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     /// Bodies that wait for a thread of the pool, by packed PID: here they can be taken back.
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     /// Cancelled when the limit of a shutdown is over: for the blocking work of processes that are done.
-    pub(crate) over: Cancel,
+    pub(crate) over: CancelToken,
     pub(crate) me: Weak<Core>,
 }
 
@@ -141,7 +141,7 @@ impl Core {
     fn set_timer<H: Hands>(&self, head: &mut Head, tag: u64, delay: Duration, hands: &mut H) {
         let Some(core) = self.shared() else { return };
         let pid = head.pid;
-        let action = Box::new(move || core.answer(pid, tag, Ok(Box::new(Elapsed))));
+        let action = Box::new(move || core.answer(pid, tag, Ok(Box::new(TimerFired))));
         match self.timers.after(delay, action) {
             Ok(key) => {
                 head.timers_set(tag, key, || self.road.clock.now());
@@ -404,7 +404,7 @@ struct BlockingJob {
     core: Arc<Core>,
     pid: Pid,
     tag: u64,
-    cancel: Cancel,
+    cancel: CancelToken,
     work: Option<Work>,
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::inside::{WaitError, refuse_step, refuse_step_within};
+use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::Waiting;
 use crate::outcome::Exit;
 use crate::process::machine::ExitLatch;
@@ -54,8 +54,8 @@ impl<P: Process> Handle<P> {
     ///
     /// # Errors
     /// As [`join`](Self::join); or the limit was over before ([`WaitError::TimedOut`]).
-    pub fn join_within(&self, limit: Duration) -> Result<Exit<Arc<P::Output>>, WaitError> {
-        refuse_step_within(limit)?;
+    pub fn join_timeout(&self, limit: Duration) -> Result<Exit<Arc<P::Output>>, WaitError> {
+        refuse_step_timeout(limit)?;
         self.exit.latch().wait_until(&self.clock, self.clock.deadline(limit));
         self.exit.latch().get().ok_or(WaitError::TimedOut)
     }
@@ -66,7 +66,7 @@ impl<P: Process> Handle<P> {
     }
 
     /// Whether the process has ended.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.exit.latch().is_set()
     }
 }
@@ -93,7 +93,7 @@ impl<P: Process> fmt::Debug for Handle<P> {
         f.debug_struct("Handle")
             .field("pid", &self.pid())
             .field("process", &std::any::type_name::<P>())
-            .field("is_over", &self.is_over())
+            .field("is_finished", &self.is_finished())
             .finish()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use crate::pool::PoolStats;
-use crate::process::{DeadReason, Pid};
+use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::lookout::Lookout;
@@ -75,9 +75,9 @@ pub struct Stats {
     /// Processes ever spawned.
     pub spawned: u64,
     /// How processes have ended.
-    pub ended: Ended,
+    pub ended: ExitCounts,
     /// What became of messages.
-    pub messages: Messages,
+    pub messages: MessageCounts,
     /// Answers to commands of processes that had ended, or whose state machine had failed and was replaced.
     pub discarded_answers: u64,
     /// Replies that came when nobody waited any more.
@@ -100,7 +100,7 @@ pub struct Stats {
 
 /// How processes have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct ExitCounts {
     /// They said that they were done.
     pub done: u64,
     /// They failed.
@@ -111,7 +111,7 @@ pub struct Ended {
     pub terminated: u64,
 }
 
-impl Ended {
+impl ExitCounts {
     /// All together.
     pub fn total(self) -> u64 {
         self.done + self.failed + self.panicked + self.terminated
@@ -120,18 +120,18 @@ impl Ended {
 
 /// What became of messages: at every quiet moment, `accepted = stepped + dead + queued`.
 #[derive(Clone, Debug, Default)]
-pub struct Messages {
+pub struct MessageCounts {
     /// Sent with success from outside, or yielded by a step that succeeded.
     pub accepted: u64,
     /// Taken by a step that succeeded.
     pub stepped: u64,
     /// Dead letters, by reason.
-    pub dead_by_reason: HashMap<DeadReason, u64>,
+    pub dead_by_reason: HashMap<DeadLetterReason, u64>,
     /// Waiting now.
     pub queued: u64,
 }
 
-impl Messages {
+impl MessageCounts {
     /// Dead letters of every reason.
     pub fn dead(&self) -> u64 {
         self.dead_by_reason.values().sum()
@@ -161,7 +161,7 @@ pub struct WorkerStats {
 }
 
 impl Core {
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let road = &self.road;
         let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
         let before = self.pool.stats();
@@ -248,7 +248,7 @@ impl Core {
         let road = &self.road;
         let all: Vec<&Counters> = road.seats.iter().map(|seat| &seat.counters).chain([&road.outside]).collect();
         let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
-        let ended = Ended {
+        let ended = ExitCounts {
             done: sum(|counters| &counters.done),
             failed: sum(|counters| &counters.failed),
             panicked: sum(|counters| &counters.panicked),
@@ -261,10 +261,14 @@ impl Core {
             processes: spawned.saturating_sub(ended.total()),
             spawned,
             ended,
-            messages: Messages {
+            messages: MessageCounts {
                 accepted: sum(|counters| &counters.accepted),
                 stepped: sum(|counters| &counters.stepped),
-                dead_by_reason: DeadReason::ALL.into_iter().enumerate().map(|(i, reason)| (reason, dead(i))).collect(),
+                dead_by_reason: DeadLetterReason::ALL
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, reason)| (reason, dead(i)))
+                    .collect(),
                 queued,
             },
             discarded_answers: sum(|counters| &counters.discarded_answers),

@@ -18,16 +18,16 @@ mod builder;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::ask::Asking;
+pub use self::ask::AskFuture;
 pub use self::builder::{
     BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT, DEFAULT_STEP_EVENTS,
     RuntimeBuilder,
 };
 pub use self::handle::Handle;
-pub use self::inspect::{Ended, Messages, ProcessInfo, ProcessState, Stats, WorkerStats};
+pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::named::Named;
 pub use self::report::{ShutdownError, ShutdownReport};
 pub use self::system::{NoSuchProcess, Runtime};
 pub use self::tree::UncleanShutdown;
-pub use self::watch::Watch;
+pub use self::watch::ExitWatcher;
 pub use self::watchdog::Watchdog;

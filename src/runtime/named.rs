@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::ask::Asking;
+use super::ask::AskFuture;
 use super::inspect::{ProcessInfo, ProcessState};
 use super::system::Runtime;
-use super::watch::Watch;
+use super::watch::ExitWatcher;
 use crate::groups::Doer;
 use crate::outcome::{Reason, Rejected};
 use crate::process::{CommandError, NameError, NoSuchName, Pid, Reply, SendError};
@@ -108,13 +108,13 @@ impl Named<'_> {
         }
     }
 
-    /// See [`Runtime::send_within`].
+    /// See [`Runtime::send_timeout`].
     ///
     /// # Errors
     /// The message comes back with the reason; also if no process has the name.
-    pub fn send_within<M: Send + 'static>(self, message: M, limit: Duration) -> Result<(), Rejected<M, SendError>> {
+    pub fn send_timeout<M: Send + 'static>(self, message: M, limit: Duration) -> Result<(), Rejected<M, SendError>> {
         match self.pid() {
-            Ok(pid) => self.runtime.send_within(pid.typed(), message, limit),
+            Ok(pid) => self.runtime.send_timeout(pid.typed(), message, limit),
             Err(NoSuchName { name }) => Err(Rejected::new(message, SendError::NoSuchName { name })),
         }
     }
@@ -139,7 +139,7 @@ impl Named<'_> {
         self,
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
-    ) -> Result<Asking<T>, NoSuchName> {
+    ) -> Result<AskFuture<T>, NoSuchName> {
         Ok(self.runtime.ask_async(self.pid()?.typed(), question, limit))
     }
 
@@ -151,12 +151,12 @@ impl Named<'_> {
         Ok(self.runtime.cancel(self.pid()?, reason).unwrap_or(false))
     }
 
-    /// See [`Runtime::cancel_within`].
+    /// See [`Runtime::cancel_timeout`].
     ///
     /// # Errors
     /// No process has the name.
-    pub fn cancel_within(self, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchName> {
-        Ok(self.runtime.cancel_within(self.pid()?, reason, limit).unwrap_or(false))
+    pub fn cancel_timeout(self, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchName> {
+        Ok(self.runtime.cancel_timeout(self.pid()?, reason, limit).unwrap_or(false))
     }
 
     /// See [`Runtime::terminate`].
@@ -171,7 +171,7 @@ impl Named<'_> {
     ///
     /// # Errors
     /// No process has the name.
-    pub fn watch(self) -> Result<Watch, NoSuchName> {
+    pub fn watch(self) -> Result<ExitWatcher, NoSuchName> {
         Ok(self.runtime.watch(self.pid()?))
     }
 

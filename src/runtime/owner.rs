@@ -9,13 +9,13 @@ use super::report::{ShutdownError, ShutdownReport};
 use super::staff::Staff;
 use super::tree::{Insight, Tree};
 use super::watchdog::Patrol;
-use crate::cancel::Registration;
+use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::process::{CancelRequest, Pid};
-use crate::state::JobTail;
+use crate::shutdown::JobGuard;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, ThreadId, fence, lock, thread};
 use crate::threads;
@@ -51,7 +51,7 @@ pub(super) struct Owner {
     /// None: somebody has taken over, and says how far the end has come.
     tree: Mutex<Option<Arc<Tree>>>,
     /// Keeps the callback that obeys it.
-    asked: Mutex<Option<Registration>>,
+    asked: Mutex<Option<CancelCallback>>,
 }
 
 /// Notes that a thread is spawning, as long as it is.
@@ -115,7 +115,7 @@ impl Owner {
         let asked = tree.processes.end().on_cancel(move |_| {
             // Without an owner the runtime is being dropped, which ends it.
             let Some(owner) = owner.upgrade() else { return };
-            threads::elsewhere("procession-shutdown", move || {
+            threads::on_helper_thread("procession-shutdown", move || {
                 // Only if no thread can be had, and this one works for a runtime, nobody can do it.
                 if let (Err(error), Some(tree)) = (owner.shut_down(limit), owner.tree()) {
                     tree.processes.fail(error);
@@ -129,7 +129,7 @@ impl Owner {
         lock(&self.tree).clone()
     }
 
-    fn part_is_over(&self, tail: fn(&Tree) -> &JobTail) {
+    fn part_is_over(&self, tail: fn(&Tree) -> &JobGuard) {
         if let Some(tree) = self.tree() {
             tail(&tree).over(None);
         }
@@ -406,7 +406,7 @@ mod tests {
             Ok(if is_told { Step::Done(7) } else { Step::Idle })
         });
         threads::refuse(true);
-        let ended = runtime.state().shutdown(Some(LIMIT));
+        let ended = runtime.shutdown_node().shutdown(Some(LIMIT));
         threads::refuse(false);
         ended.unwrap();
         assert_eq!(wait(&process).output().map(|output| **output), Some(7));

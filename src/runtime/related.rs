@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::dispatch::Core;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
 use crate::process::body::{Head, Ready};
 use crate::process::mailbox::Unwanted;
@@ -54,8 +54,8 @@ impl Core {
     }
 
     /// What tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
-    pub(super) fn cancel_of(&self, head: &mut Head) -> Cancel {
-        head.rare().cancel.get_or_insert_with(|| Cancel::with_clock(self.road.clock.clone())).clone()
+    pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
+        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
 
     /// The state machine of the process in hand has failed and is replaced: its timers, questions and blocking work end.
@@ -189,7 +189,7 @@ mod tests {
             let begun = related.begun.clone();
             let watcher = runtime.spawn(related).unwrap();
             wait(&begun);
-            until("the runtime is at rest", || runtime.is_at_rest());
+            until("the runtime is at rest", || runtime.is_idle());
             assert_eq!(runtime.core().relations.len(), 2);
             let outside = runtime.watch(of.pid());
             let ends = if watched_first { of.address() } else { watcher.address() };
@@ -199,7 +199,7 @@ mod tests {
             } else {
                 wait(&watcher).is_done()
             };
-            until("the runtime is at rest", || runtime.is_at_rest());
+            until("the runtime is at rest", || runtime.is_idle());
             drop(outside);
             assert_eq!(runtime.core().relations.len(), 0, "watched first: {watched_first}");
         }

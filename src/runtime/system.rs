@@ -17,7 +17,7 @@ use crate::process::machine::HasProcess;
 use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, StuckStep, described_body};
 use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
-use crate::state::State;
+use crate::shutdown::ShutdownNode;
 use crate::sync::Arc;
 
 /// A running system of processes. Clones are handles to the same runtime; when the last one is dropped, its processes
@@ -117,7 +117,7 @@ impl Runtime {
     /// # Errors
     /// The message comes back: there was no room in time, or there is no such process. Refused inside a step, which must
     /// not block.
-    pub fn send_within<M: Send + 'static>(
+    pub fn send_timeout<M: Send + 'static>(
         &self,
         to: Address<M>,
         message: M,
@@ -156,7 +156,7 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`cancel`](Self::cancel).
-    pub fn cancel_within(&self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchProcess> {
+    pub fn cancel_timeout(&self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchProcess> {
         let core = self.core();
         core.cancel(&mut core.hands(), pid, reason.into(), Some(limit)).map_err(|_| NoSuchProcess { pid })
     }
@@ -202,8 +202,8 @@ impl Runtime {
         self.owner.shut_down(limit)
     }
 
-    /// The runtime in a [shutdown tree](crate::state), always the same state: its processes end first, then the timers, then the
-    /// pool, the workers last. What closes before it and after it is said with [`State::depends_on`].
+    /// The runtime in a [shutdown tree](crate::shutdown), always the same state: its processes end first, then the timers, then the
+    /// pool, the workers last. What closes before it and after it is said with [`ShutdownNode::depends_on`].
     ///
     /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
     /// limit of [`shutdown_limit`](crate::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
@@ -212,22 +212,22 @@ impl Runtime {
     /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
-    /// use procession::{Runtime, State};
+    /// use procession::{Runtime, ShutdownNode};
     /// use std::time::Duration;
     ///
     /// let runtime = Runtime::builder().workers(1).start()?;
     /// // It takes requests and sends them to processes, so it ends before them.
-    /// let server = State::thread("server", |job| {
+    /// let server = ShutdownNode::thread("server", |job| {
     ///     job.end().wait();
     ///     Ok(())
     /// })?;
-    /// let all = runtime.state().depends_on([server]);
+    /// let all = runtime.shutdown_node().depends_on([server]);
     /// all.shutdown(Some(Duration::from_secs(20)))?;
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn state(&self) -> State {
-        self.owner.tree().map_or_else(State::empty, |tree| tree.state())
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        self.owner.tree().map_or_else(ShutdownNode::empty, |tree| tree.shutdown_node())
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -291,8 +291,8 @@ impl Runtime {
 
     /// Whether everything is at rest: no process is ready or being stepped, and no blocking work is waiting or running. It
     /// stays so until somebody outside sends, a timer fires, or a handler's completion comes.
-    pub fn is_at_rest(&self) -> bool {
-        self.core().is_at_rest()
+    pub fn is_idle(&self) -> bool {
+        self.core().is_idle()
     }
 
     /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::Watchdog); none where there is none.

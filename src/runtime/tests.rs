@@ -8,8 +8,8 @@ use super::Runtime;
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::process::{
-    Address, Command, Elapsed, Event, Events, Handler, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions,
-    Step, StepOutput, StepResult, Subscription, Tag, Upgrade,
+    Address, Command, Event, Events, Handler, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step,
+    StepOutput, StepResult, Subscription, Tag, TimerFired, Upgrade,
 };
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
@@ -59,11 +59,11 @@ impl Full {
         let to = runtime.spawn_with(Picky { taken: Arc::clone(&taken) }, options).unwrap().address();
         (0..room).for_each(|_| runtime.send(to, 0).unwrap());
         // While it is stepped there is room for as many again.
-        until("the receiver rests", || runtime.is_at_rest());
+        until("the receiver rests", || runtime.is_idle());
         let waiting = (0..senders)
             .map(|_| {
                 let runtime = runtime.clone();
-                thread::spawn(move || runtime.send_within(to, 1, Duration::MAX))
+                thread::spawn(move || runtime.send_timeout(to, 1, Duration::MAX))
             })
             .collect();
         let full = Full { runtime, to, taken, waiting };
@@ -80,7 +80,7 @@ impl Full {
         until("all messages are taken", || {
             // What comes with one request is passed over again, and taken with the next.
             self.runtime.cancel(self.to.pid(), "take").unwrap();
-            until("the receiver rests", || self.runtime.is_at_rest());
+            until("the receiver rests", || self.runtime.is_idle());
             self.taken.load(Ordering::SeqCst) == messages
         });
     }
@@ -163,7 +163,7 @@ fn senders_that_wait_for_room_are_told_when_a_step_has_got_its_messages_and_not_
     let (to, sender) = (slow.address(), runtime.clone());
     wait(&begun);
     runtime.send(to, 1).unwrap();
-    let waiting = thread::spawn(move || sender.send_within(to, 2, Duration::MAX));
+    let waiting = thread::spawn(move || sender.send_timeout(to, 2, Duration::MAX));
     until("the sender waits", || runtime.core().road.table.cell(to.pid()).unwrap().waiting() == 1);
     first.set(()).unwrap();
     wait(waiting).unwrap().unwrap();
@@ -195,7 +195,7 @@ const MANY: usize = 2_000;
 fn nothing_is_kept_for_senders_that_have_given_up_waiting_for_room() {
     let full = Full::new(1, 0);
     for _ in 0..MANY {
-        assert!(full.runtime.send_within(full.to, 1, Duration::ZERO).is_err());
+        assert!(full.runtime.send_timeout(full.to, 1, Duration::ZERO).is_err());
     }
     // The latch of the last one goes with the next.
     assert!(full.waiting() <= 1, "{}", full.waiting());
@@ -255,7 +255,7 @@ impl Process for Waits {
 struct Fickle {
     other: Pid,
     rounds: usize,
-    taken: Option<(Monitor, Subscription, Tag<Elapsed>)>,
+    taken: Option<(Monitor, Subscription, Tag<TimerFired>)>,
 }
 
 impl Process for Fickle {
@@ -293,7 +293,7 @@ fn nothing_is_kept_of_what_a_living_process_has_given_back() {
     let other = runtime.spawn(Waits).unwrap();
     let before = kept(&runtime);
     let fickle = runtime.spawn(Fickle { other: other.pid(), rounds: MANY, taken: None }).unwrap();
-    until("the rounds are over", || runtime.is_at_rest());
+    until("the rounds are over", || runtime.is_idle());
     assert!(runtime.process(fickle.pid()).is_some_and(|info| info.steps >= 2 * MANY as u64));
     assert_eq!((kept(&runtime), before), ([0; 7], [0; 7]));
 }
@@ -350,7 +350,7 @@ fn nothing_is_kept_for_blocking_work_that_is_done() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let all: Vec<_> = (0..200).map(|_| runtime.spawn(Works(3, false)).unwrap()).collect();
     all.iter().for_each(|process| assert!(wait(process).is_done()));
-    until("the last work is done", || runtime.is_at_rest());
+    until("the last work is done", || runtime.is_idle());
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
@@ -379,11 +379,11 @@ fn room_for_very_many_relations_goes_with_them() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let watches = runtime.spawn(Watches(RELATED)).unwrap();
     runtime.send(watches.address(), ()).unwrap();
-    until("all are there", || runtime.stats().processes == RELATED as u64 + 1 && runtime.is_at_rest());
+    until("all are there", || runtime.stats().processes == RELATED as u64 + 1 && runtime.is_idle());
     let before = runtime.core().relations.capacity();
     assert!(before >= RELATED);
     assert_eq!(runtime.broadcast("all", ()), RELATED);
-    until("all have ended", || runtime.stats().processes == 1 && runtime.is_at_rest());
+    until("all have ended", || runtime.stats().processes == 1 && runtime.is_idle());
     assert_eq!(kept(&runtime), [0; 7]);
     assert!(runtime.core().relations.capacity() < before / 2);
 }
@@ -447,7 +447,7 @@ fn a_thousand_recoveries_leave_nothing_behind() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let other = runtime.spawn(Keeps(Vec::new())).unwrap();
     let frail = runtime.spawn(Frail { other: other.address(), rounds: 1_000, has_all: false }).unwrap();
-    until("the rounds are over", || runtime.is_at_rest());
+    until("the rounds are over", || runtime.is_idle());
     assert!(runtime.process(frail.pid()).is_some_and(|info| info.steps >= 2_000));
     assert_eq!(kept(&runtime), [0; 7]);
 }

@@ -16,16 +16,16 @@ use super::inspect::ProcessInfo;
 use super::report::ShutdownReport;
 use crate::clock::Clock;
 use crate::outcome::Failure;
-use crate::state::{JobTail, State, StateBuilder};
+use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
 use crate::sync::{Arc, Weak};
 
 /// What the parts have to say. They do not wait for those who are told.
 pub(super) struct Tree {
-    state: State,
-    pub(super) processes: JobTail,
-    pub(super) timers: JobTail,
-    pub(super) pool: JobTail,
-    pub(super) workers: JobTail,
+    state: ShutdownNode,
+    pub(super) processes: JobGuard,
+    pub(super) timers: JobGuard,
+    pub(super) pool: JobGuard,
+    pub(super) workers: JobGuard,
 }
 
 /// What only the owner knows.
@@ -54,7 +54,7 @@ impl Tree {
     }
 
     /// The state, for somebody else.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn shutdown_node(&self) -> ShutdownNode {
         self.state.clone()
     }
 
@@ -67,8 +67,8 @@ impl Tree {
     }
 }
 
-fn part(name: &str, clock: &Clock) -> StateBuilder {
-    State::builder().name(name).clock(clock.clone())
+fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
+    ShutdownNode::builder().name(name).clock(clock.clone())
 }
 
 /// So many are named.
@@ -101,7 +101,7 @@ fn in_words(process: &ProcessInfo) -> String {
     }
 }
 
-/// A runtime was shut down through its [state](crate::Runtime::state), or otherwise, and something had to be forced
+/// A runtime was shut down through its [state](crate::Runtime::shutdown_node), or otherwise, and something had to be forced
 /// or is left. It is the error of that state.
 #[derive(Clone, Debug)]
 pub struct UncleanShutdown {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::system::Runtime;
-use crate::inside::{WaitError, refuse_step, refuse_step_within};
+use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::process::body::Link;
 use crate::process::{Down, Monitor, Pid};
@@ -17,7 +17,7 @@ use crate::sync::{Arc, Weak};
 /// Somebody outside who is told of a process's end, however it was spawned. A `Future` of the [`Down`], too.
 ///
 /// Dropped before that, it leaves nothing behind. When the runtime has ended, so has the process.
-pub struct Watch {
+pub struct ExitWatcher {
     monitor: Monitor,
     core: Weak<Core>,
     down: Waiting<Down>,
@@ -27,18 +27,18 @@ pub struct Watch {
 impl Runtime {
     /// Watches a process: what is asked for here comes when it has ended; at once, with
     /// [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess), if there is none.
-    pub fn watch(&self, pid: Pid) -> Watch {
+    pub fn watch(&self, pid: Pid) -> ExitWatcher {
         let core = self.core();
         let numbers = core.monitor_numbers();
         let monitor = Monitor::new(numbers.start, pid);
         let down = Latch::new();
         let told = core.relations.watch(&*core.road, monitor, down.clone());
         core.told(told, &mut core.hands());
-        Watch { monitor, core: Arc::downgrade(core), down: Waiting::new(down), clock: core.road.clock.clone() }
+        ExitWatcher { monitor, core: Arc::downgrade(core), down: Waiting::new(down), clock: core.road.clock.clone() }
     }
 }
 
-impl Watch {
+impl ExitWatcher {
     /// The process.
     pub fn pid(&self) -> Pid {
         self.monitor.pid()
@@ -62,14 +62,14 @@ impl Watch {
     ///
     /// # Errors
     /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
-    pub fn wait_within(&self, limit: Duration) -> Result<Down, WaitError> {
-        refuse_step_within(limit)?;
+    pub fn wait_timeout(&self, limit: Duration) -> Result<Down, WaitError> {
+        refuse_step_timeout(limit)?;
         self.down.latch().wait_until(&self.clock, self.clock.deadline(limit));
         self.down().ok_or(WaitError::TimedOut)
     }
 }
 
-impl Future for Watch {
+impl Future for ExitWatcher {
     type Output = Down;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Down> {
@@ -77,7 +77,7 @@ impl Future for Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ExitWatcher {
     fn drop(&mut self) {
         if !self.down.latch().is_set()
             && let Some(core) = self.core.upgrade()
@@ -87,8 +87,8 @@ impl Drop for Watch {
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for ExitWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("pid", &self.pid()).field("over", &self.down.latch().is_set()).finish()
+        f.debug_struct("ExitWatcher").field("pid", &self.pid()).field("over", &self.down.latch().is_set()).finish()
     }
 }

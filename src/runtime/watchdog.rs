@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::staff::Staff;
 use crate::outcome::tell_log;
-use crate::process::{Pid, ProcessRef};
+use crate::process::{Pid, ProcessIdentity};
 use crate::sched::lookout::{Lookout, Report, Scene, Watchman};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -26,7 +26,7 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches the steps of a runtime: one that runs longer than a limit is *stuck*. It is reported while it runs, once, and once
-/// more when it is over: to the log (at the level `WARN`) and to the [`Hook`](crate::Hook). Meanwhile
+/// more when it is over: to the log (at the level `WARN`) and to the [`Observer`](crate::Observer). Meanwhile
 /// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
 /// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
@@ -197,11 +197,11 @@ impl Watchman for Patrol {
 }
 
 /// Whose step it is, and the type of its messages.
-fn describe(core: &Core, pid: Pid) -> (ProcessRef, &'static str) {
+fn describe(core: &Core, pid: Pid) -> (ProcessIdentity, &'static str) {
     let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
     let type_name = kind.map_or("", |kind| (kind.process)());
     let name = core.names.of(pid).first().cloned();
-    (ProcessRef { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
+    (ProcessIdentity { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
 }
 
 #[cfg(all(test, not(loom)))]

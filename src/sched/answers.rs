@@ -36,7 +36,7 @@ pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
     /// It is at rest, and waits for one answer, of this process.
-    Asking(Pid),
+    AskFuture(Pid),
     /// It is to be stepped again.
     Again(Ready),
     /// It is to be ended.

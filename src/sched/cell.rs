@@ -251,7 +251,7 @@ impl Cell {
         std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
         drop(inner);
         drop(spare);
-        asked.map_or(Settled::Resting, Settled::Asking)
+        asked.map_or(Settled::Resting, Settled::AskFuture)
     }
 
     /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile, and not

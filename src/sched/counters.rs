@@ -1,7 +1,7 @@
 //! Counts: what was spawned, sent, stepped and lost; kept by each worker for itself, added up when somebody asks.
 
 use crate::outcome::Exit;
-use crate::process::DeadReason;
+use crate::process::DeadLetterReason;
 use crate::sync::{AtomicU64, Ordering};
 
 /// One count. Written by one thread only, or by several: whoever owns the [`Counters`] knows.
@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub(crate) terminated: Count,
     pub(crate) accepted: Count,
     pub(crate) stepped: Count,
-    pub(crate) dead: [Count; DeadReason::ALL.len()],
+    pub(crate) dead: [Count; DeadLetterReason::ALL.len()],
     pub(crate) discarded_answers: Count,
     pub(crate) late_replies: Count,
     pub(crate) steps: Count,
@@ -64,8 +64,8 @@ impl Counters {
     }
 
     #[cold]
-    pub(crate) fn dead(&self, reason: DeadReason, by: u64) {
-        if let Some(place) = DeadReason::ALL.iter().position(|one| *one == reason) {
+    pub(crate) fn dead(&self, reason: DeadLetterReason, by: u64) {
+        if let Some(place) = DeadLetterReason::ALL.iter().position(|one| *one == reason) {
             self.add(&self.dead[place], by);
         }
     }

@@ -7,7 +7,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
 use crate::process::mailbox::AnyMailbox;
-use crate::process::{CommandError, DeadLetter, DeadReason, Pid, ProcessRef};
+use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.
@@ -23,8 +23,8 @@ pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
     }
 }
 
-fn reference(body: &Ready) -> ProcessRef {
-    ProcessRef { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
+fn reference(body: &Ready) -> ProcessIdentity {
+    ProcessIdentity { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
 }
 
 /// Calls `close`, if `init` was called and `close` was not.
@@ -46,7 +46,13 @@ pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
 
 /// Reports every message in a mailbox that no step will see, and drops it.
 #[inline]
-pub(super) fn bury<H: Hands>(road: &Road, hands: &mut H, pid: Pid, mailbox: &mut dyn AnyMailbox, reason: DeadReason) {
+pub(super) fn bury<H: Hands>(
+    road: &Road,
+    hands: &mut H,
+    pid: Pid,
+    mailbox: &mut dyn AnyMailbox,
+    reason: DeadLetterReason,
+) {
     if mailbox.messages() > 0 {
         bury_as(road, hands, mailbox, &DeadLetter::new(pid, reason));
     }
@@ -93,9 +99,9 @@ pub(crate) fn end<E: Engine, H: Hands>(
         }
         engine.ended(&mut body.head);
     }
-    bury(road, hands, pid, body.machine.left(), DeadReason::Ended);
+    bury(road, hands, pid, body.machine.left(), DeadLetterReason::Ended);
     if let Some(mut inbox) = inbox {
-        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        bury(road, hands, pid, &mut *inbox, DeadLetterReason::Ended);
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
@@ -174,17 +180,17 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     let mut unseen = queued;
     if let Some(mut inbox) = inbox {
         unseen = unseen.saturating_sub(inbox.messages() as u32);
-        bury(road, hands, pid, &mut *inbox, DeadReason::Ended);
+        bury(road, hands, pid, &mut *inbox, DeadLetterReason::Ended);
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
     // Those that were in the body are gone; they are counted all the same.
     let counters = hands.counters();
-    counters.dead(DeadReason::StepFailed, u64::from(unseen));
+    counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
     let exit = Exit::Panicked(panic);
     counters.ended(&exit);
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
-    road.tell_hook(|hook| hook.exited(&ProcessRef { pid, type_name, name: None }, &exit));
+    road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
     untold.tell(|| engine.tell_related(pid, &exit, hands));
     if marks.has(Marks::WATCHED) {

@@ -47,7 +47,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::seat::Seat;
-use crate::process::{Pid, ProcessRef, StuckStep};
+use crate::process::{Pid, ProcessIdentity, StuckStep};
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 
 /// Reports that wait to be told. When so many do, whoever is told is stuck as well, and further ones are left out.
@@ -194,7 +194,7 @@ impl Lookout {
     /// Looks at all seats.
     pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
     where
-        D: Fn(Pid) -> (ProcessRef, &'static str),
+        D: Fn(Pid) -> (ProcessIdentity, &'static str),
         W: Fn() -> bool,
         R: Fn() -> usize,
     {
@@ -215,7 +215,7 @@ impl Lookout {
 
     fn look_at<D, W, R>(&self, state: &mut State, place: usize, seat: &Seat, scene: &Scene<'_, D, W, R>)
     where
-        D: Fn(Pid) -> (ProcessRef, &'static str),
+        D: Fn(Pid) -> (ProcessIdentity, &'static str),
     {
         // Ordering: Acquire, so that what belongs to this step is seen, and nothing older.
         let beat = seat.pulse.beat.load(Ordering::Acquire);
@@ -379,7 +379,7 @@ mod tests {
         for now in [0, 1] {
             let describe = |pid| {
                 shown.set(seat.pulse.reported.load(Ordering::Relaxed));
-                (ProcessRef { pid, type_name: "", name: None }, "")
+                (ProcessIdentity { pid, type_name: "", name: None }, "")
             };
             let scene = Scene { now, seats: &seats, exact: false, describe, work: || false, resting: || 0 };
             assert!(lookout.look(&scene).again);

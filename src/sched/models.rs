@@ -9,7 +9,7 @@ use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::process::outbox::Opened;
 use crate::process::{
-    CancelRequest, Clerk, CommandError, Completed, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
+    CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
     Step, StepOutput, StepResult, described_body,
 };
 use crate::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn send(cell: &Cell, message: u32) -> Option<Ready> {
 fn settle(cell: &Cell, body: Ready, want: Want) -> Option<Ready> {
     match cell.settle(body, want, NOTHING_LEFT) {
         Settled::Again(body) | Settled::Doomed(body) => Some(body),
-        Settled::Resting | Settled::Asking(_) => None,
+        Settled::Resting | Settled::AskFuture(_) => None,
         Settled::WaitsForNothing(_) => panic!("it waits for an answer"),
     }
 }
@@ -174,7 +174,7 @@ fn an_answer_wakes_who_waits_and_a_message_does_not() {
         let answerer = loom::thread::spawn({
             let cell = cell.clone();
             move || {
-                let answer = Signal::Completed(Completed::new(1, Ok(Box::new(()))));
+                let answer = Signal::Completed(Completion::new(1, Ok(Box::new(()))));
                 cell.signal(Pid::FIRST, answer).ok().unwrap()
             }
         });
@@ -244,7 +244,7 @@ impl Ring {
     /// Puts a process to rest, and looks for a cycle. Whether its ask was given up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
         match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
-            Settled::Asking(asked) => {
+            Settled::AskFuture(asked) => {
                 let closed = closes_cycle(&|pid| self.find(pid), &self.decisions, pid(slot), asked);
                 matches!(closed, Some((_, Decided::Deliver { .. })))
             }
@@ -257,7 +257,7 @@ impl Ring {
         let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else {
             panic!("it is open")
         };
-        let answer = Signal::Completed(Completed::new(tag, Ok(Box::new(()))));
+        let answer = Signal::Completed(Completion::new(tag, Ok(Box::new(()))));
         self.find(to)?.signal(to, answer).ok()?
     }
 }
@@ -330,7 +330,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
             }
         });
         let settled = ring.cells[2].settle(three, Want::Signal, NOTHING_LEFT);
-        assert!(matches!(settled, Settled::Asking(_)));
+        assert!(matches!(settled, Settled::AskFuture(_)));
         // Step 2 of the protocol only spares the lock. It could be deceived earlier, so the search begins with step 3 here.
         let given_up = give_up(&|pid| ring.find(pid), &ring.decisions, pid(2));
         let mine = matches!(given_up, Some((_, Decided::Deliver { .. })));
@@ -351,7 +351,7 @@ fn an_ask_that_is_handed_on_before_the_cycle_is_closed_is_never_given_up() {
             let (ring, ask) = (ring.clone(), asks_of_one[0].clone());
             move || {
                 // A step of the second, which then rests.
-                let reply = Reply::<()>::new(ask).handed_on();
+                let reply = Reply::<()>::new(ask).delegate();
                 (ring.rest(1, two), reply)
             }
         });

@@ -8,7 +8,7 @@ use super::road::{Hands, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, StepOutput, Successor};
 use crate::process::mailbox::{AnyMailbox, Signal};
-use crate::process::{DeadLetter, DeadReason, Recovered, RecoveredBy};
+use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 
 /// Replaces the state machine by what a step has said. What waited for the old one and is of a type that the new one does not
 /// take, is dead.
@@ -115,7 +115,7 @@ fn take_over<H: Hands>(
     for mut mailbox in [refused, inbox].into_iter().flatten() {
         dead += mailbox.messages() as u32;
         let takes = Some((body.machine.kind().message_name)());
-        let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadReason::WrongType) };
+        let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadLetterReason::WrongType) };
         bury_as(road, hands, &mut *mailbox, &letter);
     }
     cell.forget_messages(dead);
@@ -133,7 +133,7 @@ pub(super) fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut
 /// Tells what has lost its place in a mailbox with a bound, and the senders that wait for room.
 pub(super) fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
-        bury(road, hands, body.head.pid, &mut *oldest, DeadReason::DroppedOldest);
+        bury(road, hands, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
     tell_of_room(freed.waiting);
 }
@@ -143,7 +143,7 @@ fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
     hands.let_go();
     for _ in 0..taken {
         let type_name = (body.machine.kind().message_name)();
-        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadReason::StepFailed) };
+        let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadLetterReason::StepFailed) };
         road.dead_letter(hands.counters(), &letter);
     }
 }

@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
-use crate::process::{DeadLetter, Hook, Pid};
+use crate::process::{DeadLetter, Observer, Pid};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
@@ -29,7 +29,7 @@ pub(crate) struct Road {
     pub(crate) lookout: Option<Lookout>,
     /// Counts of everybody who is not a worker.
     pub(crate) outside: Counters,
-    pub(crate) hook: Option<Arc<dyn Hook>>,
+    pub(crate) hook: Option<Arc<dyn Observer>>,
     pub(crate) clock: Clock,
     /// When the runtime was started.
     pub(crate) start: Instant,
@@ -222,7 +222,7 @@ impl Road {
     }
 
     /// Calls the hook, if there is one, and contains its panics.
-    pub(crate) fn tell_hook(&self, tell: impl FnOnce(&dyn Hook)) {
+    pub(crate) fn tell_hook(&self, tell: impl FnOnce(&dyn Observer)) {
         if let Some(hook) = &self.hook
             && let Err(panic) = contain(|| tell(&**hook))
         {

@@ -9,7 +9,7 @@ use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Envelope, Mailbox, Signal};
 use crate::process::outbox::{Missed, Opened, Post};
-use crate::process::{Answer, CommandError, Completed, DeadLetter, DeadReason, Pid, ProcessAsk, SendError};
+use crate::process::{Answer, CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessAsk, SendError};
 use crate::sync::Ordering;
 
 /// The router on behalf of somebody's hands.
@@ -70,7 +70,7 @@ impl<H: Hands> Post for AskPost<'_, '_, H> {
         // A message that an older one made room for is somebody else's.
         let refused = match self.missed {
             Some(missed) => Some(missed.into_error(letter.to, letter.type_name).into()),
-            None => (letter.reason != DeadReason::DroppedOldest).then_some(CommandError::Full(letter.to)),
+            None => (letter.reason != DeadLetterReason::DroppedOldest).then_some(CommandError::Full(letter.to)),
         };
         if let Some(refused) = refused {
             self.refused = true;
@@ -90,7 +90,7 @@ pub(crate) struct Refused<M> {
 enum Sent<M> {
     Taken,
     /// It was taken, or dropped, at the cost of this one.
-    Dead(Envelope<M>, DeadReason),
+    Dead(Envelope<M>, DeadLetterReason),
     /// With a latch that is set when there is room, if one was asked for.
     Refused(M, SendError, Option<Latch<()>>),
 }
@@ -155,7 +155,7 @@ impl Road {
             Sent::Taken => self.outside.add(&self.outside.accepted, 1),
             Sent::Dead(Envelope { from, message }, reason) => {
                 self.outside.add(&self.outside.accepted, 1);
-                if reason == DeadReason::DroppedNewest {
+                if reason == DeadLetterReason::DroppedNewest {
                     full();
                 }
                 let letter = DeadLetter {
@@ -187,7 +187,7 @@ impl Road {
 
     /// The same for the answer of a process, which is told before that process's end.
     pub(crate) fn answer_from<H: Hands>(&self, hands: &mut H, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completed::from(from, tag, answer))) {
+        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completion::from(from, tag, answer))) {
             let counters = hands.counters();
             counters.add(&counters.discarded_answers, 1);
             hands.let_go();

@@ -15,7 +15,7 @@ use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, DeadReason, Relate, WaitedForNothing};
+use crate::process::{CommandError, DeadLetterReason, Relate, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -107,7 +107,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         }
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
-            Settled::Asking(asked) => {
+            Settled::AskFuture(asked) => {
                 if !hands.is_next(asked) {
                     road.came_to_rest(hands, pid, asked);
                 }
@@ -320,7 +320,7 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
-        bury(road, hands, pid, child.machine.mailbox(), DeadReason::NoSuchProcess);
+        bury(road, hands, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
         road.table.give_back_after(pid);
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);

@@ -3,7 +3,7 @@
 
 use super::road::Hands;
 use super::worker::Own;
-use crate::process::Doing;
+use crate::process::StepActivity;
 use crate::process::body::Ready;
 use crate::process::mailbox::Signals;
 use crate::sync::{Ordering, fence};
@@ -66,7 +66,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     /// Gives the step signals in which it can be seen.
     pub(super) fn show_step(&mut self, body: &mut Ready) {
         let sight = &self.seat.pulse.sight;
-        sight.note(Doing::Step);
+        sight.note(StepActivity::Step);
         match body.machine.mailbox().signals() {
             Some(signals) => signals.look_at(Some(sight.clone())),
             none => *none = Some(self.signals.take().unwrap_or_else(|| Signals::seen_at(sight))),
@@ -83,7 +83,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         } else if let Some(signals) = signals {
             signals.look_at(None);
         }
-        self.seat.pulse.sight.note(Doing::AfterStep);
+        self.seat.pulse.sight.note(StepActivity::AfterStep);
     }
 
     /// Spares are too many, and this worker is one.

@@ -11,7 +11,7 @@ use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
 use crate::process::body::{Ready, StepOutput};
 use crate::process::mailbox::Signals;
-use crate::process::{Doing, Pid};
+use crate::process::{Pid, StepActivity};
 use crate::sync::{Arc, Ordering, thread};
 
 /// A woken process is stepped next, before everything else, at most this many times in a row.
@@ -329,7 +329,7 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     #[inline]
     fn enters(&mut self) {
         if WATCHED {
-            self.seat.pulse.sight.note(Doing::Init);
+            self.seat.pulse.sight.note(StepActivity::Init);
         }
     }
 
@@ -350,7 +350,7 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     #[inline]
     fn ends(&mut self) {
         if WATCHED {
-            self.seat.pulse.sight.note(Doing::AfterStep);
+            self.seat.pulse.sight.note(StepActivity::AfterStep);
         }
     }
 

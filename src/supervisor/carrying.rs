@@ -63,7 +63,7 @@ impl Supervisor {
             Shutdown::Within(limit) => {
                 // First the timer: who is asked to stop has no more time than that, however soon it hears of it.
                 let timer = out.after(limit);
-                out.cancel_within(pid, Reason::Shutdown, limit);
+                out.cancel_timeout(pid, Reason::Shutdown, limit);
                 self.timers.insert(timer.id(), Timer::Limit(key));
                 Some(timer)
             }

@@ -7,12 +7,12 @@ use std::time::Instant;
 use super::contained::tell_log;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
-use crate::Elapsed;
 use crate::Exit;
 use crate::Pid;
 use crate::Reply;
 use crate::StepOutput;
 use crate::Tag;
+use crate::TimerFired;
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
@@ -60,7 +60,7 @@ pub(super) enum Phase {
     },
     InPlace {
         pid: Pid,
-        timer: Tag<Elapsed>,
+        timer: Tag<TimerFired>,
         reply: Reply<()>,
     },
     ToStop {
@@ -68,7 +68,7 @@ pub(super) enum Phase {
     },
     Stopping {
         pid: Pid,
-        limit: Option<Tag<Elapsed>>,
+        limit: Option<Tag<TimerFired>>,
     },
 }
 
@@ -125,7 +125,7 @@ impl Child {
     }
 
     /// What it waits for, if it is to be restarted in place.
-    pub(super) fn delay(&self) -> Option<Tag<Elapsed>> {
+    pub(super) fn delay(&self) -> Option<Tag<TimerFired>> {
         match self.phase {
             Phase::InPlace { timer, .. } => Some(timer),
             _ => None,

@@ -14,7 +14,7 @@ use super::process::Timer;
 use super::spec::AutoShutdown;
 use super::spec::Restart;
 use super::spec::Strategy;
-use crate::Completed;
+use crate::Completion;
 use crate::Exit;
 use crate::Pid;
 use crate::Recovered;
@@ -27,7 +27,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What is heard of children.
 impl Supervisor {
-    pub(super) fn begun(&mut self, key: u64, done: &Completed, out: &mut StepOutput) {
+    pub(super) fn begun(&mut self, key: u64, done: &Completion, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let supervises = child.spec.supervises;
         let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
@@ -214,7 +214,7 @@ impl Supervisor {
         self.up(key, pid, out);
     }
 
-    pub(super) fn elapsed(&mut self, timer: Timer, done: &Completed, out: &mut StepOutput) {
+    pub(super) fn elapsed(&mut self, timer: Timer, done: &Completion, out: &mut StepOutput) {
         match timer {
             Timer::Gate(batch) => {
                 self.gates.remove(&batch);
@@ -235,7 +235,7 @@ impl Supervisor {
                 }
                 match done.take(timer) {
                     Some(Ok(_)) => self.ask_started(key, out),
-                    // There is no timer. Asking at once would be a loop, so this start has failed: the child is ended.
+                    // There is no timer. AskFuture at once would be a loop, so this start has failed: the child is ended.
                     _ => {
                         out.terminate(pid);
                     }

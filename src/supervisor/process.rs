@@ -14,7 +14,6 @@ use super::child::{Child, Goal, Moves, Phase};
 use super::config::Config;
 use super::message::{SupervisorError, SupervisorMessage};
 use super::spec::ChildSpec;
-use crate::Elapsed;
 use crate::Event;
 use crate::Events;
 use crate::Pid;
@@ -24,6 +23,7 @@ use crate::Step;
 use crate::StepOutput;
 use crate::StepResult;
 use crate::Tag;
+use crate::TimerFired;
 
 /// A process that starts other processes, restarts those that fail, and stops them when it ends.
 ///
@@ -45,7 +45,7 @@ pub struct Supervisor {
     /// Of the children that it has from the beginning, those that have not been up yet.
     pub(super) first: BTreeSet<u64>,
     /// Delays of batches.
-    pub(super) gates: HashMap<u64, Tag<Elapsed>>,
+    pub(super) gates: HashMap<u64, Tag<TimerFired>>,
     pub(super) timers: HashMap<u64, Timer>,
     /// Children whose begin is to be answered, by tag.
     pub(super) begins: HashMap<u64, u64>,
@@ -95,7 +95,7 @@ pub(super) enum Timer {
     /// The delay of a child that is restarted in place.
     InPlace(u64),
     /// Until a child that is a supervisor is asked again whether its children are up.
-    Ask(u64, Pid, Tag<Elapsed>),
+    Ask(u64, Pid, Tag<TimerFired>),
 }
 
 /// The batch in which all are started for the first time.
@@ -233,7 +233,7 @@ impl Supervisor {
     }
 
     /// Takes a timer back.
-    pub(super) fn forget_timer(&mut self, timer: Option<Tag<Elapsed>>, out: &mut StepOutput) {
+    pub(super) fn forget_timer(&mut self, timer: Option<Tag<TimerFired>>, out: &mut StepOutput) {
         let Some(timer) = timer else { return };
         if let Some(Timer::Gate(batch)) = self.timers.remove(&timer.id()) {
             self.gates.remove(&batch);

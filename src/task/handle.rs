@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::shared::{Helped, Record, Shared};
 use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
-use crate::inside::{WaitError, refuse_step_within};
+use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::sync::{Arc, lock, thread};
@@ -23,7 +23,7 @@ use crate::sync::{Arc, lock, thread};
 /// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
 /// with output or error only if the task is over.
 #[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
-pub struct Task<T, E> {
+pub struct TaskHandle<T, E> {
     record: Arc<dyn Record<T, E>>,
     shared: Arc<Shared>,
     waiting: Waiting<()>,
@@ -31,13 +31,13 @@ pub struct Task<T, E> {
     was_taken: bool,
 }
 
-impl<T, E> Task<T, E> {
-    pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> Task<T, E> {
+impl<T, E> TaskHandle<T, E> {
+    pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> TaskHandle<T, E> {
         let waiting = Waiting::new(record.over().clone());
-        Task { record, shared, waiting, was_taken: false }
+        TaskHandle { record, shared, waiting, was_taken: false }
     }
 
-    /// Its number, with which it can be looked up at its [`Tasks`](super::Tasks).
+    /// Its number, with which it can be looked up at its [`TaskScheduler`](super::Tasks).
     pub fn id(&self) -> TaskId {
         self.record.id()
     }
@@ -73,8 +73,8 @@ impl<T, E> Task<T, E> {
     /// # Errors
     /// The handle comes back: the caller is a step ([`WaitError::InsideStep`]), or is the task itself
     /// ([`WaitError::Inside`]).
-    pub fn wait(self) -> Result<Exit<T, E>, Rejected<Task<T, E>, WaitError>> {
-        self.wait_within(Duration::MAX)
+    pub fn wait(self) -> Result<Exit<T, E>, Rejected<TaskHandle<T, E>, WaitError>> {
+        self.wait_timeout(Duration::MAX)
     }
 
     /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock. With [`Duration::MAX`] it is
@@ -82,8 +82,8 @@ impl<T, E> Task<T, E> {
     ///
     /// # Errors
     /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
-    pub fn wait_within(mut self, limit: Duration) -> Result<Exit<T, E>, Rejected<Task<T, E>, WaitError>> {
-        if let Err(error) = refuse_step_within(limit) {
+    pub fn wait_timeout(mut self, limit: Duration) -> Result<Exit<T, E>, Rejected<TaskHandle<T, E>, WaitError>> {
+        if let Err(error) = refuse_step_timeout(limit) {
             return Err(Rejected::new(self, error));
         }
         let deadline = self.shared.clock.deadline(limit);
@@ -100,8 +100,8 @@ impl<T, E> Task<T, E> {
     ///
     /// # Errors
     /// The handle comes back if it is not over.
-    pub fn try_result(mut self) -> Result<Exit<T, E>, Task<T, E>> {
-        if self.status().is_over() { Ok(self.take()) } else { Err(self) }
+    pub fn try_result(mut self) -> Result<Exit<T, E>, TaskHandle<T, E>> {
+        if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
     /// What a thread of the pool does for a task before it waits for it: runs it, if no other has begun to. Whether it may
@@ -112,7 +112,7 @@ impl<T, E> Task<T, E> {
     /// is there already, and the bell rings at once.
     fn help(&self) -> bool {
         // Nearly always, where somebody waits for one after the other: the rest is spared.
-        if self.status().is_over() {
+        if self.status().is_finished() {
             return true;
         }
         if self.runs_here() {
@@ -179,7 +179,7 @@ fn taken_before<T, E>() -> Exit<T, E> {
     Exit::Terminated(Reason::from("its result was taken before"))
 }
 
-impl<T, E> Future for Task<T, E> {
+impl<T, E> Future for TaskHandle<T, E> {
     type Output = Exit<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<T, E>> {
@@ -188,9 +188,9 @@ impl<T, E> Future for Task<T, E> {
 }
 
 // The fields are shared references; nothing is pinned.
-impl<T, E> Unpin for Task<T, E> {}
+impl<T, E> Unpin for TaskHandle<T, E> {}
 
-impl<T, E> Drop for Task<T, E> {
+impl<T, E> Drop for TaskHandle<T, E> {
     fn drop(&mut self) {
         let id = self.record.id();
         let settled = lock(&self.shared.table).handle_dropped(id, &self.shared.clock);
@@ -201,7 +201,7 @@ impl<T, E> Drop for Task<T, E> {
     }
 }
 
-impl<T: Debug, E> Display for Task<T, E> {
+impl<T: Debug, E> Display for TaskHandle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.info();
         // It is printed by code of the user's, so not under the task's lock: it is taken out as long as that takes. Only
@@ -215,8 +215,8 @@ impl<T: Debug, E> Display for Task<T, E> {
     }
 }
 
-impl<T, E> Debug for Task<T, E> {
+impl<T, E> Debug for TaskHandle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("id", &self.id()).field("status", &self.status()).finish()
+        f.debug_struct("TaskHandle").field("id", &self.id()).field("status", &self.status()).finish()
     }
 }

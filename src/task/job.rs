@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::record::{End, Link, LooseEnd};
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
 use crate::sync::{Arc, Ordering, lock, thread};
@@ -28,7 +28,7 @@ impl<T, E, F> Work for Job<T, E, F>
 where
     T: Send + 'static,
     E: Display + Send + 'static,
-    F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
     fn run(mut self: Box<Self>) -> Ran {
         self.has_run = true;
@@ -54,7 +54,7 @@ impl<T, E, F> Whole<T, E, F>
 where
     T: Send + 'static,
     E: Display + Send + 'static,
-    F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
     /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
     /// ended it meanwhile, then it is a task that is over.
@@ -130,7 +130,7 @@ where
                 Err(times_out) => times_out(),
             }
         }
-        let context = Cancel::with_clock(shared.clock.clone());
+        let context = CancelToken::with_clock(shared.clock.clone());
         let begun = {
             let mut life = lock(&self.life);
             let begun = life.begin(now, &context, thread::current().id());
@@ -169,7 +169,7 @@ where
     }
 
     /// Has it cancelled when this request is made.
-    pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &Cancel) {
+    pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &CancelToken) {
         let node = cancel.child();
         let (task, above) = (Arc::downgrade(self), Arc::downgrade(shared));
         let registration = node.on_cancel(move |reason| {

@@ -4,14 +4,14 @@
 //! A task is a [job](crate::pool) with an outcome that is decided once: its closure *returned* (a value, an error, or a
 //! panic), or it was *cancelled*, *timed out* or *stopped*. The first of these to happen decides, in one step, and the
 //! others change nothing any more. A closure cannot be ended from outside; it is asked to stop, by the
-//! [`Cancel`](crate::Cancel) that it is given, and what it returns after its task was over is dropped.
+//! [`CancelToken`](crate::CancelToken) that it is given, and what it returns after its task was over is dropped.
 //!
 //! ```
-//! use procession::task::{Status, TaskOptions, Tasks};
+//! use procession::task::{Status, TaskOptions, TaskScheduler};
 //! use procession::{Exit, Reason};
 //! use std::time::Duration;
 //!
-//! let tasks = Tasks::with_limit(8);
+//! let tasks = TaskScheduler::with_limit(8);
 //! let answer = tasks.submit(|_| Ok::<_, String>(6 * 7))?;
 //! assert_eq!(answer.wait()?.into_result()?, 42);
 //!
@@ -44,7 +44,7 @@
 //!
 //! # Whose thread
 //!
-//! Wakers and callbacks of [`Cancel::on_cancel`](crate::Cancel::on_cancel) run on the thread that ends the task: the closure's own, the one that
+//! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the task: the closure's own, the one that
 //! cancels or stops, or the timers' (or the one that moves a manual clock). There is one thread for the timers of a
 //! scheduler, so callbacks should be short. Closures that were never called are dropped there, too, but for the timers'
 //! thread: what it has ended is dropped on a thread that is started for it.
@@ -64,11 +64,11 @@ mod tree;
 #[cfg(all(test, loom))]
 mod models;
 
-pub use self::handle::Task;
+pub use self::handle::TaskHandle;
 pub use self::options::{Keep, TaskOptions};
 pub use self::repeat::Repeat;
 pub use self::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
-pub use self::scheduler::{Tasks, TasksBuilder};
+pub use self::scheduler::{TaskScheduler, TaskSchedulerBuilder};
 pub use self::set::{Finished, TaskSet};
 pub use self::status::{Status, TaskId, TaskInfo};
 pub use self::table::RemoveError;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::handle::Task;
+use super::handle::TaskHandle;
 use super::options::Keep;
 use super::record::{Life, LooseEnd};
 use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::Status;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::{Deadline, ManualClock};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
@@ -24,7 +24,7 @@ impl Drop for Token {
     }
 }
 
-type Body = Box<dyn FnOnce(&Cancel) -> Result<Token, String> + Send>;
+type Body = Box<dyn FnOnce(&CancelToken) -> Result<Token, String> + Send>;
 type Subject = Arc<Whole<Token, String, Body>>;
 
 struct Bench {
@@ -46,12 +46,12 @@ impl Bench {
     }
 
     /// A task that is in the table and in no pool, unless the scheduler is stopped.
-    fn accept(&self) -> Option<(Subject, Task<Token, String>)> {
+    fn accept(&self) -> Option<(Subject, TaskHandle<Token, String>)> {
         self.accept_with(|| ())
     }
 
     /// The same with something that its closure does.
-    fn accept_with(&self, act: impl FnOnce() + Send + 'static) -> Option<(Subject, Task<Token, String>)> {
+    fn accept_with(&self, act: impl FnOnce() + Send + 'static) -> Option<(Subject, TaskHandle<Token, String>)> {
         let (calls, drops) = (self.calls.clone(), self.drops.clone());
         let body: Body = Box::new(move |_| {
             act();
@@ -68,7 +68,7 @@ impl Bench {
             life: Mutex::new(Life::new(body)),
         });
         let task: Subject = accepted.ok()?;
-        let handle = Task::new(task.clone(), self.shared.clone());
+        let handle = TaskHandle::new(task.clone(), self.shared.clone());
         Some((task, handle))
     }
 
@@ -97,7 +97,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         });
         bench.shared.stop();
         let status = handle.status();
-        assert!(status.is_over(), "when stop returns, it is over");
+        assert!(status.is_finished(), "when stop returns, it is over");
         let cancelled = canceller.join().unwrap();
         runner.join().unwrap();
         assert_eq!(handle.status(), status, "and stays so");
@@ -172,12 +172,12 @@ fn submitting_against_stopping() {
         bench.shared.stop();
         let over_then = {
             let table = lock(&bench.shared.table);
-            table.records().all(|record| record.status().is_over())
+            table.records().all(|record| record.status().is_finished())
         };
         assert!(over_then, "when stop returns, all that were accepted are over");
         match submitter.join().unwrap() {
             Some(handle) => {
-                assert!(handle.status().is_over());
+                assert!(handle.status().is_finished());
                 assert_eq!(bench.calls(), usize::from(handle.info().started.is_some()));
             }
             None => assert_eq!(bench.calls(), 0),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::sync::Arc;
 
 /// How long the record of a task can be looked up. It always can as long as the task is not over and as long as its
@@ -24,10 +24,10 @@ pub enum Keep {
 /// Options of a task, each with its default: no timeout, begun as soon as a thread is free, without a name.
 ///
 /// ```
-/// use procession::task::{Keep, TaskOptions, Tasks};
+/// use procession::task::{Keep, TaskOptions, TaskScheduler};
 /// use std::time::Duration;
 ///
-/// let tasks = Tasks::new();
+/// let tasks = TaskScheduler::new();
 /// let options = TaskOptions::new().name("backup").timeout(Duration::from_secs(60)).keep(Keep::UntilRemoved);
 /// let backup = tasks.submit_with(options, |cancel| {
 ///     cancel.check()?;
@@ -43,7 +43,7 @@ pub struct TaskOptions {
     pub(super) start_by: Option<StartBy>,
     pub(super) delay: Option<Duration>,
     pub(super) keep: Option<Keep>,
-    pub(super) under: Option<Cancel>,
+    pub(super) under: Option<CancelToken>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl TaskOptions {
     }
 
     /// As [`start_by`](Self::start_by), from the submission on.
-    pub fn start_within(mut self, limit: Duration) -> TaskOptions {
+    pub fn start_timeout(mut self, limit: Duration) -> TaskOptions {
         self.start_by = Some(StartBy::Within(limit));
         self
     }
@@ -92,7 +92,7 @@ impl TaskOptions {
     }
 
     /// How long its record can be looked up; without this, as the scheduler was told
-    /// ([`TasksBuilder::keep`](super::TasksBuilder::keep)).
+    /// ([`TaskSchedulerBuilder::keep`](super::TaskSchedulerBuilder::keep)).
     pub fn keep(mut self, keep: Keep) -> TaskOptions {
         self.keep = Some(keep);
         self
@@ -100,7 +100,7 @@ impl TaskOptions {
 
     /// Has the task cancelled when this request is made, with its reason. So many can be cancelled with one call, and a
     /// task can hand its own request down to those that it submits.
-    pub fn under(mut self, cancel: &Cancel) -> TaskOptions {
+    pub fn under(mut self, cancel: &CancelToken) -> TaskOptions {
         self.under = Some(cancel.clone());
         self
     }

@@ -15,7 +15,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::status::Status;
-use crate::cancel::{Cancel, Registration};
+use crate::cancel::{CancelCallback, CancelToken};
 use crate::outcome::{Exit, Reason};
 use crate::pool::Ticket;
 use crate::sync::{Arc, ThreadId};
@@ -33,7 +33,7 @@ pub(super) struct Life<T, E, F> {
 
 enum Phase {
     Scheduled,
-    Running { since: Instant, context: Cancel, thread: ThreadId },
+    Running { since: Instant, context: CancelToken, thread: ThreadId },
     Over(Ended),
 }
 
@@ -86,8 +86,8 @@ pub(super) enum LooseEnd {
 /// A node below the request under which a task stands. A node of its own, so that it is taken out of the request's list
 /// without a search.
 pub(super) struct Link {
-    pub(super) _node: Cancel,
-    pub(super) _registration: Registration,
+    pub(super) _node: CancelToken,
+    pub(super) _registration: CancelCallback,
 }
 
 /// What is left to do for whoever has ended a task, with the lock free.
@@ -95,7 +95,7 @@ pub(super) struct Left<F> {
     /// The closure, if it was never called.
     pub(super) body: Option<F>,
     /// The request that the closure was given, and its thread.
-    pub(super) running: Option<(Cancel, ThreadId)>,
+    pub(super) running: Option<(CancelToken, ThreadId)>,
     pub(super) loose: Loose,
 }
 
@@ -159,7 +159,12 @@ impl<T, E, F> Life<T, E, F> {
 
     /// Hands out the closure, with the timer that need not be waited for any more; unless it has been decided that it is
     /// never called.
-    pub(super) fn begin(&mut self, now: Instant, context: &Cancel, thread: ThreadId) -> Option<(F, Option<TimerKey>)> {
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        context: &CancelToken,
+        thread: ThreadId,
+    ) -> Option<(F, Option<TimerKey>)> {
         let Phase::Scheduled = self.phase else { return None };
         let body = self.body.take()?;
         self.phase = Phase::Running { since: now, context: context.clone(), thread };
@@ -278,7 +283,7 @@ mod tests {
     type Bench = Life<u8, String, &'static str>;
 
     fn begin(life: &mut Bench) -> Option<&'static str> {
-        life.begin(Instant::now(), &Cancel::new(), std::thread::current().id()).map(|(body, _)| body)
+        life.begin(Instant::now(), &CancelToken::new(), std::thread::current().id()).map(|(body, _)| body)
     }
 
     fn finish(life: &mut Bench, output: u8) -> Result<Left<&'static str>, Exit<u8, String>> {
@@ -346,7 +351,7 @@ mod tests {
         let mut life = Bench::new("closure");
         assert!(life.attach(LooseEnd::StartBy(timer())).is_none());
         assert!(life.attach(LooseEnd::Timer(timer())).is_none());
-        let (_, moot) = life.begin(Instant::now(), &Cancel::new(), std::thread::current().id()).unwrap();
+        let (_, moot) = life.begin(Instant::now(), &CancelToken::new(), std::thread::current().id()).unwrap();
         assert!(timers.cancel(moot.unwrap()).is_some());
         assert_eq!(timers.pending(), 1, "who has begun waits for its timeout only");
         Loose::from(life.attach(LooseEnd::StartBy(timer())).unwrap()).clear(&timers);

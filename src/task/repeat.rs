@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::options::{StartBy, TaskOptions};
 use super::report::SubmitError;
-use super::scheduler::{Owner, Tasks};
+use super::scheduler::{Owner, TaskScheduler};
 use super::status::TaskId;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::pool::PoolStatus;
@@ -53,21 +53,21 @@ struct State {
 /// One round. Dropped, called or not, it sees to what comes next.
 struct Turn<F, E>
 where
-    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
     repetition: Arc<Repetition<F>>,
     job: Option<F>,
 }
 
-impl Tasks {
+impl TaskScheduler {
     /// Does a closure again and again: the first time as the options say, and then each time `every` after it has returned
     /// (at least a millisecond), with the same options. Rounds never overlap.
     ///
     /// Each round is a task of its own. It goes on whatever one of them comes to: an error, a panic, a timeout, or a
     /// cancellation of that round alone. It ends with [`Repeat::cancel`], with the scheduler, when what it stands
     /// [under](TaskOptions::under) is cancelled, and at the moment that [`start_by`](TaskOptions::start_by) names.
-    /// [`start_within`](TaskOptions::start_within) counts from when a round is due.
+    /// [`start_timeout`](TaskOptions::start_timeout) counts from when a round is due.
     ///
     /// # Errors
     /// As [`submit`](Self::submit_with), of the first round.
@@ -79,7 +79,7 @@ impl Tasks {
     ) -> Result<Repeat, Rejected<F, SubmitError>>
     where
         E: Display + Send + 'static,
-        F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+        F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     {
         let repetition = Arc::new(Repetition {
             owner: Arc::downgrade(&self.owner),
@@ -126,11 +126,11 @@ impl fmt::Debug for Repeat {
 
 impl<F, E> Repetition<F>
 where
-    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
     /// Submits a round. If it is refused the closure comes back, and there will be no other.
-    fn submit(self: &Arc<Self>, tasks: &Tasks, options: TaskOptions) -> Result<(), (F, SubmitError)> {
+    fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
         let turn = Turn { repetition: self.clone(), job: None };
         match tasks.submit_with(options, move |cancel| turn.run(cancel)) {
             Ok(task) => {
@@ -172,8 +172,8 @@ where
     }
 
     /// With what options the next round is to be submitted, if there is to be one.
-    fn next(&self) -> Option<(Tasks, TaskOptions)> {
-        let tasks = Tasks { owner: self.owner.upgrade()? };
+    fn next(&self) -> Option<(TaskScheduler, TaskOptions)> {
+        let tasks = TaskScheduler { owner: self.owner.upgrade()? };
         let mut options = self.options.clone();
         options.delay = Some(self.every);
         let is_past = match options.start_by {
@@ -184,7 +184,8 @@ where
             }
             None => false,
         };
-        let is_cancelled = lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(Cancel::is_cancelled);
+        let is_cancelled =
+            lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
         // A round without any time is over before it begins, and so would be all that follow.
         let has_no_time = options.timeout == Some(Duration::ZERO);
         // A pool that is shared may have ended by itself, and would refuse all that follow.
@@ -206,7 +207,7 @@ impl<F: Send> Repeating for Repetition<F> {
             (std::mem::replace(&mut state.is_cancelled, true), state.round)
         };
         if let (Some(owner), Some(round)) = (self.owner.upgrade(), round) {
-            let _ = Tasks { owner }.cancel(round);
+            let _ = TaskScheduler { owner }.cancel(round);
         }
         !was_cancelled
     }
@@ -223,10 +224,10 @@ impl<F: Send> Repeating for Repetition<F> {
 
 impl<F, E> Turn<F, E>
 where
-    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
-    fn run(mut self, cancel: &Cancel) -> Result<(), E> {
+    fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
             let mut state = lock(&self.repetition.state);
             // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
@@ -242,7 +243,7 @@ where
 
 impl<F, E> Drop for Turn<F, E>
 where
-    F: FnMut(&Cancel) -> Result<(), E> + Send + 'static,
+    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
     fn drop(&mut self) {
@@ -259,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_round_that_begins_when_all_was_cancelled_is_not_called() {
-        let tasks = Tasks::new();
-        let job = |_: &Cancel| -> Result<(), String> { panic!("it was cancelled before") };
+        let tasks = TaskScheduler::new();
+        let job = |_: &CancelToken| -> Result<(), String> { panic!("it was cancelled before") };
         let repetition = Arc::new(Repetition {
             owner: Arc::downgrade(&tasks.owner),
             every: SHORTEST,
@@ -272,7 +273,7 @@ mod tests {
         // It was accepted, and its number is not noted yet.
         let turn = Turn { repetition: repetition.clone(), job: None };
         assert!(repetition.cancel() && !repetition.over.is_set());
-        turn.run(&Cancel::new()).unwrap();
+        turn.run(&CancelToken::new()).unwrap();
         assert!(repetition.over.is_set());
         assert_eq!(repetition.state(), (None, 0));
     }

@@ -4,7 +4,7 @@ use super::status::{TaskId, TaskInfo};
 use crate::inside::WaitError;
 use crate::pool::PoolError;
 
-/// Counts of a [`Tasks`](super::Tasks), all of one moment.
+/// Counts of a [`TaskScheduler`](super::Tasks), all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {

@@ -3,14 +3,14 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use super::handle::Task;
+use super::handle::TaskHandle;
 use super::options::{Keep, StartBy, TaskOptions};
 use super::record::Life;
 use super::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
 use super::shared::{AnyRecord, Shared, Whole};
 use super::status::{Status, TaskId, TaskInfo};
 use super::table::RemoveError;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{deadline_here, why_not_over};
 use crate::latch::Latch;
@@ -21,7 +21,7 @@ use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 /// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
 /// Handles of tasks do not count, and go on working.
 #[derive(Clone)]
-pub struct Tasks {
+pub struct TaskScheduler {
     pub(super) owner: Arc<Owner>,
 }
 
@@ -31,9 +31,9 @@ pub(super) struct Owner {
     pub(super) owns_pool: bool,
 }
 
-/// Options of a [`Tasks`].
+/// Options of a [`TaskScheduler`].
 #[derive(Clone, Debug, Default)]
-pub struct TasksBuilder {
+pub struct TaskSchedulerBuilder {
     pool: Option<Pool>,
     limit: Option<usize>,
     clock: Option<Clock>,
@@ -41,14 +41,14 @@ pub struct TasksBuilder {
     shutdown_limit: Option<Duration>,
 }
 
-impl Tasks {
+impl TaskScheduler {
     /// A scheduler with a pool of its own, which has as many threads as there are tasks that run at the same time: tasks
     /// do not wait for each other. It takes tasks at once, and starts no thread before there is one.
     ///
     /// Thousands that are submitted in one go may bring thousands of threads, also if they are short. The scheduler logs one
     /// warning when it has 1,000. A program in which that may happen sets a limit: [`with_limit`](Self::with_limit).
-    pub fn new() -> Tasks {
-        Tasks::builder().build()
+    pub fn new() -> TaskScheduler {
+        TaskScheduler::builder().build()
     }
 
     /// A scheduler with a pool of its own, in which at most `limit` tasks run at the same time. The others wait, and begin in
@@ -57,28 +57,28 @@ impl Tasks {
     /// This is the scheduler for most programs: it has at most `limit` threads, however many tasks there are.
     ///
     /// ```
-    /// use procession::task::Tasks;
+    /// use procession::task::TaskScheduler;
     ///
-    /// let tasks = Tasks::with_limit(2);
+    /// let tasks = TaskScheduler::with_limit(2);
     /// let squares = (0..100_u64).map(|n| tasks.submit(move |_| Ok::<_, String>(n * n)));
     /// let squares = squares.collect::<Result<Vec<_>, _>>()?;
     /// assert_eq!(squares.into_iter().last().unwrap().wait()?.into_result()?, 99 * 99);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_limit(limit: usize) -> Tasks {
-        Tasks::builder().limit(limit).build()
+    pub fn with_limit(limit: usize) -> TaskScheduler {
+        TaskScheduler::builder().limit(limit).build()
     }
 
     /// A scheduler on a pool that others use as well. As many tasks run at the same time as it has threads; the others
     /// wait in its line. Its clock is the scheduler's.
-    pub fn on(pool: &Pool) -> Tasks {
-        Tasks::builder().pool(pool).build()
+    pub fn on(pool: &Pool) -> TaskScheduler {
+        TaskScheduler::builder().pool(pool).build()
     }
 
     /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
     /// [with the handle](Keep::WithHandle), no limit for a shutdown.
-    pub fn builder() -> TasksBuilder {
-        TasksBuilder::default()
+    pub fn builder() -> TaskSchedulerBuilder {
+        TaskSchedulerBuilder::default()
     }
 
     /// Accepts a task; its closure is called once, on a thread of the pool. Does not wait for it to begin or to end.
@@ -88,11 +88,11 @@ impl Tasks {
     ///
     /// # Errors
     /// The closure comes back if the scheduler has been stopped, or if the pool does not take it.
-    pub fn submit<T, E, F>(&self, job: F) -> Result<Task<T, E>, Rejected<F, SubmitError>>
+    pub fn submit<T, E, F>(&self, job: F) -> Result<TaskHandle<T, E>, Rejected<F, SubmitError>>
     where
         T: Send + 'static,
         E: Display + Send + 'static,
-        F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+        F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
     {
         self.submit_with(TaskOptions::new(), job)
     }
@@ -101,11 +101,15 @@ impl Tasks {
     ///
     /// # Errors
     /// As [`submit`](Self::submit); also if it needs a timer, and no thread can be had for it.
-    pub fn submit_with<T, E, F>(&self, options: TaskOptions, job: F) -> Result<Task<T, E>, Rejected<F, SubmitError>>
+    pub fn submit_with<T, E, F>(
+        &self,
+        options: TaskOptions,
+        job: F,
+    ) -> Result<TaskHandle<T, E>, Rejected<F, SubmitError>>
     where
         T: Send + 'static,
         E: Display + Send + 'static,
-        F: FnOnce(&Cancel) -> Result<T, E> + Send + 'static,
+        F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
     {
         let shared = &self.owner.shared;
         let now = shared.clock.now();
@@ -132,7 +136,7 @@ impl Tasks {
             Ok(task) => task,
             Err(job) => return Err(Rejected::new(job, SubmitError::Stopped)),
         };
-        let handle = Task::new(task.clone(), shared.clone());
+        let handle = TaskHandle::new(task.clone(), shared.clone());
         if let Some(cancel) = &options.under {
             task.put_under(shared, cancel);
         }
@@ -185,7 +189,7 @@ impl Tasks {
     }
 
     /// Cancels a task, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. See
-    /// [`Task::cancel`].
+    /// [`TaskHandle::cancel`].
     ///
     /// # Errors
     /// There is no record of it (any more).
@@ -300,54 +304,54 @@ impl Drop for Owner {
     }
 }
 
-impl Default for Tasks {
-    fn default() -> Tasks {
-        Tasks::new()
+impl Default for TaskScheduler {
+    fn default() -> TaskScheduler {
+        TaskScheduler::new()
     }
 }
 
-impl fmt::Debug for Tasks {
+impl fmt::Debug for TaskScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tasks").field(&self.stats()).finish()
+        f.debug_tuple("TaskScheduler").field(&self.stats()).finish()
     }
 }
 
-impl TasksBuilder {
+impl TaskSchedulerBuilder {
     /// The pool to be used, instead of one of its own.
-    pub fn pool(mut self, pool: &Pool) -> TasksBuilder {
+    pub fn pool(mut self, pool: &Pool) -> TaskSchedulerBuilder {
         self.pool = Some(pool.clone());
         self
     }
 
     /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](Tasks::with_limit). A pool that is
     /// [shared](Self::pool) has its own maximum, and this has no effect.
-    pub fn limit(mut self, limit: usize) -> TasksBuilder {
+    pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
         self
     }
 
     /// The clock for delays, limits and times; without this that of the pool, or the system's.
-    pub fn clock(mut self, clock: Clock) -> TasksBuilder {
+    pub fn clock(mut self, clock: Clock) -> TaskSchedulerBuilder {
         self.clock = Some(clock);
         self
     }
 
     /// How long the records of tasks can be looked up that do not say so themselves.
-    pub fn keep(mut self, keep: Keep) -> TasksBuilder {
+    pub fn keep(mut self, keep: Keep) -> TaskSchedulerBuilder {
         self.keep = keep;
         self
     }
 
-    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::state): those that have not
+    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::shutdown_node): those that have not
     /// by then are not waited for any longer. (With a pool of its own,
     /// twice the [`SHUTDOWN_GRACE`] comes on top.)
-    pub fn shutdown_limit(mut self, limit: Duration) -> TasksBuilder {
+    pub fn shutdown_limit(mut self, limit: Duration) -> TaskSchedulerBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
     /// Makes the scheduler. It takes tasks at once.
-    pub fn build(self) -> Tasks {
+    pub fn build(self) -> TaskScheduler {
         let (pool, clock, owns_pool) = match self.pool {
             Some(pool) => {
                 let clock = self.clock.unwrap_or_else(|| pool.clock().clone());
@@ -359,7 +363,7 @@ impl TasksBuilder {
             }
         };
         let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
-        Tasks { owner: Arc::new(Owner { shared, owns_pool }) }
+        TaskScheduler { owner: Arc::new(Owner { shared, owns_pool }) }
     }
 }
 
@@ -416,8 +420,8 @@ mod tests {
 
     #[test]
     fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
-        let body = || |_: &Cancel| Ok::<_, String>(7);
-        let tasks = Tasks::new();
+        let body = || |_: &CancelToken| Ok::<_, String>(7);
+        let tasks = TaskScheduler::new();
         threads::refuse(true);
         let refused = [
             tasks.submit(body()).unwrap_err(),
@@ -427,12 +431,12 @@ mod tests {
         assert!(matches!(refused[0].reason(), SubmitError::Pool(PoolError::NoThread(_))));
         assert!(matches!(refused[1].reason(), SubmitError::NoThread(_)));
         for refused in refused {
-            assert_eq!(refused.into_inner()(&Cancel::new()), Ok(7));
+            assert_eq!(refused.into_inner()(&CancelToken::new()), Ok(7));
         }
         assert_eq!((tasks.stats().submitted, tasks.stats().records, tasks.stats().timers), (0, 0, 0));
 
         let manual = ManualClock::new();
-        let tasks = Tasks::builder().clock(manual.clock()).build();
+        let tasks = TaskScheduler::builder().clock(manual.clock()).build();
         let delayed = tasks.submit_with(TaskOptions::new().after(Duration::from_secs(1)), body()).unwrap();
         threads::refuse(true);
         manual.advance(Duration::from_secs(1));
@@ -444,7 +448,7 @@ mod tests {
     #[test]
     fn tasks_that_wait_when_no_thread_can_be_had_any_more_say_so_and_not_that_all_shuts_down() {
         let pool = Pool::builder().max(2).build().unwrap();
-        let tasks = Tasks::on(&pool);
+        let tasks = TaskScheduler::on(&pool);
         let pause = pool.pause().unwrap();
         let all: Vec<_> = (0..3).map(|n| tasks.submit(move |_| Ok::<_, String>(n)).unwrap()).collect();
         threads::refuse(true);
@@ -460,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_for_a_set_runs_what_no_other_thread_could_be_had_for() {
-        let tasks = Tasks::new();
+        let tasks = TaskScheduler::new();
         let submits = tasks.clone();
         let outer = tasks.submit(move |_| {
             let mut set = TaskSet::new();
@@ -475,9 +479,10 @@ mod tests {
 
     #[test]
     fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
-        let (tasks, group) = (Tasks::new(), Cancel::new());
-        let under =
-            |tasks: &Tasks| tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()));
+        let (tasks, group) = (TaskScheduler::new(), CancelToken::new());
+        let under = |tasks: &TaskScheduler| {
+            tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()))
+        };
         let all: Vec<_> = (0..10).map(|_| under(&tasks).unwrap()).collect();
         assert_eq!(group.children(), 10);
         assert!(all[0].cancel());

@@ -5,11 +5,11 @@ use std::fmt;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::handle::Task;
+use super::handle::TaskHandle;
 use super::shared::{Helped, Shared};
 use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
-use crate::inside::{WaitError, refuse_step_within};
+use crate::inside::{WaitError, refuse_step_timeout};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::CountsOnOthers;
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -25,9 +25,9 @@ pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 /// Each end costs the same, however many tasks are waited for. Dropping the set drops the handles, and cancels nothing.
 ///
 /// ```
-/// use procession::task::{TaskSet, Tasks};
+/// use procession::task::{TaskSet, TaskScheduler};
 ///
-/// let tasks = Tasks::new();
+/// let tasks = TaskScheduler::new();
 /// let mut set = TaskSet::new();
 /// for n in 1..=3 {
 ///     set.push(tasks.submit(move |_| Ok::<u32, String>(n))?);
@@ -41,9 +41,9 @@ pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 /// ```
 pub struct TaskSet<T, E> {
     next: u64,
-    waiting: HashMap<u64, Task<T, E>>,
+    waiting: HashMap<u64, TaskHandle<T, E>>,
     // Those that were over when they came.
-    over: VecDeque<Task<T, E>>,
+    over: VecDeque<TaskHandle<T, E>>,
     // By scheduler: those that had not begun when they were looked at last. A thread of the pool that waits for any of them
     // runs them.
     unbegun: Vec<Unbegun>,
@@ -124,7 +124,7 @@ impl<T, E> TaskSet<T, E> {
     }
 
     /// Adds a task.
-    pub fn push(&mut self, mut task: Task<T, E>) {
+    pub fn push(&mut self, mut task: TaskHandle<T, E>) {
         self.clock.get_or_insert_with(|| task.shared().clock.clone());
         if !self.schedulers.iter().any(|shared| Arc::ptr_eq(shared, task.shared())) {
             self.schedulers.push(task.shared().clone());
@@ -147,7 +147,7 @@ impl<T, E> TaskSet<T, E> {
     }
 
     /// Those of the task's scheduler that have not begun, if it is one of them.
-    fn unbegun_with(&mut self, task: &Task<T, E>) -> Option<&mut Unbegun> {
+    fn unbegun_with(&mut self, task: &TaskHandle<T, E>) -> Option<&mut Unbegun> {
         if task.status() != Status::Scheduled {
             return None;
         }
@@ -171,7 +171,7 @@ impl<T, E> TaskSet<T, E> {
     }
 
     /// The tasks whose results have not been had, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Task<T, E>> {
+    pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
         self.over.iter().chain(self.waiting.values())
     }
 
@@ -191,7 +191,7 @@ impl<T, E> TaskSet<T, E> {
     /// The caller is a step ([`WaitError::InsideStep`]), or all that are left run on the calling thread
     /// ([`WaitError::Inside`]): a task that has its own handle cannot wait for itself.
     pub fn wait_next(&mut self) -> Result<Option<Finished<T, E>>, WaitError> {
-        self.wait_next_within(Duration::MAX)
+        self.wait_next_timeout(Duration::MAX)
     }
 
     /// The same, but no longer than `limit`, by the clock of the first task's scheduler. With a limit it only waits, and runs
@@ -199,8 +199,8 @@ impl<T, E> TaskSet<T, E> {
     ///
     /// # Errors
     /// As [`wait_next`](Self::wait_next); or the limit was over before ([`WaitError::TimedOut`]).
-    pub fn wait_next_within(&mut self, limit: Duration) -> Result<Option<Finished<T, E>>, WaitError> {
-        refuse_step_within(limit)?;
+    pub fn wait_next_timeout(&mut self, limit: Duration) -> Result<Option<Finished<T, E>>, WaitError> {
+        refuse_step_timeout(limit)?;
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
         self.wait_until(deadline)
     }
@@ -312,7 +312,7 @@ impl<T, E> TaskSet<T, E> {
                 continue;
             }
             // The first one that does not is enough to know that.
-            if helps && self.waiting.values().all(Task::runs_here) {
+            if helps && self.waiting.values().all(TaskHandle::runs_here) {
                 return Err(WaitError::Inside);
             }
             watch.get_or_insert_with(|| {
@@ -333,7 +333,7 @@ impl<T, E> TaskSet<T, E> {
     }
 }
 
-fn finished<T, E>(mut task: Task<T, E>) -> Finished<T, E> {
+fn finished<T, E>(mut task: TaskHandle<T, E>) -> Finished<T, E> {
     let info = task.info();
     (info, task.take())
 }
@@ -344,16 +344,16 @@ impl<T, E> Default for TaskSet<T, E> {
     }
 }
 
-impl<T, E> FromIterator<Task<T, E>> for TaskSet<T, E> {
-    fn from_iter<I: IntoIterator<Item = Task<T, E>>>(tasks: I) -> TaskSet<T, E> {
+impl<T, E> FromIterator<TaskHandle<T, E>> for TaskSet<T, E> {
+    fn from_iter<I: IntoIterator<Item = TaskHandle<T, E>>>(tasks: I) -> TaskSet<T, E> {
         let mut set = TaskSet::new();
         set.extend(tasks);
         set
     }
 }
 
-impl<T, E> Extend<Task<T, E>> for TaskSet<T, E> {
-    fn extend<I: IntoIterator<Item = Task<T, E>>>(&mut self, tasks: I) {
+impl<T, E> Extend<TaskHandle<T, E>> for TaskSet<T, E> {
+    fn extend<I: IntoIterator<Item = TaskHandle<T, E>>>(&mut self, tasks: I) {
         tasks.into_iter().for_each(|task| self.push(task));
     }
 }
@@ -367,7 +367,7 @@ impl<T, E> fmt::Debug for TaskSet<T, E> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::options::TaskOptions;
-    use super::super::scheduler::Tasks;
+    use super::super::scheduler::TaskScheduler;
     use super::*;
     use crate::clock::ManualClock;
     use crate::latch::Latch;
@@ -386,7 +386,7 @@ mod tests {
             }
         };
         let pool = Pool::builder().max(2).clock(manual.clock()).on_start(second_thread_waits).build().unwrap();
-        let (tasks, submits) = (Tasks::on(&pool), Tasks::on(&pool));
+        let (tasks, submits) = (TaskScheduler::on(&pool), TaskScheduler::on(&pool));
         let (began, ran) = (Latch::new(), Latch::new());
         let (begins, runs) = (began.clone(), ran.clone());
         let outer = tasks.submit(move |_| {
@@ -417,8 +417,8 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_for_a_set_in_which_only_itself_is_left_is_told_so() {
-        let tasks = Tasks::new();
-        let (own, told) = (Latch::<Mutex<Option<Task<(), String>>>>::new(), Latch::new());
+        let tasks = TaskScheduler::new();
+        let (own, told) = (Latch::<Mutex<Option<TaskHandle<(), String>>>>::new(), Latch::new());
         let (comes, tell, submits) = (own.clone(), told.clone(), tasks.clone());
         let outer = tasks.submit(move |_| {
             until("the handle is there", || comes.is_set());

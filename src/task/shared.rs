@@ -27,7 +27,7 @@ use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::{CountsOnOthers, Pool};
-use crate::state::Part;
+use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::threads::Reaper;
 use crate::timer::Timers;
@@ -257,7 +257,7 @@ impl<T, E, F: Send + 'static> Whole<T, E, F> {
             let mut life = lock(&self.life);
             let left = life.end(end, now)?;
             let thread = left.running.as_ref().map(|(_, thread)| *thread);
-            let settled = lock(&shared.table).is_over(self.id, status, now, thread);
+            let settled = lock(&shared.table).is_finished(self.id, status, now, thread);
             (left, if settled.unwanted { life.take() } else { None }, settled)
         };
         let _ = self.over.set(());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::outcome::Exit;
 use crate::sync::Arc;
 
-/// Names a task of one [`Tasks`](super::Tasks), which never gives the same number to another.
+/// Names a task of one [`TaskScheduler`](super::Tasks), which never gives the same number to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(super) u64);
 
@@ -42,7 +42,7 @@ pub enum Status {
 
 impl Status {
     /// Whether nothing will change any more: it is `Stopped`, `Cancelled`, `Completed` or `TimedOut`.
-    pub fn is_over(self) -> bool {
+    pub fn is_finished(self) -> bool {
         !matches!(self, Status::Scheduled | Status::Running)
     }
 }
@@ -65,7 +65,7 @@ impl fmt::Display for Status {
 ///
 /// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
 /// with output or error only if the task is over. The output itself is known to the handle alone, which prints it
-/// ([`Task`](super::Task)); here its type stands for it.
+/// ([`TaskHandle`](super::Task)); here its type stands for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {

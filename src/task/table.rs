@@ -157,7 +157,7 @@ impl<R: Clone> Table<R> {
     }
 
     /// A task is over. If it had begun and did not end by its closure's return, that is still running, on this thread.
-    pub(super) fn is_over(
+    pub(super) fn is_finished(
         &mut self,
         id: TaskId,
         status: Status,
@@ -327,7 +327,7 @@ mod tests {
         }
 
         fn over(&mut self, id: u64) -> Settled<u64> {
-            self.table.is_over(TaskId(id), Status::Completed, self.manual.now(), None)
+            self.table.is_finished(TaskId(id), Status::Completed, self.manual.now(), None)
         }
 
         fn drop_handle(&mut self, id: u64) -> Settled<u64> {
@@ -412,7 +412,7 @@ mod tests {
             (4, Status::Completed, Some(here)),
         ] {
             bench.insert(id, Keep::WithHandle);
-            let _ = bench.table.is_over(TaskId(id), status, bench.manual.now(), thread);
+            let _ = bench.table.is_finished(TaskId(id), status, bench.manual.now(), thread);
         }
         assert_eq!(bench.table.inside().collect::<Vec<_>>(), [&1, &2]);
         let to_join = |table: &Table<u64>, who| table.to_join(who).copied().collect::<Vec<_>>();
@@ -443,11 +443,11 @@ mod tests {
         bench.table.has_stopped(here);
         assert!(!bench.table.stops(here));
         let here = std::thread::current().id();
-        let _ = bench.table.is_over(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
+        let _ = bench.table.is_finished(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
         assert!(bench.table.has_inside(here));
         assert_eq!(bench.table.has_returned(TaskId(1)), Some(1));
         assert!(!bench.table.is_over_for_good() && !bench.table.has_inside(here), "the other one is not over");
-        let _ = bench.table.is_over(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
+        let _ = bench.table.is_finished(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
         assert!(!bench.table.is_over_for_good(), "its closure has not returned");
         assert_eq!(bench.table.has_returned(TaskId(2)), Some(2));
         assert!(bench.table.is_over_for_good());

@@ -1,21 +1,21 @@
 //! The scheduler in a shutdown tree: told to end it stops, and it is done when all closures have returned.
 
-use super::scheduler::{Owner, Tasks};
+use super::scheduler::{Owner, TaskScheduler};
 use super::shared::Shared;
-use crate::state::{Role, State};
+use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::{Arc, lock};
 use crate::threads;
 
 /// So many are named.
 const NAMED: usize = 8;
 
-impl Tasks {
-    /// The scheduler in a [shutdown tree](crate::state), always the same state. What closes before it and after it is said
-    /// with [`State::depends_on`]: a pool that others use as well closes after the schedulers that stand on it.
+impl TaskScheduler {
+    /// The scheduler in a [shutdown tree](crate::shutdown), always the same state. What closes before it and after it is said
+    /// with [`ShutdownNode::depends_on`]: a pool that others use as well closes after the schedulers that stand on it.
     ///
     /// Asked to close, it [stops](Self::stop): tasks that are not over are stopped, and their closures asked to return. It is
     /// closed when all have; with a pool of its own, when that has ended, too. With
-    /// [`shutdown_limit`](super::TasksBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
+    /// [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
     /// otherwise, or dropped, closes it as well. Tasks that should be finished are waited for by whoever has submitted them,
     /// before that one says that it is done.
     ///
@@ -23,18 +23,18 @@ impl Tasks {
     ///
     /// ```
     /// use procession::pool::Pool;
-    /// use procession::task::Tasks;
+    /// use procession::task::TaskScheduler;
     ///
     /// let pool = Pool::new(2)?;
-    /// let tasks = Tasks::on(&pool);
-    /// let all = pool.state().depends_on([tasks.state()]);
+    /// let tasks = TaskScheduler::on(&pool);
+    /// let all = pool.shutdown_node().depends_on([tasks.shutdown_node()]);
     ///
     /// let slow = tasks.submit(|cancel| Err::<(), _>(cancel.wait()))?;
     /// all.shutdown(None)?;
-    /// assert!(slow.status().is_over() && tasks.is_stopped());
+    /// assert!(slow.status().is_finished() && tasks.is_stopped());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn state(&self) -> State {
+    pub fn shutdown_node(&self) -> ShutdownNode {
         let shared = &self.owner.shared;
         let state = shared.part.state(|| role(&self.owner));
         shared.tell_tree();
@@ -52,14 +52,14 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
             // Wakers and destructors of the user's. Without an owner it is being dropped, which stops it.
-            threads::elsewhere("procession-shutdown", move || {
+            threads::on_helper_thread("procession-shutdown", move || {
                 if let Some(owner) = ends.upgrade() {
                     owner.stop();
                 }
             });
         }),
         cancel: None,
-        on: owner.owns_pool.then(|| shared.pool.state()),
+        on: owner.owns_pool.then(|| shared.pool.shutdown_node()),
     }
 }
 

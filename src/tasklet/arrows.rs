@@ -7,7 +7,7 @@ use super::report::{Holding, PanicPolicy, TaskletPanic};
 use super::slot::{
     Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason};
@@ -22,7 +22,7 @@ impl<B> Slots<B> {
         directive: Directive,
         clock: &Clock,
     ) -> Result<(TaskletId, Effects<B>), (B, ScheduleError)> {
-        if directive == Directive::Async && !self.closed && !self.is_attended() {
+        if directive == Directive::Pool && !self.closed && !self.is_attended() {
             return Err((body, ScheduleError::NotRunning));
         }
         match self.admit(name, ended, clock) {
@@ -130,7 +130,7 @@ impl<B> Slots<B> {
     /// A step has panicked. Whether that stops the loop is for the policy to say, unless whoever steps gets the panic himself.
     pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
         let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
-        let directive = if matches!(slot.place, Place::Elsewhere) { Directive::Async } else { Directive::Sync };
+        let directive = if matches!(slot.place, Place::Elsewhere) { Directive::Pool } else { Directive::Home };
         let told = TaskletPanic { id, name: slot.name.clone(), directive, panic };
         self.report.panicked(&told);
         let mut effects = self.end_as(id, Some(body), Exit::Panicked(told.panic.clone()));
@@ -220,15 +220,15 @@ impl<B> Slots<B> {
         match (&slot.place, directive) {
             (Place::Ending, _) => return Ok(None),
             (Place::Home | Place::Elsewhere, Directive::Wait)
-            | (Place::Ready(_), Directive::Sync)
+            | (Place::Ready(_), Directive::Home)
             | (Place::Waiting(_), Directive::Wait) => return Ok(Some(Effects::NONE)),
             (Place::Home | Place::Elsewhere, _) => {
                 slot.turn_epoch();
                 slot.given = Some(Given { directive, timed_out: false, is_old: false });
                 return Ok(Some(Effects { deadlines: std::mem::take(&mut slot.deadlines), ..Effects::NONE }));
             }
-            (Place::Handed(_), Directive::Async) if attended => return Ok(Some(Effects::NONE)),
-            (Place::Ready(_) | Place::Handed(_) | Place::Held(_), Directive::Async) if !attended => {
+            (Place::Handed(_), Directive::Pool) if attended => return Ok(Some(Effects::NONE)),
+            (Place::Ready(_) | Place::Handed(_) | Place::Held(_), Directive::Pool) if !attended => {
                 return Err(ScheduleError::NotRunning);
             }
             _ => {}
@@ -338,13 +338,13 @@ impl<B> Slots<B> {
     }
 
     /// The token of a tasklet in a step, made when it is first asked for; and whether it has been cancelled before.
-    pub(super) fn token(&mut self, id: TaskletId, clock: &Clock) -> (Cancel, Option<Reason>) {
+    pub(super) fn token(&mut self, id: TaskletId, clock: &Clock) -> (CancelToken, Option<Reason>) {
         match self.find(id) {
             Some(slot) => {
-                let token = slot.cancel.get_or_insert_with(|| Cancel::with_clock(clock.clone())).clone();
+                let token = slot.cancel.get_or_insert_with(|| CancelToken::with_clock(clock.clone())).clone();
                 (token, slot.doomed.clone())
             }
-            None => (Cancel::with_clock(clock.clone()), None),
+            None => (CancelToken::with_clock(clock.clone()), None),
         }
     }
 
@@ -384,7 +384,7 @@ impl<B> Slots<B> {
         let number = taken(&mut self.table, place)?.number;
         let id = TaskletId { owner: self.owner, number, slot: place };
         let body = self.take_body(id)?;
-        self.put(id, body, Directive::Async, clock).start
+        self.put(id, body, Directive::Pool, clock).start
     }
 
     /// What a panic has stopped the loop with.
@@ -415,11 +415,11 @@ impl<B> Slots<B> {
         for (place, entry) in self.table.iter().enumerate() {
             let Entry::Taken(slot) = entry else { continue };
             let (directive, running) = match slot.place {
-                Place::Ready(_) => (Directive::Sync, false),
-                Place::Handed(_) | Place::Held(_) => (Directive::Async, false),
+                Place::Ready(_) => (Directive::Home, false),
+                Place::Handed(_) | Place::Held(_) => (Directive::Pool, false),
                 Place::Waiting(_) => (Directive::Wait, false),
-                Place::Home => (Directive::Sync, true),
-                Place::Elsewhere => (Directive::Async, true),
+                Place::Home => (Directive::Home, true),
+                Place::Elsewhere => (Directive::Pool, true),
                 Place::Ending => continue,
             };
             let id = TaskletId { owner: self.owner, number: slot.number, slot: place as u32 };

@@ -37,14 +37,14 @@ pub struct InUse;
 /// [reset](reset_automatic), it is a new one with the default state, made as the thread
 /// [makes its loops](super::LoopBuilder::of_thread); otherwise the same as the last time. It ends with the thread.
 ///
-/// On an automatic loop, a tasklet that is scheduled with [`Directive::Sync`](super::Directive::Sync) has run when
+/// On an automatic loop, a tasklet that is scheduled with [`Directive::Home`](super::Directive::Home) has run when
 /// [`schedule`](Loop::schedule) returns.
 ///
 /// ```
 /// use procession::tasklet::{Directive, Loop, on_automatic, ready};
 ///
 /// let count = || ready::from_fn(|count: &mut u32, _| { *count += 1; Directive::Done });
-/// on_automatic(|home: &mut Loop<u32>| home.schedule(count(), Directive::Sync).is_ok())?;
+/// on_automatic(|home: &mut Loop<u32>| home.schedule(count(), Directive::Home).is_ok())?;
 /// on_automatic(|home: &mut Loop<u32>| assert_eq!(*home.get(), 1))?;
 /// # Ok::<(), procession::tasklet::InUse>(())
 /// ```

@@ -12,7 +12,7 @@ use super::handle::{Answer, Place, Promise, TaskletHandle};
 use super::report::{Holding, Interrupted, Report};
 use super::resume::Resume;
 use super::shared::{Elsewhere, Shared};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
 use crate::sync::{Arc, lock};
@@ -30,9 +30,9 @@ use crate::sync::{Arc, lock};
 /// struct Measure { path: &'static str, length: Option<usize> }
 ///
 /// impl Tasklet<Rc<Vec<usize>>> for Measure {
-///     fn sync(&mut self, lengths: &mut Rc<Vec<usize>>, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
+///     fn home(&mut self, lengths: &mut Rc<Vec<usize>>, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
 ///         match self.length {
-///             None => Directive::Async,
+///             None => Directive::Pool,
 ///             Some(length) => {
 ///                 Rc::make_mut(lengths).push(length);
 ///                 Directive::Done
@@ -40,14 +40,14 @@ use crate::sync::{Arc, lock};
 ///         }
 ///     }
 ///
-///     fn blocking(&mut self, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
+///     fn pool(&mut self, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
 ///         self.length = std::fs::read(self.path).ok().map(|bytes| bytes.len()).or(Some(0));
-///         Directive::Sync
+///         Directive::Home
 ///     }
 /// }
 ///
 /// let mut home = Loop::new(Rc::new(Vec::new()));
-/// home.schedule(Measure { path: "Cargo.toml", length: None }, Directive::Sync)?.run()?;
+/// home.schedule(Measure { path: "Cargo.toml", length: None }, Directive::Home)?.run()?;
 /// assert!(home.get()[0] > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -59,12 +59,12 @@ use crate::sync::{Arc, lock};
 /// struct Careless;
 ///
 /// impl Tasklet<Vec<u32>> for Careless {
-///     fn sync(&mut self, state: &mut Vec<u32>, _: &mut Cx<'_, Vec<u32>>) -> Directive {
+///     fn home(&mut self, state: &mut Vec<u32>, _: &mut Cx<'_, Vec<u32>>) -> Directive {
 ///         state.push(1);
-///         Directive::Async
+///         Directive::Pool
 ///     }
 ///
-///     fn blocking(&mut self, _: &mut Cx<'_, Vec<u32>>) -> Directive {
+///     fn pool(&mut self, _: &mut Cx<'_, Vec<u32>>) -> Directive {
 ///         state.push(2); // there is no `state` here
 ///         Directive::Done
 ///     }
@@ -80,21 +80,21 @@ use crate::sync::{Arc, lock};
 /// struct Sly { state: Rc<Cell<u32>> }
 ///
 /// impl Tasklet<Rc<Cell<u32>>> for Sly { // `Rc` cannot be sent between threads
-///     fn sync(&mut self, state: &mut Rc<Cell<u32>>, _: &mut Cx<'_, Rc<Cell<u32>>>) -> Directive {
+///     fn home(&mut self, state: &mut Rc<Cell<u32>>, _: &mut Cx<'_, Rc<Cell<u32>>>) -> Directive {
 ///         self.state = state.clone();
-///         Directive::Async
+///         Directive::Pool
 ///     }
 /// }
 /// ```
 pub trait Tasklet<S>: Any + Send {
     /// A step on the home thread, with the state of the loop. It should not block: no other tasklet is stepped at home
     /// meanwhile.
-    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive;
+    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive;
 
     /// A step on a thread of the pool, which may block. Asks for a step at home where nothing else is said.
-    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
         let _ = cx;
-        Directive::Sync
+        Directive::Home
     }
 
     /// What it is called in reports: the name of its type, unless it says otherwise. Asked once, when it is scheduled.
@@ -107,12 +107,12 @@ pub trait Tasklet<S>: Any + Send {
 pub(super) type Body<S> = Box<dyn Tasklet<S>>;
 
 impl<S: 'static> Tasklet<S> for Body<S> {
-    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
-        (**self).sync(state, cx)
+    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+        (**self).home(state, cx)
     }
 
-    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
-        (**self).blocking(cx)
+    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+        (**self).pool(cx)
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -126,7 +126,7 @@ pub(super) type Common<S> = Shared<Body<S>>;
 impl<S: 'static> Elsewhere for Body<S> {
     fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Directive {
         let _entered = current::enter_with(shared.clone(), shared.builder());
-        (**self).blocking(&mut Cx::new(shared, id, timed_out))
+        (**self).pool(&mut Cx::new(shared, id, timed_out))
     }
 }
 
@@ -136,7 +136,7 @@ pub struct Cx<'a, S: 'static> {
     id: TaskletId,
     timed_out: bool,
     has_suspended: Cell<bool>,
-    cancel: OnceCell<Cancel>,
+    cancel: OnceCell<CancelToken>,
 }
 
 impl<'a, S: 'static> Cx<'a, S> {
@@ -192,7 +192,7 @@ impl<'a, S: 'static> Cx<'a, S> {
     }
 
     /// The token of this tasklet: cancelled when the tasklet or its loop is.
-    pub fn cancelled(&self) -> &Cancel {
+    pub fn cancelled(&self) -> &CancelToken {
         self.cancel.get_or_init(|| self.shared.token(self.id))
     }
 }
@@ -244,7 +244,7 @@ impl<S: 'static> LoopHandle<S> {
     ///         list.push(n);
     ///         promise.keep(list.len());
     ///     }),
-    ///     Directive::Sync,
+    ///     Directive::Home,
     /// )?;
     /// home.run()?;
     /// assert_eq!(answer.wait()?.into_result()?, 1);

@@ -58,7 +58,7 @@ impl LoopBuilder {
     }
 
     /// The pool on which Async steps run. It can be shared by many loops, and with other work. Without this the loop makes
-    /// one of its own when it first needs one, of at most [`DEFAULT_ASYNC_THREADS`](super::DEFAULT_ASYNC_THREADS) threads.
+    /// one of its own when it first needs one, of at most [`DEFAULT_POOL_THREADS`](super::DEFAULT_POOL_THREADS) threads.
     pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
         self.pool = Some(pool.clone());
         self
@@ -76,7 +76,7 @@ impl LoopBuilder {
         self
     }
 
-    /// How long a step that runs has to return when the loop is shut down through its [state](super::Loop::state): one that has
+    /// How long a step that runs has to return when the loop is shut down through its [state](super::Loop::shutdown_node): one that has
     /// not by then is not waited for any longer. (With a pool of its own,
     /// twice the [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) comes on top.)
     pub fn shutdown_limit(mut self, limit: Duration) -> LoopBuilder {
@@ -84,7 +84,7 @@ impl LoopBuilder {
         self
     }
 
-    /// Makes loops that turn by themselves: a tasklet that is scheduled with [`Directive::Sync`](super::Directive::Sync)
+    /// Makes loops that turn by themselves: a tasklet that is scheduled with [`Directive::Home`](super::Directive::Home)
     /// has run when [`Loop::schedule`](super::Loop::schedule) returns.
     pub fn automatic(mut self) -> LoopBuilder {
         self.automatic = true;

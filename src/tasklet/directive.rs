@@ -8,9 +8,9 @@ use crate::pool::PoolError;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Directive {
     /// On the home thread, with the state of the loop, behind those that wait for that already.
-    Sync,
+    Home,
     /// On a thread of the pool, where it may block and does not see the state.
-    Async,
+    Pool,
     /// Not before it is resumed.
     Wait,
     /// Not any more: it is finished.

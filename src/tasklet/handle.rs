@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::shared::Control;
 use crate::clock::Clock;
-use crate::inside::{WaitError, refuse_step, refuse_step_within};
+use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -49,7 +49,7 @@ impl TaskletHandle {
     }
 
     /// Whether it has ended, its destructor included.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.ended.is_set()
     }
 
@@ -72,7 +72,7 @@ impl TaskletHandle {
     /// # Errors
     /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
     pub fn wait_timeout(&self, limit: Duration) -> Result<Exit, WaitError> {
-        refuse_step_within(limit)?;
+        refuse_step_timeout(limit)?;
         self.ended.wait_until(&self.clock, self.clock.deadline(limit));
         self.ended.get().ok_or(WaitError::TimedOut)
     }

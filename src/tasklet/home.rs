@@ -9,7 +9,7 @@ use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{Holding, Interrupted, Interruption, PanicPolicy, Report, Turn};
 use super::shared::Shared;
 use super::slot::{Begun, Presence};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, contain, drop_contained};
@@ -39,7 +39,7 @@ use crate::sync::{Arc, Weak, lock};
 /// # use procession::tasklet::{Directive, Loop, ready};
 /// fn inside(home: &mut Loop<u32>) {
 ///     let step = ready::from_fn(|_: &mut u32, _| { home.run().unwrap(); Directive::Done });
-///     Loop::new(0_u32).schedule(step, Directive::Sync).unwrap(); // the borrow would have to be 'static
+///     Loop::new(0_u32).schedule(step, Directive::Home).unwrap(); // the borrow would have to be 'static
 /// }
 /// ```
 ///
@@ -59,7 +59,7 @@ struct Core<S: 'static> {
 /// Until when a run goes on.
 struct Rules<'a> {
     most: usize,
-    cancel: Option<&'a Cancel>,
+    cancel: Option<&'a CancelToken>,
     deadline: Deadline,
     /// Whether the home thread waits for what is elsewhere.
     sleeps: bool,
@@ -143,7 +143,7 @@ impl<S: 'static> Loop<S> {
         };
         let mut body: Body<S> = Box::new(tasklet);
         lock(&shared.slots).report.steps += 1;
-        let outcome = contain(|| body.sync(&mut self.state, &mut Cx::new(shared, id, false)));
+        let outcome = contain(|| body.home(&mut self.state, &mut Cx::new(shared, id, false)));
         let (effects, panic) = {
             let mut slots = lock(&shared.slots);
             match outcome {
@@ -182,7 +182,7 @@ impl<S: 'static> Loop<S> {
     ///
     /// # Errors
     /// It was cancelled before the loop was empty, or as [`run`](Self::run).
-    pub fn run_until(&mut self, stop: &Cancel) -> Result<Report, Interrupted> {
+    pub fn run_until(&mut self, stop: &CancelToken) -> Result<Report, Interrupted> {
         self.run_by(Some(stop), Deadline::NEVER)
     }
 
@@ -286,7 +286,7 @@ impl<S: 'static> Loop<S> {
         self.handle().close(limit)
     }
 
-    fn run_by(&mut self, cancel: Option<&Cancel>, deadline: Deadline) -> Result<Report, Interrupted> {
+    fn run_by(&mut self, cancel: Option<&CancelToken>, deadline: Deadline) -> Result<Report, Interrupted> {
         let shared = &self.core.shared;
         if is_step() {
             let holding = lock(&shared.slots).holding(&shared.clock);
@@ -385,7 +385,7 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
             continue;
         };
         drop(slots);
-        let outcome = contain(|| body.sync(state, &mut Cx::new(shared, id, timed_out)));
+        let outcome = contain(|| body.home(state, &mut Cx::new(shared, id, timed_out)));
         steps += 1;
         slots = lock(&shared.slots);
         let effects = match outcome {
@@ -407,7 +407,7 @@ impl Rules<'_> {
 
     /// Whether the run ends here, although something is left.
     fn cut(&self, clock: &Clock) -> Option<Interruption> {
-        if let Some(reason) = self.cancel.filter(|cancel| cancel.is_cancelled()).and_then(Cancel::reason) {
+        if let Some(reason) = self.cancel.filter(|cancel| cancel.is_cancelled()).and_then(CancelToken::reason) {
             return Some(Interruption::Cancelled(reason));
         }
         self.deadline.has_passed(clock).then_some(Interruption::LimitOver)
@@ -454,7 +454,7 @@ pub(super) fn step_for_models<S: 'static>(
     between: impl FnOnce(Box<dyn FnOnce() + '_>),
 ) {
     let Some(Begun { id, mut body, timed_out }) = lock(&shared.slots).begin_home() else { return };
-    let directive = body.sync(state, &mut Cx::new(shared, id, timed_out));
+    let directive = body.home(state, &mut Cx::new(shared, id, timed_out));
     between(Box::new(|| {
         let effects = lock(&shared.slots).settle(id, body, directive, &shared.clock);
         shared.carry_out(effects);

@@ -1,8 +1,8 @@
 //! Tasklets: work in several turns, which says after each turn where the next one runs.
 //!
 //! A [`Loop`] owns a state, and a thread that runs it is its home. A [`Tasklet`] is moved into the loop and stepped: at
-//! home with the state ([`Directive::Sync`]), or on a pool, where it may block and does not see the state
-//! ([`Directive::Async`]). It may wait until somebody [resumes](Resume) it ([`Directive::Wait`]), and ends with
+//! home with the state ([`Directive::Home`]), or on a pool, where it may block and does not see the state
+//! ([`Directive::Pool`]). It may wait until somebody [resumes](Resume) it ([`Directive::Wait`]), and ends with
 //! [`Directive::Done`]. So what would be a nest of callbacks with locks is plain code without: read at home, call out on the
 //! pool, write at home.
 //!
@@ -63,4 +63,4 @@ pub use self::report::{
     Holding, Interrupted, Interruption, MOST_NAMED, Named, PanicHandler, PanicPolicy, Report, TaskletPanic, Turn,
 };
 pub use self::resume::Resume;
-pub use self::shared::DEFAULT_ASYNC_THREADS;
+pub use self::shared::DEFAULT_POOL_THREADS;

@@ -17,12 +17,12 @@ type Log = Vec<&'static str>;
 struct Turns<F>(F);
 
 impl<F: FnMut(&mut Log, &mut Cx<'_, Log>) -> Directive + Send + 'static> Tasklet<Log> for Turns<F> {
-    fn sync(&mut self, log: &mut Log, cx: &mut Cx<'_, Log>) -> Directive {
+    fn home(&mut self, log: &mut Log, cx: &mut Cx<'_, Log>) -> Directive {
         (self.0)(log, cx)
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, Log>) -> Directive {
-        Directive::Sync
+    fn pool(&mut self, _: &mut Cx<'_, Log>) -> Directive {
+        Directive::Home
     }
 }
 
@@ -35,7 +35,7 @@ fn new_loop() -> Arc<Common<Log>> {
 }
 
 fn schedule(shared: &Arc<Common<Log>>, body: Body<Log>) -> TaskletId {
-    shared.schedule("a".into(), None, body, Directive::Sync).ok().unwrap()
+    shared.schedule("a".into(), None, body, Directive::Home).ok().unwrap()
 }
 
 /// Suspends, leaves its resumption for another thread, waits, and is done at its second step.
@@ -72,7 +72,7 @@ fn a_resumption_races_with_the_return_of_wait() {
         // The first step is taken here, so that there is a resumption, and then settled while another thread resumes.
         step_for_models(&shared, &mut log, |settle| {
             let resume = take(&resumes).unwrap();
-            let other = thread::spawn(move || resume.resume(Directive::Sync));
+            let other = thread::spawn(move || resume.resume(Directive::Home));
             settle();
             other.join().unwrap();
         });
@@ -91,7 +91,7 @@ fn two_resumptions_of_one_wait_wake_it_once() {
         let mut log = Log::new();
         step_for_models(&shared, &mut log, |settle| {
             let others = [take(&resumes).unwrap(), take(&resumes).unwrap()]
-                .map(|resume| thread::spawn(move || resume.resume(Directive::Sync)));
+                .map(|resume| thread::spawn(move || resume.resume(Directive::Home)));
             settle();
             for other in others {
                 other.join().unwrap();
@@ -192,7 +192,7 @@ fn a_step_comes_back_from_the_pool_while_the_home_thread_falls_asleep_and_it_is_
                 Directive::Done
             });
             // As `schedule` does, but the step is taken by a thread of the model's.
-            let (id, effects) = slots.insert(("b".into(), None), body, Directive::Async, &shared.clock).ok().unwrap();
+            let (id, effects) = slots.insert(("b".into(), None), body, Directive::Pool, &shared.clock).ok().unwrap();
             assert_eq!(effects.start, Some(id));
             id
         };
@@ -228,7 +228,7 @@ fn a_redirection_races_with_a_resumption() {
             let shared = shared.clone();
             move || shared.redirect_one(id, Directive::Done).unwrap()
         });
-        resume.resume(Directive::Sync);
+        resume.resume(Directive::Home);
         let redirected = other.join().unwrap();
         let report = run_for_models(&shared, &mut log);
         assert!(redirected);
@@ -256,7 +256,7 @@ fn a_tasklet_is_cancelled_while_it_is_resumed() {
             let shared = shared.clone();
             move || shared.cancel_one(id, Reason::Cancelled)
         });
-        let _ = shared.redirect_one(id, Directive::Sync);
+        let _ = shared.redirect_one(id, Directive::Home);
         let mut log = Log::new();
         let report = run_for_models(&shared, &mut log);
         let _ = other.join().unwrap();

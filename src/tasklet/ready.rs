@@ -30,9 +30,9 @@ pub fn wait() -> Wait {
 /// let count = ready::from_fn(move |sum: &mut u32, _| {
 ///     *sum += left;
 ///     left -= 1;
-///     if left > 0 { Directive::Sync } else { Directive::Done }
+///     if left > 0 { Directive::Home } else { Directive::Done }
 /// });
-/// home.schedule(count, Directive::Sync)?.run()?;
+/// home.schedule(count, Directive::Home)?.run()?;
 /// assert_eq!(home.into_inner(), 3 + 2 + 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -101,11 +101,11 @@ pub fn begin<S: 'static>() -> Phases<S, ()> {
 pub struct Done;
 
 impl<S: 'static> Tasklet<S> for Done {
-    fn sync(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
         Directive::Done
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
         Directive::Done
     }
 }
@@ -115,11 +115,11 @@ impl<S: 'static> Tasklet<S> for Done {
 pub struct Wait;
 
 impl<S: 'static> Tasklet<S> for Wait {
-    fn sync(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
         Directive::Wait
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
         Directive::Wait
     }
 }
@@ -133,7 +133,7 @@ impl<S: 'static, H> Tasklet<S> for FromFn<H>
 where
     H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
 {
-    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
         (self.at_home)(state, cx)
     }
 
@@ -153,11 +153,11 @@ where
     H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
     E: FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static,
 {
-    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
         (self.at_home)(state, cx)
     }
 
-    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
         (self.elsewhere)(cx)
     }
 
@@ -181,12 +181,12 @@ impl<T> Renamed<T> {
 }
 
 impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
-    fn sync(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
-        self.tasklet.sync(state, cx)
+    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+        self.tasklet.home(state, cx)
     }
 
-    fn blocking(&mut self, cx: &mut Cx<'_, S>) -> Directive {
-        self.tasklet.blocking(cx)
+    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+        self.tasklet.pool(cx)
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -252,15 +252,15 @@ impl<S: 'static, A: Send + 'static> Phases<S, A> {
     fn next(&self) -> Directive {
         match self.left.front() {
             None => Directive::Done,
-            Some(Phase::Home(_)) => Directive::Sync,
-            Some(Phase::Elsewhere(_)) => Directive::Async,
+            Some(Phase::Home(_)) => Directive::Home,
+            Some(Phase::Elsewhere(_)) => Directive::Pool,
         }
     }
 }
 
 impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
-    fn sync(&mut self, state: &mut S, _: &mut Cx<'_, S>) -> Directive {
-        if self.next() == Directive::Sync
+    fn home(&mut self, state: &mut S, _: &mut Cx<'_, S>) -> Directive {
+        if self.next() == Directive::Home
             && let Some(Phase::Home(phase)) = self.left.pop_front()
         {
             phase(state);
@@ -268,8 +268,8 @@ impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
         self.next()
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, S>) -> Directive {
-        if self.next() == Directive::Async
+    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
+        if self.next() == Directive::Pool
             && let Some(Phase::Elsewhere(phase)) = self.left.pop_front()
         {
             phase();
@@ -289,7 +289,7 @@ impl<S: 'static> LoopHandle<S> {
     ) -> Result<Answer<A>, Rejected<Phases<S, A>, ScheduleError>> {
         let last = phases.last.clone();
         // At home first, whatever the first phase is: that is accepted also if nobody runs the loop yet.
-        let handle = self.schedule(phases, Directive::Sync)?;
+        let handle = self.schedule(phases, Directive::Home)?;
         Ok(Answer::new(handle, last))
     }
 }

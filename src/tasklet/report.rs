@@ -51,7 +51,7 @@ pub struct TaskletPanic {
     pub id: TaskletId,
     /// What it calls itself.
     pub name: Cow<'static, str>,
-    /// Where the step ran: [`Directive::Sync`] at home, [`Directive::Async`] on the pool.
+    /// Where the step ran: [`Directive::Home`] at home, [`Directive::Pool`] on the pool.
     pub directive: Directive,
     /// What it panicked with.
     pub panic: Panic,
@@ -81,7 +81,7 @@ pub struct Holding {
     pub id: TaskletId,
     /// What it calls itself.
     pub name: Cow<'static, str>,
-    /// What it waits for: [`Directive::Sync`] for the home thread, [`Directive::Async`] for the pool, [`Directive::Wait`]
+    /// What it waits for: [`Directive::Home`] for the home thread, [`Directive::Pool`] for the pool, [`Directive::Wait`]
     /// for being resumed.
     pub directive: Directive,
     /// Whether it is in a step now.

@@ -18,8 +18,8 @@ use crate::sync::{Arc, Weak};
 /// ```compile_fail,E0382
 /// # use procession::tasklet::{Directive, Resume};
 /// fn twice(resume: Resume) {
-///     resume.resume(Directive::Sync);
-///     resume.resume(Directive::Sync); // it has been used
+///     resume.resume(Directive::Home);
+///     resume.resume(Directive::Home); // it has been used
 /// }
 /// ```
 #[must_use = "a tasklet whose resumption is dropped is finished"]
@@ -44,7 +44,7 @@ impl Resume {
     /// [`Directive::Done`] it ends without another step; with [`Directive::Wait`] it goes on waiting, and only its
     /// [handle](super::TaskletHandle) can wake it then.
     ///
-    /// With [`Directive::Async`], while nobody is in the loop, it is held until somebody is. A destructor of the user's may
+    /// With [`Directive::Pool`], while nobody is in the loop, it is held until somebody is. A destructor of the user's may
     /// run before this returns.
     pub fn resume(mut self, directive: Directive) {
         if let Some(control) = self.of.take().and_then(|of| of.upgrade()) {

@@ -9,18 +9,18 @@ use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{Holding, Interrupted, Interruption, Report};
 use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
-use crate::inside::{deadline_here, is_step, refuse_step_within};
+use crate::inside::{deadline_here, is_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
-use crate::state::Part;
+use crate::shutdown::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::{Kept, Timers};
 
 /// The most threads of a loop's own pool.
-pub const DEFAULT_ASYNC_THREADS: usize = 512;
+pub const DEFAULT_POOL_THREADS: usize = 512;
 
 const POOL_NAME: &str = "procession-tasklet";
 const TIMERS_NAME: &str = "procession-tasklet-timers";
@@ -168,11 +168,11 @@ impl<B: Elsewhere> Shared<B> {
         if !self.part.is_wanted() {
             return;
         }
-        let is_over = {
+        let is_finished = {
             let slots = lock(&self.slots);
             slots.is_closed() && slots.live() == 0
         };
-        if is_over {
+        if is_finished {
             self.part.over(None);
             // Nothing will be handed to it any more.
             if let Some(pool) = self.own_pool.get() {
@@ -228,7 +228,7 @@ impl<B: Elsewhere> Shared<B> {
     pub(super) fn pool(&self) -> &Pool {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
-                let builder = Pool::builder().max(DEFAULT_ASYNC_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                let builder = Pool::builder().max(DEFAULT_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
                 // Its end comes when that of the loop has had all the time there was. What waits then does nothing.
                 let hurries = self.part.has_limit();
                 let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
@@ -253,7 +253,7 @@ impl<B: Elsewhere> Shared<B> {
     }
 
     /// The token of a tasklet in a step.
-    pub(super) fn token(&self, id: TaskletId) -> Cancel {
+    pub(super) fn token(&self, id: TaskletId) -> CancelToken {
         let (token, doomed) = lock(&self.slots).token(id, &self.clock);
         if let Some(reason) = doomed {
             token.cancel(reason);
@@ -314,7 +314,7 @@ impl<B: Elsewhere> Shared<B> {
             // All have ended, but for the destructor that has called this.
             return Ok(report);
         }
-        let why = if refuse_step_within(limit).is_err() { Interruption::InsideStep } else { Interruption::LimitOver };
+        let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::LimitOver };
         Err(Interrupted::new(why, report, holding))
     }
 
@@ -435,13 +435,13 @@ mod tests {
     /// whose limit was over.
     fn fill(home: &mut Loop<u32>) {
         let moment = Duration::from_millis(1);
-        let on_the_pool = ready::from_fns(|_: &mut u32, _| Directive::Async, |_| Directive::Done);
+        let on_the_pool = ready::from_fns(|_: &mut u32, _| Directive::Pool, |_| Directive::Done);
         let mut is_woken = false;
         let for_a_timer = ready::from_fn(move |_: &mut u32, cx| {
             if std::mem::replace(&mut is_woken, true) {
                 return Directive::Done;
             }
-            cx.suspend().resume_after(moment, Directive::Sync);
+            cx.suspend().resume_after(moment, Directive::Home);
             Directive::Wait
         });
         let mut kept = Vec::new();
@@ -450,12 +450,12 @@ mod tests {
                 *late += 1;
                 return Directive::Done;
             }
-            kept.push(cx.suspend_for(moment, Directive::Sync));
+            kept.push(cx.suspend_for(moment, Directive::Home));
             Directive::Wait
         });
-        home.schedule(on_the_pool, Directive::Sync).unwrap();
-        home.schedule(for_a_timer, Directive::Sync).unwrap();
-        home.schedule(with_a_limit, Directive::Sync).unwrap();
+        home.schedule(on_the_pool, Directive::Home).unwrap();
+        home.schedule(for_a_timer, Directive::Home).unwrap();
+        home.schedule(with_a_limit, Directive::Home).unwrap();
     }
 
     #[test]

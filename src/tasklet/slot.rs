@@ -48,7 +48,7 @@ use std::time::Instant;
 
 use super::directive::{Directive, TaskletId};
 use super::report::{PanicPolicy, Report, TaskletPanic};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
@@ -99,7 +99,7 @@ pub(super) struct Slot<B> {
     pub(super) since: Instant,
     pub(super) name: Cow<'static, str>,
     pub(super) ended: Option<Latch<Exit>>,
-    pub(super) cancel: Option<Cancel>,
+    pub(super) cancel: Option<CancelToken>,
     // What is noted while the body is out.
     pub(super) doomed: Option<Reason>,
     pub(super) given: Option<Given>,
@@ -149,7 +149,7 @@ pub(super) struct Begun<B> {
 pub(super) struct Effects<B> {
     pub(super) start: Option<TaskletId>,
     pub(super) wake: Option<Wake>,
-    pub(super) cancel: Option<(Cancel, Reason)>,
+    pub(super) cancel: Option<(CancelToken, Reason)>,
     pub(super) deadlines: Vec<Kept>,
     pub(super) panicked: Option<(PanicPolicy, TaskletPanic)>,
     pub(super) over: Option<Over<B>>,
@@ -168,14 +168,14 @@ pub(super) struct Over<B> {
     pub(super) exit: Exit,
     pub(super) ended: Option<Latch<Exit>>,
     // Its callbacks are the user's, and are dropped with the body.
-    pub(super) cancel: Option<Cancel>,
+    pub(super) cancel: Option<CancelToken>,
 }
 
 /// What is left of a slot that was freed, to be seen to with no lock held.
 #[must_use]
 pub(super) struct Retired {
     pub(super) wake: Option<Wake>,
-    pub(super) slot_left: Option<(Option<Cancel>, Vec<Kept>)>,
+    pub(super) slot_left: Option<(Option<CancelToken>, Vec<Kept>)>,
 }
 
 pub(super) enum End {
@@ -273,20 +273,20 @@ impl<B> Slots<B> {
     pub(super) fn put(&mut self, id: TaskletId, body: B, directive: Directive, clock: &Clock) -> Effects<B> {
         let attended = self.is_attended();
         let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
-        if directive != Directive::Sync || !matches!(slot.place, Place::Home) {
+        if directive != Directive::Home || !matches!(slot.place, Place::Home) {
             slot.since = clock.now();
         }
         match directive {
-            Directive::Sync => {
+            Directive::Home => {
                 slot.place = Place::Ready(body);
                 link(&mut self.table, &mut self.ready, id.slot);
                 Effects { wake: self.wake_home(), ..Effects::NONE }
             }
-            Directive::Async if attended => {
+            Directive::Pool if attended => {
                 slot.place = Place::Handed(body);
                 Effects { start: Some(id), ..Effects::NONE }
             }
-            Directive::Async => {
+            Directive::Pool => {
                 slot.place = Place::Held(body);
                 link(&mut self.table, &mut self.held, id.slot);
                 Effects::NONE

@@ -4,7 +4,7 @@ use super::context::{Common, LoopHandle};
 use super::current;
 use super::home::Loop;
 use crate::outcome::Reason;
-use crate::state::{Role, State};
+use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::Arc;
 use crate::threads;
 
@@ -12,8 +12,8 @@ use crate::threads;
 const NAMED: usize = 8;
 
 impl<S: 'static> Loop<S> {
-    /// The loop in a [shutdown tree](crate::state), always the same state; [`LoopHandle::state`] gives it to other threads.
-    /// What closes before it and after it is said with [`State::depends_on`]: a pool that others use as well closes after the
+    /// The loop in a [shutdown tree](crate::shutdown), always the same state; [`LoopHandle::shutdown_node`] gives it to other threads.
+    /// What closes before it and after it is said with [`ShutdownNode::depends_on`]: a pool that others use as well closes after the
     /// loops that stand on it.
     ///
     /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
@@ -31,7 +31,7 @@ impl<S: 'static> Loop<S> {
     /// use procession::tasklet::{Directive, Loop, ready};
     ///
     /// let mut home = Loop::new(0_u32);
-    /// let state = home.state();
+    /// let state = home.shutdown_node();
     /// home.schedule(ready::wait(), Directive::Wait)?;
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| state.shutdown(None));
@@ -40,14 +40,14 @@ impl<S: 'static> Loop<S> {
     /// assert!(state.is_closed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn state(&self) -> State {
-        self.handle().state()
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        self.handle().shutdown_node()
     }
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The loop in a shutdown tree: see [`Loop::state`].
-    pub fn state(&self) -> State {
+    /// The loop in a shutdown tree: see [`Loop::shutdown_node`].
+    pub fn shutdown_node(&self) -> ShutdownNode {
         let state = self.shared.part.state(|| role(&self.shared));
         self.shared.tell_tree();
         state
@@ -63,14 +63,14 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
             // Destructors and callbacks of the user's.
-            threads::elsewhere("procession-shutdown", move || {
+            threads::on_helper_thread("procession-shutdown", move || {
                 if let Some(shared) = ends.upgrade() {
                     shared.close(&Reason::Shutdown);
                 }
             });
         }),
         cancel: None,
-        on: shared.has_own_pool().then(|| shared.pool().state()),
+        on: shared.has_own_pool().then(|| shared.pool().shutdown_node()),
     }
 }
 

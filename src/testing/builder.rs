@@ -24,9 +24,9 @@ const STEP_EVENTS: u32 = 128;
 /// struct Read(Reply<u64>);
 ///
 /// /// Answers with the time that has passed, in seconds.
-/// struct Watch { start: Option<std::time::Instant> }
+/// struct ExitWatcher { start: Option<std::time::Instant> }
 ///
-/// impl Process for Watch {
+/// impl Process for ExitWatcher {
 ///     type Message = Read;
 ///     type Output = ();
 ///
@@ -62,7 +62,7 @@ const STEP_EVENTS: u32 = 128;
 /// }
 ///
 /// let clock = ManualClock::new();
-/// let mut watch = Driver::builder().pid("<0.1.1>".parse()?).clock(&clock).build(Watch { start: None });
+/// let mut watch = Driver::builder().pid("<0.1.1>".parse()?).clock(&clock).build(ExitWatcher { start: None });
 /// let visitor = Visitor { watch: watch.address(), asked: None };
 /// let mut visitor = Driver::builder().pid("<0.2.1>".parse()?).clock(&clock).build(visitor);
 ///

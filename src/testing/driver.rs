@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::bench::Bench;
 use super::error::SentError;
 use super::related::Related;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, contain};
@@ -18,8 +18,8 @@ use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Wo
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
-    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completed, Elapsed, Naming, Pid, Process,
-    ProcessAsk, SpawnOptions, Tag, WaitedForNothing, described_body,
+    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completion, Naming, Pid, Process, ProcessAsk,
+    SpawnOptions, Tag, TimerFired, WaitedForNothing, described_body,
 };
 use crate::sync::Arc;
 use crate::timer::TimerKey;
@@ -36,7 +36,7 @@ pub struct Driver<P: Process> {
     out: StepOutput,
     exit: ExitLatch<P::Output>,
     status: Status,
-    cancel: Cancel,
+    cancel: CancelToken,
     step_events: u32,
     steps: usize,
     sent: VecDeque<Sent>,
@@ -117,7 +117,7 @@ impl<P: Process> Driver<P> {
             pid,
             out: StepOutput::new(bench.clone()),
             bench,
-            cancel: Cancel::with_clock(clock.clock()),
+            cancel: CancelToken::with_clock(clock.clock()),
             clock,
             exit,
             status: Status::Ready,
@@ -249,7 +249,7 @@ impl<P: Process> Driver<P> {
             self.timers.remove(&tag);
             self.asks.remove(&tag);
             body.head.answered(1);
-            body.machine.mailbox().signal(Signal::Completed(Completed::new(tag, answer)));
+            body.machine.mailbox().signal(Signal::Completed(Completion::new(tag, answer)));
         }
         let signals = body.machine.mailbox().has_signals();
         self.status = match stepped.verdict {
@@ -350,7 +350,7 @@ impl<P: Process> Driver<P> {
             Yield::Blocking { tag, work } => self.blocking.push_back((tag, work)),
             Yield::Timer { tag, delay } => {
                 let (bench, pid) = (self.bench.clone(), self.pid);
-                let elapsed = Box::new(move || bench.answer(pid, tag, Ok(Box::new(Elapsed))));
+                let elapsed = Box::new(move || bench.answer(pid, tag, Ok(Box::new(TimerFired))));
                 self.timers.insert(tag, self.bench.timers.after(delay, elapsed).ok().flatten());
             }
             Yield::CancelTimer { tag } => {
@@ -481,7 +481,7 @@ impl<P: Process> Driver<P> {
         for (tag, answer) in self.bench.take_answers() {
             self.timers.remove(&tag);
             self.asks.remove(&tag);
-            self.signal(Signal::Completed(Completed::new(tag, answer)));
+            self.signal(Signal::Completed(Completion::new(tag, answer)));
         }
     }
 }

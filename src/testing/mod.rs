@@ -7,11 +7,11 @@
 //!
 //! ```
 //! use procession::testing::{Driver, Status};
-//! use procession::{Elapsed, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+//! use procession::{TimerFired, Event, Events, Process, Step, StepOutput, StepResult, Tag};
 //! use std::time::Duration;
 //!
 //! /// Gives up when nobody has called for a minute.
-//! struct Patience { timer: Option<Tag<Elapsed>> }
+//! struct Patience { timer: Option<Tag<TimerFired>> }
 //!
 //! impl Process for Patience {
 //!     type Message = ();

@@ -14,9 +14,9 @@ use std::thread::{self, JoinHandle, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use procession::pool::{JobError, JobHandle};
-use procession::task::Task;
+use procession::task::TaskHandle;
 use procession::tasklet::{Answer, TaskletHandle};
-use procession::{Cancel, Down, Exit, Handle, Latch, Process, Reason, Watch};
+use procession::{CancelToken, Down, Exit, ExitWatcher, Handle, Latch, Process, Reason};
 
 // The thread sanitizer must see the locks of the tests as well; `src/sync/watched.rs` says why.
 #[cfg(not(procession_sanitize_thread))]
@@ -101,7 +101,7 @@ impl<T: Clone> Waitable for &Latch<T> {
     }
 }
 
-impl Waitable for &Cancel {
+impl Waitable for &CancelToken {
     type Output = Reason;
 
     fn awaited_by(self, end: Instant) -> Option<Reason> {
@@ -117,7 +117,7 @@ impl<P: Process> Waitable for &Handle<P> {
     }
 }
 
-impl Waitable for Watch {
+impl Waitable for ExitWatcher {
     type Output = Down;
 
     fn awaited_by(self, end: Instant) -> Option<Down> {
@@ -133,7 +133,7 @@ impl<T> Waitable for JobHandle<T> {
     }
 }
 
-impl<T, E> Waitable for Task<T, E> {
+impl<T, E> Waitable for TaskHandle<T, E> {
     type Output = Exit<T, E>;
 
     fn awaited_by(self, end: Instant) -> Option<Self::Output> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::helpers::Mutex;
 use crate::relations::Relations;
 use procession::{
-    Command, Entry, Event, Events, Exit, InitResult, Monitor, Overflow, Pid, Process, Reply, SpawnOptions, Step,
+    Command, EntryArgs, Event, Events, Exit, InitResult, Monitor, Overflow, Pid, Process, Reply, SpawnOptions, Step,
     StepOutput, StepResult, Tag, Upgrade,
 };
 
@@ -155,7 +155,7 @@ pub struct Actor {
 enum Pending {
     Number(Tag<u32>),
     Truth(Tag<bool>),
-    Time(Tag<procession::Elapsed>),
+    Time(Tag<procession::TimerFired>),
 }
 
 impl Actor {
@@ -360,7 +360,7 @@ impl Process for Actor {
     type Message = Letter;
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.world.inits.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::{
-    BoxError, Command, Completion, DeadReason, Event, Events, Exit, Latch, Overflow, Process, Runtime, SpawnOptions,
-    Step, StepOutput, StepResult, Upgrade,
+    BoxError, Command, DeadLetterReason, Event, Events, Exit, Latch, Overflow, Process, Responder, Runtime,
+    SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -202,7 +202,7 @@ impl Model {
     }
 }
 
-type MaySteps = Arc<Mutex<Vec<Completion<Allowed>>>>;
+type MaySteps = Arc<Mutex<Vec<Responder<Allowed>>>>;
 
 struct Run<'a> {
     program: &'a Program,
@@ -227,7 +227,7 @@ impl Run<'_> {
     }
 
     fn rests(&self) {
-        until("it waits to be let go on", || self.may_step.lock().unwrap().len() == 1 && self.runtime.is_at_rest());
+        until("it waits to be let go on", || self.may_step.lock().unwrap().len() == 1 && self.runtime.is_idle());
     }
 }
 
@@ -242,7 +242,7 @@ impl Drop for Run<'_> {
 fn run(program: &Program) -> Result<(), String> {
     let may_step = MaySteps::default();
     let asks = may_step.clone();
-    let handler = move |_: MayStep, done: Completion<_>| -> Result<(), BoxError> {
+    let handler = move |_: MayStep, done: Responder<_>| -> Result<(), BoxError> {
         asks.lock().unwrap().push(done);
         Ok(())
     };
@@ -284,7 +284,12 @@ fn run(program: &Program) -> Result<(), String> {
     let report = run.runtime.shutdown(Duration::ZERO).map_err(|error| error.to_string())?;
     let dead = run.runtime.stats().messages.dead_by_reason;
     let count = |reason| dead.get(&reason).copied().unwrap_or(0);
-    let reasons = [DeadReason::StepFailed, DeadReason::DroppedNewest, DeadReason::DroppedOldest, DeadReason::Ended];
+    let reasons = [
+        DeadLetterReason::StepFailed,
+        DeadLetterReason::DroppedNewest,
+        DeadLetterReason::DroppedOldest,
+        DeadLetterReason::Ended,
+    ];
     let [lost, newest, oldest, ended] = reasons.map(count);
     // What is held, and has lost its place, would have gone with the next step.
     let found = [lost, newest, oldest + ended];

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{BoxError, Completion, Overflow, Pid, ProcessState, Runtime};
+use procession::{BoxError, Overflow, Pid, ProcessState, Responder, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -45,7 +45,7 @@ struct Program {
     rests: bool,
 }
 
-fn handler(command: Do, done: Completion<u32>) -> Result<(), BoxError> {
+fn handler(command: Do, done: Responder<u32>) -> Result<(), BoxError> {
     match command.0 {
         Outcome::AtOnce => done.ok(1),
         Outcome::Elsewhere => {
@@ -65,7 +65,7 @@ fn run(program: &Program) -> Result<(), String> {
         .step_events(program.step_events)
         .blocking_threads(2)
         .clock(manual.clock())
-        .hook(watcher.clone())
+        .observer(watcher.clone())
         .handler(handler)
         .start()
         .map_err(|error| error.to_string())?;
@@ -108,7 +108,7 @@ fn rest(runtime: &Runtime, manual: &ManualClock, watcher: &Watcher, world: &Worl
         let stats = runtime.stats();
         let steps = stats.steps_elsewhere + stats.workers.iter().map(|worker| worker.steps).sum::<u64>();
         let still = std::mem::replace(&mut before, steps) == steps;
-        if busy.is_none() && still && stats.timers == 0 && runtime.is_at_rest() {
+        if busy.is_none() && still && stats.timers == 0 && runtime.is_idle() {
             let alive: HashSet<Pid> = processes.iter().map(|info| info.pid).collect();
             let answered: HashSet<_> = world.answered.lock().unwrap().iter().copied().collect();
             let asked = world.asked.lock().unwrap();

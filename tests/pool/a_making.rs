@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::{BadPool, DEFAULT_IDLE_PERIOD, DEFAULT_MAX, Pool, Queue};
+use procession::pool::{DEFAULT_IDLE_PERIOD, DEFAULT_MAX, Pool, PoolBuildError, QueuePolicy};
 
 use crate::helpers::*;
 
@@ -18,9 +18,9 @@ fn a_pool_without_workers_or_with_a_minimum_above_the_maximum_is_refused_by_name
     let error = Pool::new(0).unwrap_err();
     assert_eq!(error.to_string(), "a pool needs at least one thread: `max` is 0");
     let error = Pool::builder().min(5).max(4).build().unwrap_err();
-    assert_eq!(error, BadPool::Min { min: 5, max: 4 });
+    assert_eq!(error, PoolBuildError::Min { min: 5, max: 4 });
     assert_eq!(error.to_string(), "a pool cannot keep more threads than it may have: `min` is 5, and `max` is 4");
-    assert_eq!(Pool::builder().min(0).max(0).build().unwrap_err(), BadPool::Max { given: 0 });
+    assert_eq!(Pool::builder().min(0).max(0).build().unwrap_err(), PoolBuildError::Max { given: 0 });
     assert!(Pool::builder().min(4).max(4).build().is_ok());
 }
 
@@ -39,14 +39,14 @@ fn options_may_come_in_any_order_and_each_has_one_default() {
     let pool = Pool::builder().build().unwrap();
     assert_eq!((pool.stats().min, pool.stats().max), (0, processors.max(DEFAULT_MAX)));
     assert_eq!((DEFAULT_MAX, DEFAULT_IDLE_PERIOD), (4, Duration::from_secs(2)));
-    assert_eq!(Queue::default(), Queue::Unbounded);
+    assert_eq!(QueuePolicy::default(), QueuePolicy::Unbounded);
     let text = format!("{:?}", Pool::builder());
     for part in ["min: 0", "queue: Unbounded", "idle_period: Some(2s)", "name: \"pool\"", "stack_size: None"] {
         assert!(text.contains(part), "{text}");
     }
 
-    let one = Pool::builder().max(3).queue(Queue::Reject(0)).min(1).build().unwrap();
-    let two = Pool::builder().min(1).queue(Queue::Reject(0)).max(3).build().unwrap();
+    let one = Pool::builder().max(3).queue(QueuePolicy::Reject(0)).min(1).build().unwrap();
+    let two = Pool::builder().min(1).queue(QueuePolicy::Reject(0)).max(3).build().unwrap();
     assert_eq!(one.stats(), two.stats());
 }
 
@@ -70,9 +70,9 @@ fn threads_are_called_as_asked_and_have_the_stack_that_was_asked_for() {
     let (name, one) = pool.run(|| (std::thread::current().name().map(String::from), deep(800))).unwrap();
     assert_eq!((name.as_deref(), one), (Some("pool-of-names-1"), 1), "with more than 3 MiB, where 2 are the rule");
 
-    assert_eq!(Pool::builder().name("a\0b").build().unwrap_err(), BadPool::Name { given: String::from("a\0b") });
+    assert_eq!(Pool::builder().name("a\0b").build().unwrap_err(), PoolBuildError::Name { given: String::from("a\0b") });
     let error = Pool::builder().stack_size(usize::MAX).build().unwrap_err();
-    assert_eq!(error, BadPool::StackSize { given: usize::MAX });
+    assert_eq!(error, PoolBuildError::StackSize { given: usize::MAX });
     builder(1).stack_size(0).build().unwrap().run(|| ()).unwrap();
     let refused = builder(1).stack_size(isize::MAX as usize).build().unwrap().execute(|| ()).unwrap_err();
     assert!(refused.to_string().starts_with("the pool cannot start a thread"), "{refused}");

@@ -73,7 +73,7 @@ fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_res
             })
             .collect();
         for job in jobs {
-            assert!(job.wait_within(LIMIT).is_ok(), "in round {round}");
+            assert!(job.wait_timeout(LIMIT).is_ok(), "in round {round}");
         }
         if round % 3 == 0 {
             assert!(pool.wait_idle(Some(LIMIT)).is_ok());
@@ -182,8 +182,8 @@ fn no_form_of_submitting_panics_on_a_stopped_pool_and_each_hands_the_job_back() 
     assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
     assert!(matches!(refused.reason(), PoolError::Stopped(PoolStatus::Stopped)));
     stopped.spawn(job()).unwrap_err().into_inner()();
-    stopped.execute_within(job(), LIMIT).unwrap_err().into_inner()();
-    stopped.spawn_within(job(), LIMIT).unwrap_err().into_inner()();
+    stopped.execute_timeout(job(), LIMIT).unwrap_err().into_inner()();
+    stopped.spawn_timeout(job(), LIMIT).unwrap_err().into_inner()();
     stopped.run(job()).unwrap_err().into_refused().unwrap()();
     for refused in stopped.run_all([job(), job()]) {
         refused.unwrap_err().into_refused().unwrap()();

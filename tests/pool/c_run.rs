@@ -153,11 +153,11 @@ fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does(
             let over = inner.spawn(id).unwrap();
             assert!(over.wait_over(Some(Duration::ZERO)).is_err());
             assert!(over.wait_over(None).is_ok() && over.wait_over(None).is_ok());
-            let limited = over.wait_within(Duration::ZERO).unwrap().unwrap();
-            let unlimited = inner.spawn(id).unwrap().wait_within(Duration::ZERO).unwrap_err().into_inner();
-            let unlimited = unlimited.wait_within(Duration::MAX).unwrap().unwrap();
+            let limited = over.wait_timeout(Duration::ZERO).unwrap().unwrap();
+            let unlimited = inner.spawn(id).unwrap().wait_timeout(Duration::ZERO).unwrap_err().into_inner();
+            let unlimited = unlimited.wait_timeout(Duration::MAX).unwrap().unwrap();
             let pacer = procession::pool::Pacer::new(Duration::MAX);
-            pacer.wait(&procession::Cancel::new()).unwrap();
+            pacer.wait(&procession::CancelToken::new()).unwrap();
             let paced = pacer.spawn(&inner, || ()).unwrap();
             assert!(paced.wait_over(None).is_err(), "it cannot be waited for");
             limited == id() && unlimited == id()
@@ -177,7 +177,7 @@ fn a_job_that_waits_for_itself_has_an_error_and_not_a_hang() {
         .spawn(move || {
             let own = wait(&own).unwrap();
             assert!(own.wait_over(None).is_err(), "it is not over, and cannot be waited for");
-            let own = own.wait_within(Duration::ZERO).unwrap_err().into_inner();
+            let own = own.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
             // Nor by a job that it waits for, which runs on top of it.
             told.send(inner.run(move || own.wait()).unwrap()).unwrap();
         })

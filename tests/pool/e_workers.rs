@@ -14,7 +14,7 @@ fn jobs_that_follow_each_other_need_one_worker_in_all() {
     for _ in 0..50 {
         let pool = pool(4);
         for n in 0..10 {
-            assert_eq!(pool.spawn(move || n).unwrap().wait_within(LIMIT).ok().unwrap().unwrap(), n);
+            assert_eq!(pool.spawn(move || n).unwrap().wait_timeout(LIMIT).ok().unwrap().unwrap(), n);
         }
         assert_eq!(pool.stats().workers, 1);
     }

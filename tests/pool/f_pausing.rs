@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::pool::{Pause, PauseError, Pool, PoolStatus};
 use procession::timer::Timers;
-use procession::{Cancel, Latch};
+use procession::{CancelToken, Latch};
 
 use crate::helpers::*;
 
@@ -44,11 +44,11 @@ fn when_a_pause_holds_or_nothing_is_left_the_handles_know_it() {
         let pool = pool(2);
         let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
         let pause = pool.pause().unwrap();
-        assert!(jobs.iter().all(|job| job.status().is_over()));
+        assert!(jobs.iter().all(|job| job.status().is_finished()));
         drop(pause);
         let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
         assert!(pool.wait_idle(Some(LIMIT)).is_ok());
-        assert!(jobs.iter().all(|job| job.status().is_over()));
+        assert!(jobs.iter().all(|job| job.status().is_finished()));
     }
 }
 
@@ -71,7 +71,7 @@ fn in_a_pause_jobs_are_taken_and_kept_and_none_runs() {
 #[test]
 fn a_pause_by_token_lasts_until_the_token_is_cancelled() {
     let pool = pool(1);
-    let (token, ran) = (Cancel::new(), Arc::new(AtomicUsize::new(0)));
+    let (token, ran) = (CancelToken::new(), Arc::new(AtomicUsize::new(0)));
     pool.pause_until(&token).unwrap();
     submit_counted(&pool, &ran, 2);
     assert_eq!((pool.is_paused(), pool.stats().waiting), (true, 2));
@@ -83,7 +83,7 @@ fn a_pause_by_token_lasts_until_the_token_is_cancelled() {
 #[test]
 fn a_pause_by_token_ends_by_itself_with_a_timer_that_cancels_it() {
     let (pool, manual) = by_hand(1);
-    let (token, timers) = (Cancel::new(), Timers::new(manual.clock(), "test"));
+    let (token, timers) = (CancelToken::new(), Timers::new(manual.clock(), "test"));
     let ends = token.clone();
     timers.after(SECOND, Box::new(move || assert!(ends.cancel("time is over")))).ok().unwrap();
     pool.pause_until(&token).unwrap();
@@ -157,7 +157,7 @@ fn draining_ends_all_pauses_also_stacked_ones_and_runs_what_they_have_kept() {
             pause
         })
         .collect();
-    let token = Cancel::new();
+    let token = CancelToken::new();
     let waits = std::thread::spawn({
         let (pool, token) = (pool.clone(), token.clone());
         move || pool.pause_until(&token)
@@ -189,21 +189,21 @@ fn pausing_a_stopped_pool_returns_at_once() {
     let stopped = PauseError::Stopped(PoolStatus::Stopped);
     assert_eq!(pool.pause().unwrap_err(), stopped);
     assert_eq!(pool.begin_pause().unwrap_err(), stopped);
-    assert_eq!(pool.pause_within(LIMIT).unwrap_err(), stopped);
-    assert_eq!(pool.pause_until(&Cancel::new()).unwrap_err(), stopped);
+    assert_eq!(pool.pause_timeout(LIMIT).unwrap_err(), stopped);
+    assert_eq!(pool.pause_until(&CancelToken::new()).unwrap_err(), stopped);
     assert_eq!(stopped.to_string(), "the pool cannot be paused: it is Stopped");
 }
 
 #[test]
 fn a_token_that_is_cancelled_already_pauses_nothing_and_one_that_is_cancelled_meanwhile_neither() {
     let pool = pool(1);
-    let token = Cancel::new();
+    let token = CancelToken::new();
     token.cancel("before");
     pool.pause_until(&token).unwrap();
     assert_eq!(pool.stats().pauses, 0);
 
     let held = hold(&pool);
-    let token = Cancel::new();
+    let token = CancelToken::new();
     let waits = std::thread::spawn({
         let (pool, token) = (pool.clone(), token.clone());
         move || pool.pause_until(&token)
@@ -214,7 +214,7 @@ fn a_token_that_is_cancelled_already_pauses_nothing_and_one_that_is_cancelled_me
     assert_eq!((pool.stats().pauses, pool.stats().running), (0, 1), "it has not waited for the job");
     drop(held);
     for _ in 0..1_000 {
-        let token = Cancel::new();
+        let token = CancelToken::new();
         together(|scope| {
             scope.spawn(|| token.cancel("at the same time"));
             pool.pause_until(&token).unwrap();
@@ -270,8 +270,8 @@ fn a_job_cannot_wait_for_a_pause_of_its_own_pool_but_may_ask_for_one() {
     let set = out.clone();
     pool.execute(move || {
         let one = inner.pause().map(drop);
-        let two = inner.pause_within(LIMIT).map(drop);
-        let three = inner.pause_until(&Cancel::new());
+        let two = inner.pause_timeout(LIMIT).map(drop);
+        let three = inner.pause_until(&CancelToken::new());
         let asked = inner.begin_pause().unwrap();
         let four = asked.wait(None);
         let _ = set.set(([one, two, three, four], Arc::new(Mutex::new(Some(asked)))));
@@ -289,10 +289,10 @@ fn a_job_cannot_wait_for_a_pause_of_its_own_pool_but_may_ask_for_one() {
 fn a_pause_with_a_limit_that_is_over_is_none() {
     let (pool, manual): (Pool, ManualClock) = by_hand(1);
     let held = hold(&pool);
-    assert_eq!(pool.pause_within(Duration::ZERO).unwrap_err(), PauseError::TimedOut);
+    assert_eq!(pool.pause_timeout(Duration::ZERO).unwrap_err(), PauseError::TimedOut);
     let waits = std::thread::spawn({
         let pool = pool.clone();
-        move || pool.pause_within(SECOND * 5).map(drop)
+        move || pool.pause_timeout(SECOND * 5).map(drop)
     });
     until("it gives up", || {
         manual.advance(SECOND);
@@ -301,7 +301,7 @@ fn a_pause_with_a_limit_that_is_over_is_none() {
     assert_eq!(wait(waits).unwrap(), Err(PauseError::TimedOut));
     assert_eq!(pool.stats().pauses, 0);
     drop(held);
-    assert!(pool.pause_within(Duration::MAX).unwrap().is_held());
+    assert!(pool.pause_timeout(Duration::MAX).unwrap().is_held());
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_job_that_is_nested_in_one_from_before_the_pause_is_part_of_it() {
 
 #[test]
 fn a_forgotten_pause_neither_keeps_the_pool_alive_nor_outlives_it() {
-    let token = Cancel::new();
+    let token = CancelToken::new();
     let pool = pool(1);
     pool.pause_until(&token).unwrap();
     let job = pool.spawn(|| ()).unwrap();

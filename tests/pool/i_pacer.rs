@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use procession::clock::ManualClock;
 use procession::pool::{JobError, JobStatus, Pacer, PacerError, Pool, PoolStatus};
-use procession::{Cancel, Latch, Reason};
+use procession::{CancelToken, Latch, Reason};
 
 use crate::helpers::*;
 
@@ -116,7 +116,7 @@ fn a_pacer_paces_threads_and_jobs_in_one_line() {
         .map(|_| {
             let (pacer, passed) = (paced.pacer.clone(), passed.clone());
             std::thread::spawn(move || {
-                pacer.wait(&Cancel::new()).unwrap();
+                pacer.wait(&CancelToken::new()).unwrap();
                 add(&passed);
             })
         })
@@ -137,7 +137,7 @@ fn a_pacer_paces_threads_and_jobs_in_one_line() {
 fn a_wait_ends_when_its_token_is_cancelled_and_leaves_no_trace() {
     let paced = paced(1);
     paced.submit(1);
-    let token = Cancel::new();
+    let token = CancelToken::new();
     let waits = std::thread::spawn({
         let (pacer, token) = (paced.pacer.clone(), token.clone());
         move || pacer.wait(&token)
@@ -180,7 +180,7 @@ fn stopping_a_pacer_releases_all_who_wait_with_an_error() {
     let job = paced.pacer.spawn(&paced.pool, move || drop(kept)).unwrap();
     let waits = std::thread::spawn({
         let pacer = paced.pacer.clone();
-        move || pacer.wait(&Cancel::new())
+        move || pacer.wait(&CancelToken::new())
     });
     until("both wait", || paced.pacer.stats().waiting == 2);
     paced.pacer.pause();
@@ -193,7 +193,7 @@ fn stopping_a_pacer_releases_all_who_wait_with_an_error() {
     let refused = paced.pacer.execute(&paced.pool, || ()).unwrap_err();
     assert_eq!(refused.to_string(), "the pacer has been stopped");
     refused.into_inner()();
-    assert_eq!(paced.pacer.wait(&Cancel::new()), Err(PacerError::Stopped));
+    assert_eq!(paced.pacer.wait(&CancelToken::new()), Err(PacerError::Stopped));
     assert_eq!(paced.pacer.stop(), 0);
     assert_eq!(paced.pool.run(|| 1).unwrap(), 1, "the pool goes on");
 }
@@ -281,7 +281,7 @@ fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and
     let (inner, pacer) = (paced.pool.clone(), paced.pacer.clone());
     let results = paced.pool.run(move || {
         let jobs: Vec<_> = (0..3).map(|n| pacer.spawn(&inner, move || n).unwrap()).collect();
-        let limited = pacer.spawn(&inner, || 3).unwrap().wait_within(Duration::ZERO).is_err();
+        let limited = pacer.spawn(&inner, || 3).unwrap().wait_timeout(Duration::ZERO).is_err();
         (jobs.into_iter().map(|job| job.wait().unwrap_err().to_string()).collect::<Vec<_>>(), limited)
     });
     let (errors, limited) = results.unwrap();
@@ -297,16 +297,16 @@ fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and
 
 #[test]
 fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
-    let pool = builder(1).queue(procession::pool::Queue::Reject(0)).build().unwrap();
+    let pool = builder(1).queue(procession::pool::QueuePolicy::Reject(0)).build().unwrap();
     let pacer = Pacer::new(Duration::ZERO);
     let jobs: Vec<_> = (0..1_000).map(|n| pacer.spawn(&pool, move || n).unwrap()).collect();
     let sum: u64 = jobs.into_iter().map(|job| wait(job).unwrap()).sum();
     assert_eq!(sum, 499_500, "also where the queue has no room: one at a time has the turn");
-    (0..10).for_each(|_| pacer.wait(&Cancel::new()).unwrap());
+    (0..10).for_each(|_| pacer.wait(&CancelToken::new()).unwrap());
 
     let pacer = Pacer::new(Duration::MAX);
     assert_eq!(pacer.every(), Duration::MAX);
-    pacer.wait(&Cancel::new()).unwrap();
+    pacer.wait(&CancelToken::new()).unwrap();
     let never = pacer.spawn(&pool, || ()).unwrap();
     assert_eq!(pacer.stats().waiting, 1);
     drop(pacer);
@@ -322,9 +322,9 @@ fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_
         let (inner, paces) = (pool.clone(), pacer.clone());
         let (first, behind) = pool
             .run(move || {
-                let first = paces.wait(&Cancel::new());
+                let first = paces.wait(&CancelToken::new());
                 (0..jobs).for_each(|_| paces.execute(&inner, || ()).unwrap());
-                (first, paces.wait(&Cancel::new()))
+                (first, paces.wait(&CancelToken::new()))
             })
             .unwrap();
         assert_eq!(first, Ok(()), "nobody was before it");
@@ -345,7 +345,7 @@ fn a_thread_waits_behind_jobs_of_other_pools_and_before_those_of_its_own() {
     paced.submit(1);
     let (pacer, passed) = (paced.pacer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = passed.clone();
-    let waits = other.spawn(move || pacer.wait(&Cancel::new()).map(|()| add(&count))).unwrap();
+    let waits = other.spawn(move || pacer.wait(&CancelToken::new()).map(|()| add(&count))).unwrap();
     until("it waits", || paced.pacer.stats().waiting == 1);
     let behind = paced.pacer.spawn(&other, || 1).unwrap();
     held.let_go();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::{Pool, PoolError, Queue};
+use procession::pool::{Pool, PoolError, QueuePolicy};
 
 use crate::helpers::*;
 
-fn bounded(max: usize, queue: Queue) -> Pool {
+fn bounded(max: usize, queue: QueuePolicy) -> Pool {
     builder(max).queue(queue).build().unwrap()
 }
 
@@ -19,7 +19,7 @@ fn is_full<F>(refused: Result<(), procession::Rejected<F, PoolError>>) -> bool {
 #[test]
 fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
     for bound in [0, 1, 64] {
-        let pool = bounded(1, Queue::Reject(bound));
+        let pool = bounded(1, QueuePolicy::Reject(bound));
         let held = hold(&pool);
         let ran = Arc::new(AtomicUsize::new(0));
         for _ in 0..bound {
@@ -28,7 +28,7 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
         }
         let refused = pool.execute(|| ()).unwrap_err();
         assert_eq!(refused.to_string(), "the pool's queue is full");
-        assert!(is_full(pool.execute_within(|| (), Duration::ZERO)));
+        assert!(is_full(pool.execute_timeout(|| (), Duration::ZERO)));
         assert!(pool.run(|| ()).is_err());
         assert_eq!((pool.stats().waiting, pool.stats().submitted), (bound, bound as u64 + 1));
         held.let_go();
@@ -40,7 +40,7 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
 
 #[test]
 fn without_a_queue_a_job_is_handed_to_whoever_is_free_and_nobody_stalls() {
-    let pool = bounded(2, Queue::Reject(0));
+    let pool = bounded(2, QueuePolicy::Reject(0));
     let one = hold(&pool);
     let two = hold(&pool);
     assert!(is_full(pool.execute(|| ())));
@@ -58,7 +58,7 @@ fn without_a_queue_a_job_is_handed_to_whoever_is_free_and_nobody_stalls() {
 #[test]
 fn a_submitter_waits_for_room_where_the_queue_blocks() {
     for bound in [0, 1, 5] {
-        let pool = bounded(2, Queue::Block(bound));
+        let pool = bounded(2, QueuePolicy::Block(bound));
         let ran = Arc::new(AtomicUsize::new(0));
         together(|scope| {
             for _ in 0..4 {
@@ -79,14 +79,14 @@ fn a_submitter_waits_for_room_where_the_queue_blocks() {
 
 #[test]
 fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
-    for queue in [Queue::Block(1), Queue::Reject(1)] {
+    for queue in [QueuePolicy::Block(1), QueuePolicy::Reject(1)] {
         let manual = procession::clock::ManualClock::new();
         let pool = builder(1).queue(queue).clock(manual.clock()).build().unwrap();
         let held = hold(&pool);
         pool.execute(|| ()).unwrap();
         let waits = std::thread::spawn({
             let pool = pool.clone();
-            move || is_full(pool.execute_within(|| (), SECOND * 5))
+            move || is_full(pool.execute_timeout(|| (), SECOND * 5))
         });
         until("it gives up", || {
             manual.advance(SECOND);
@@ -95,7 +95,7 @@ fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
         assert!(wait(waits).unwrap());
         let waits = std::thread::spawn({
             let pool = pool.clone();
-            move || pool.spawn_within(|| 7, Duration::MAX).unwrap().wait().unwrap()
+            move || pool.spawn_timeout(|| 7, Duration::MAX).unwrap().wait().unwrap()
         });
         held.let_go();
         assert_eq!(wait(waits).unwrap(), 7);
@@ -105,7 +105,7 @@ fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
 #[test]
 fn stopping_refuses_those_who_wait_for_room() {
     for drains in [true, false] {
-        let pool = bounded(1, Queue::Block(0));
+        let pool = bounded(1, QueuePolicy::Block(0));
         let held = hold(&pool);
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| pool.execute(|| ()).is_err())).collect();
@@ -123,13 +123,13 @@ fn stopping_refuses_those_who_wait_for_room() {
 
 #[test]
 fn a_job_never_waits_for_room_in_its_own_pool() {
-    let pool = bounded(1, Queue::Block(1));
+    let pool = bounded(1, QueuePolicy::Block(1));
     let inner = pool.clone();
     let (first, second, third, nested, batch) = pool
         .run(move || {
             let first = inner.execute(|| ()).is_ok();
             let second = is_full(inner.execute(|| ()));
-            let third = is_full(inner.execute_within(|| (), LIMIT));
+            let third = is_full(inner.execute_timeout(|| (), LIMIT));
             let nested = inner.run(|| 5).unwrap();
             let batch: Vec<i32> = inner.run_all((0..4).map(|n| move || n)).into_iter().map(Result::unwrap).collect();
             (first, second, third, nested, batch)
@@ -141,7 +141,7 @@ fn a_job_never_waits_for_room_in_its_own_pool() {
 
 #[test]
 fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause() {
-    let pool = bounded(1, Queue::Block(1));
+    let pool = bounded(1, QueuePolicy::Block(1));
     let held = hold(&pool);
     let waits = pool.spawn(|| ()).unwrap();
     std::thread::scope(|scope| {
@@ -155,7 +155,7 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
         assert!(pool.wait_idle(Some(LIMIT)).is_ok());
         let pause = pool.pause().unwrap();
         pool.execute(|| ()).unwrap();
-        assert!(is_full(pool.execute_within(|| (), Duration::ZERO)), "in a pause nobody is free for it");
+        assert!(is_full(pool.execute_timeout(|| (), Duration::ZERO)), "in a pause nobody is free for it");
         let stands = scope.spawn(|| pool.execute(|| ()).is_ok());
         drop(pause);
         assert!(wait(stands).unwrap());
@@ -175,7 +175,7 @@ impl std::task::Wake for Slow {
 #[test]
 fn room_that_appears_while_a_waker_runs_is_told_to_who_stands_for_it() {
     for _ in 0..50 {
-        let pool = builder(1).queue(Queue::Block(0)).idle_period(None).build().unwrap();
+        let pool = builder(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
         let go = procession::Latch::new();
         let gate = go.clone();
         let mut job = pool.spawn(move || wait(&gate)).unwrap();

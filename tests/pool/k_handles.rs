@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{JobError, JobHandle, JobStatus};
-use procession::{Cancel, Latch};
+use procession::{CancelToken, Latch};
 
 use crate::helpers::*;
 
@@ -55,9 +55,9 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
     let (pool, manual) = by_hand(1);
     let held = hold(&pool);
     let job = pool.spawn(|| 5).unwrap();
-    let job = job.wait_within(Duration::ZERO).unwrap_err().into_inner();
+    let job = job.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
     assert!(job.wait_over(Some(Duration::ZERO)).is_err());
-    let waits = std::thread::spawn(move || job.wait_within(SECOND * 3).unwrap_err().into_inner());
+    let waits = std::thread::spawn(move || job.wait_timeout(SECOND * 3).unwrap_err().into_inner());
     until("it gives up", || {
         manual.advance(SECOND);
         waits.is_finished()
@@ -66,7 +66,7 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
     held.let_go();
     assert!(job.wait_over(None).is_ok());
     assert_eq!(job.status(), JobStatus::Returned);
-    assert_eq!(job.wait_within(Duration::ZERO).unwrap().unwrap(), 5, "and the value is still there");
+    assert_eq!(job.wait_timeout(Duration::ZERO).unwrap().unwrap(), 5, "and the value is still there");
 }
 
 #[test]
@@ -138,16 +138,16 @@ fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
             wait(&gate);
         })
         .unwrap();
-    assert_eq!((job.status(), job.status().is_over()), (JobStatus::Waiting, false));
+    assert_eq!((job.status(), job.status().is_finished()), (JobStatus::Waiting, false));
     assert_eq!((job.times().submitted, job.times().began, job.times().ended), (submitted, None, None));
     manual.advance(SECOND * 2);
     first.let_go();
     wait(&begun);
-    assert_eq!((job.status(), job.status().is_over()), (JobStatus::Running, false));
+    assert_eq!((job.status(), job.status().is_finished()), (JobStatus::Running, false));
     manual.advance(SECOND * 3);
     go.set(()).unwrap();
     assert!(job.wait_over(Some(LIMIT)).is_ok());
-    assert!(job.status().is_over());
+    assert!(job.status().is_finished());
     let times = job.times();
     assert_eq!(times.began.unwrap() - times.submitted, SECOND * 2, "in the queue");
     assert_eq!(times.ended.unwrap() - times.began.unwrap(), SECOND * 3, "at work");
@@ -160,7 +160,7 @@ fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
 #[test]
 fn a_running_job_is_stopped_by_a_token_that_it_shares() {
     let pool = pool(1);
-    let token = Cancel::new();
+    let token = CancelToken::new();
     let watched = token.clone();
     let job = pool
         .spawn(move || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::BadPool;
+use procession::pool::PoolBuildError;
 
 use crate::helpers::*;
 
@@ -67,8 +67,8 @@ fn a_smaller_minimum_lets_the_idle_ones_age() {
 #[test]
 fn a_size_that_makes_no_sense_is_refused_and_changes_nothing() {
     let pool = builder(3).min(1).build().unwrap();
-    assert_eq!(pool.resize(0, 0).unwrap_err(), BadPool::Max { given: 0 });
-    assert_eq!(pool.resize(4, 3).unwrap_err(), BadPool::Min { min: 4, max: 3 });
+    assert_eq!(pool.resize(0, 0).unwrap_err(), PoolBuildError::Max { given: 0 });
+    assert_eq!(pool.resize(4, 3).unwrap_err(), PoolBuildError::Min { min: 4, max: 3 });
     assert_eq!((pool.stats().min, pool.stats().max), (1, 3));
     pool.resize(usize::MAX, usize::MAX).unwrap();
     assert_eq!(pool.run(|| 1).unwrap(), 1);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::pool::{JobError, JobsAbandoned, PoolError, PoolStatus, SHUTDOWN_GRACE};
-use procession::state::Phase;
-use procession::{Latch, State, WaitError};
+use procession::shutdown::Phase;
+use procession::{Latch, ShutdownNode, WaitError};
 
 use crate::helpers::*;
 
@@ -21,7 +21,7 @@ fn a_pool_that_is_told_to_end_does_what_waits_and_is_closed_when_its_last_thread
         let ran = ran.clone();
         pool.execute(move || add(&ran)).unwrap();
     }
-    let state = pool.state();
+    let state = pool.shutdown_node();
     let error = state.shutdown(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "pool: timeout expired (jobs: 1 running, 5 waiting)");
     let (_, why) = pool.execute(|| ()).unwrap_err().into_parts();
@@ -36,12 +36,12 @@ fn a_pool_that_is_told_to_end_does_what_waits_and_is_closed_when_its_last_thread
 #[test]
 fn a_pool_has_one_state_and_it_costs_no_thread() {
     let pool = builder(2).name("pool-of-letters").build().unwrap();
-    let states = [pool.state(), pool.clone().state()];
-    assert_eq!(State::merge(states).report().nodes().len(), 2, "the merge, and one below it");
-    assert_eq!((pool.state().name(), pool.stats().workers), (Some("pool-of-letters"), 0));
-    let all = pool.state();
+    let states = [pool.shutdown_node(), pool.clone().shutdown_node()];
+    assert_eq!(ShutdownNode::merge(states).report().nodes().len(), 2, "the merge, and one below it");
+    assert_eq!((pool.shutdown_node().name(), pool.stats().workers), (Some("pool-of-letters"), 0));
+    let all = pool.shutdown_node();
     all.shutdown(ZERO).unwrap();
-    assert!(pool.state().is_closed());
+    assert!(pool.shutdown_node().is_closed());
     pool.drain(None).unwrap();
 }
 
@@ -49,34 +49,34 @@ fn a_pool_has_one_state_and_it_costs_no_thread() {
 fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
     let one = pool(2);
     rested(&one, 2);
-    let state = one.state();
+    let state = one.shutdown_node();
     one.drain(None).unwrap();
     assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
 
     let two = pool(2);
     rested(&two, 2);
-    let state = two.state();
+    let state = two.shutdown_node();
     two.stop(None).unwrap();
     assert!(state.is_closed() && state.err().is_none());
 
     let three = pool(2);
     rested(&three, 2);
-    let state = three.state();
+    let state = three.shutdown_node();
     drop(three);
     assert!(state.wait_closed(Some(LIMIT)).is_ok() && state.err().is_none());
 
     let four = pool(2);
     rested(&four, 1);
     four.stop(None).unwrap();
-    assert!(four.state().is_closed(), "it had ended before");
+    assert!(four.shutdown_node().is_closed(), "it had ended before");
 
     let given_back = pool(2);
-    let state = given_back.state();
+    let state = given_back.shutdown_node();
     given_back.abandon();
     assert!(state.is_closed());
 
     let never_used = pool(2);
-    let state = never_used.state();
+    let state = never_used.shutdown_node();
     drop(never_used);
     assert!(state.is_closed());
 }
@@ -86,7 +86,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_state() {
     let pool = pool(1);
     let held = hold(&pool);
     (0..3).for_each(|_| pool.execute(|| ()).unwrap());
-    let state = pool.state().annotate("letters");
+    let state = pool.shutdown_node().annotate("letters");
     drop(pool);
     assert!(!state.is_closed(), "a job still runs");
     held.let_go();
@@ -102,7 +102,7 @@ fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_
     let pool = builder(1).clock(manual.clock()).shutdown_limit(7 * SECOND).build().unwrap();
     let held = hold(&pool);
     let waits = pool.spawn(|| ()).unwrap();
-    let (store, store_tail) = State::job([pool.state()]);
+    let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
     store.request_shutdown();
     manual.advance(7 * SECOND - Duration::from_millis(1));
     assert_eq!(pool.stats().waiting, 1);
@@ -126,7 +126,7 @@ fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_
 #[test]
 fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
     let pool = pool(1);
-    let (store, store_tail) = State::job([pool.state()]);
+    let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
     let all = store.clone();
     let asks = pool.spawn(move || {
         let error = all.shutdown(None).unwrap_err();
@@ -144,7 +144,7 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
 fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it() {
     let pool = pool(1);
     let held = hold(&pool);
-    let (store, store_tail) = State::job([pool.state()]);
+    let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
     let (entered, gate) = (Latch::new(), Latch::new());
     let (set, waits) = (entered.clone(), gate.clone());
     let _blocks = store_tail.end().on_cancel(move |_| {
@@ -154,7 +154,7 @@ fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it
     store.request_shutdown();
     held.let_go();
     pool.drain(None).unwrap();
-    assert!(pool.state().is_closed(), "it is closed when it has ended");
+    assert!(pool.shutdown_node().is_closed(), "it is closed when it has ended");
     wait(&entered);
     gate.set(()).unwrap();
     store_tail.done();
@@ -164,11 +164,11 @@ fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it
 #[test]
 fn a_pool_that_was_given_up_and_ends_after_all_leaves_the_group_that_it_was_in() {
     let manual = procession::clock::ManualClock::new();
-    let (all, group) = State::builder().clock(manual.clock()).group();
+    let (all, group) = ShutdownNode::builder().clock(manual.clock()).group();
     for _ in 0..3 {
         let pool = builder(1).clock(manual.clock()).shutdown_limit(SECOND).build().unwrap();
         let held = hold(&pool);
-        let state = pool.state().annotate("letters");
+        let state = pool.shutdown_node().annotate("letters");
         group.add(state.clone()).unwrap();
         state.request_shutdown();
         manual.advance(SECOND);

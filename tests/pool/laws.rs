@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::{JobError, JobHandle, Pool, PoolStatus, Queue, RunError};
+use procession::pool::{JobError, JobHandle, Pool, PoolStatus, QueuePolicy, RunError};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -49,7 +49,7 @@ struct Program {
     max: usize,
     /// No resizing goes beyond this, so no more jobs may ever run at once.
     greatest: usize,
-    queue: Queue,
+    queue: QueuePolicy,
     idles: bool,
     scripts: Vec<Vec<Act>>,
     drains: bool,
@@ -150,7 +150,7 @@ fn follow(script: &[Act], pool: &Pool, world: &Arc<World>) -> Told {
             }
             Act::Spawn(kind) => {
                 let (id, job) = world.job(pool, kind);
-                if let Ok(handle) = pool.spawn_within(job, Duration::ZERO) {
+                if let Ok(handle) = pool.spawn_timeout(job, Duration::ZERO) {
                     told.accepted += 1;
                     open.push((id, handle));
                 }
@@ -192,7 +192,7 @@ fn follow(script: &[Act], pool: &Pool, world: &Arc<World>) -> Told {
                 if let Ok(pause) = pool.pause() {
                     for _ in 0..jobs {
                         let (_, job) = world.job(pool, Kind::Quick);
-                        told.accepted += usize::from(pool.execute_within(job, Duration::ZERO).is_ok());
+                        told.accepted += usize::from(pool.execute_timeout(job, Duration::ZERO).is_ok());
                     }
                     let stats = pool.stats();
                     told.expect("nothing runs in a pause that holds", !pause.is_held() || stats.running == 0);
@@ -301,9 +301,9 @@ fn script(greatest: usize) -> impl Strategy<Value = Vec<Act>> {
 
 fn program() -> impl Strategy<Value = Program> {
     let queue = prop_oneof![
-        3 => Just(Queue::Unbounded),
-        1 => (0..5_usize).prop_map(Queue::Block),
-        1 => (0..5_usize).prop_map(Queue::Reject),
+        3 => Just(QueuePolicy::Unbounded),
+        1 => (0..5_usize).prop_map(QueuePolicy::Block),
+        1 => (0..5_usize).prop_map(QueuePolicy::Reject),
     ];
     let size = (1..=GREATEST)
         .prop_flat_map(|greatest| (Just(greatest), 1..=greatest, prop::collection::vec(script(greatest), 1..=4)));

@@ -1,7 +1,7 @@
 //! A. Steps that say `Idle`: which of them are followed by another step at once, case by case.
 
 use procession::testing::{Driver, Status};
-use procession::{DeadReason, Events, Overflow, SendError, SpawnOptions, Step, StepOutput};
+use procession::{DeadLetterReason, Events, Overflow, SendError, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 use crate::puppet::*;
@@ -144,7 +144,7 @@ fn a_step_that_takes_nothing_comes_once_for_each_message_and_not_without_end() {
 fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_oldest_is() {
     for overflow in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest] {
         let watcher = Watcher::new();
-        let runtime = builder().workers(1).step_events(SHARE).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(1).step_events(SHARE).observer(watcher.clone()).start().unwrap();
         let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(3, overflow));
         (0..3).for_each(|_| rig.send());
         assert!(rig.declines(), "they have come");
@@ -160,12 +160,12 @@ fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_o
             }
             Overflow::DropNewest => {
                 assert!(!rig.declines());
-                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadReason::DroppedNewest)]);
+                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadLetterReason::DroppedNewest)]);
             }
             Overflow::DropOldest => {
                 assert!(rig.declines(), "it has come");
                 assert!(!rig.declines());
-                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadReason::DroppedOldest)]);
+                assert_eq!(watcher.dead.take(), [(rig.puppet.pid(), None, DeadLetterReason::DroppedOldest)]);
                 rig.sent = vec![1, 2, 3];
             }
         }
@@ -193,10 +193,10 @@ fn a_first_step_that_only_sets_up_is_followed_by_one_for_what_came_before_it() {
         let process = runtime.spawn(sets_up).unwrap();
         (0..messages).for_each(|n| runtime.send(process.address(), n).unwrap());
         go.set(()).unwrap();
-        until("all is at rest", || runtime.is_at_rest());
+        until("all is at rest", || runtime.is_idle());
         assert_eq!(steps.take(), [0, 0], "with {messages} messages");
         runtime.send(process.address(), messages).unwrap();
-        until("all is at rest", || runtime.is_at_rest());
+        until("all is at rest", || runtime.is_idle());
         assert_eq!(steps.take().iter().sum::<usize>(), messages as usize + 1);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::testing::{Driver, Outstanding, SentError, Status};
 use procession::{
-    Address, CommandError, Entry, Event, Events, InitResult, Pid, Process, Reply, Step, StepOutput, StepResult, Tag,
+    Address, CommandError, EntryArgs, Event, Events, InitResult, Pid, Process, Reply, Step, StepOutput, StepResult, Tag,
 };
 
 use crate::helpers::*;
@@ -117,7 +117,7 @@ impl Process for Entered {
     type Message = ();
     type Output = (u32, Vec<usize>);
 
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         let enter = |from: u32| {
             self.0 = from;
             Ok(())

@@ -7,8 +7,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::testing::{Driver, Status};
 use procession::{
-    Address, Entry, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, ProcessState, SpawnError,
-    SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, EntryArgs, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, ProcessState,
+    SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -23,7 +23,7 @@ impl Process for Calls {
     type Message = u32;
     type Output = ();
 
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         self.log.push(format!("init {}", entry.name()));
         if self.fail == "init" {
             return Err("no good".into());
@@ -78,7 +78,7 @@ fn an_entry_that_is_not_offered_names_what_was_asked_for_and_what_is_offered() {
 #[test]
 fn a_failed_init_is_returned_by_spawn_and_nothing_of_the_process_remains() {
     let watcher = Watcher::new();
-    let (runtime, log) = (builder().workers(1).hook(watcher.clone()).start().unwrap(), Log::new());
+    let (runtime, log) = (builder().workers(1).observer(watcher.clone()).start().unwrap(), Log::new());
     let options = SpawnOptions::new().name("stillborn");
     let refused = runtime.spawn_with(Calls { log: log.clone(), fail: "init" }, options).unwrap_err();
     let SpawnError::Init(failure) = refused.reason() else { panic!("{refused:?}") };
@@ -95,7 +95,7 @@ fn a_failed_init_is_returned_by_spawn_and_nothing_of_the_process_remains() {
 #[test]
 fn a_child_whose_init_fails_has_its_pid_at_once_and_the_failure_as_its_exit() {
     let watcher = Watcher::new();
-    let (runtime, log) = (builder().workers(1).hook(watcher.clone()).start().unwrap(), Log::new());
+    let (runtime, log) = (builder().workers(1).observer(watcher.clone()).start().unwrap(), Log::new());
     let inner = log.clone();
     let parent = runtime
         .spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -122,7 +122,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
         type Message = u32;
         type Output = usize;
 
-        fn init(&mut self, _: Entry) -> InitResult {
+        fn init(&mut self, _: EntryArgs) -> InitResult {
             let _ = self.inside.set(());
             wait(&self.go);
             Ok(())
@@ -383,7 +383,7 @@ fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
         type Message = u32;
         type Output = u32;
 
-        fn init(&mut self, entry: Entry) -> InitResult {
+        fn init(&mut self, entry: EntryArgs) -> InitResult {
             entry
                 .method("take over", |from: u32| {
                     self.from = from;
@@ -441,7 +441,7 @@ fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
 #[test]
 fn messages_that_an_upgraded_process_does_not_take_are_dead_letters_and_its_failed_init_is_its_end() {
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let go = Latch::new();
     let gate = go.clone();
     let other = runtime

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::{
-    DeadReason, Entry, Event, Events, Exit, ExitError, InitResult, Latch, Overflow, Pid, Process, Runtime,
+    DeadLetterReason, EntryArgs, Event, Events, Exit, ExitError, InitResult, Latch, Overflow, Pid, Process, Runtime,
     SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 
@@ -46,7 +46,7 @@ impl Process for Mortal {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.counts.inits.fetch_add(1, Ordering::Relaxed);
         match self.way {
             Way::FailInit => Err("init".into()),
@@ -191,7 +191,7 @@ fn yields_are_performed_in_order_also_those_of_the_last_step() {
 fn a_step_that_fails_or_panics_has_no_effects() {
     let watcher = Watcher::new();
     for panics in [false, true] {
-        let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
         let log = Log::<u32>::new();
         let listener = runtime.spawn_with(recorder(&log), SpawnOptions::new().name("listener")).unwrap();
         let (to, go) = (listener.address(), Latch::new());
@@ -234,7 +234,7 @@ fn a_step_that_fails_or_panics_has_no_effects() {
         let stats = runtime.stats();
         assert_eq!((stats.spawned, stats.timers, ran.load(Ordering::Relaxed), log.len()), (2, 0, 0, 0));
         let dead = |reason| stats.messages.dead_by_reason[&reason];
-        assert_eq!((dead(DeadReason::StepFailed), dead(DeadReason::Ended)), (2, 1));
+        assert_eq!((dead(DeadLetterReason::StepFailed), dead(DeadLetterReason::Ended)), (2, 1));
         assert_accounted(&runtime);
     }
 }

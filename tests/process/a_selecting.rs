@@ -79,7 +79,7 @@ fn what_is_passed_over_is_offered_again_in_order_with_the_next_event_and_wakes_n
             Ok(Step::Idle)
         });
         let process = runtime.spawn_with(process, options).unwrap();
-        let at_rest = || until("the runtime is at rest", || runtime.is_at_rest());
+        let at_rest = || until("the runtime is at rest", || runtime.is_idle());
         at_rest();
         assert_eq!(offered.take(), [vec![]], "the first step");
         for n in [3, 5, 1, 2] {
@@ -126,7 +126,7 @@ fn what_a_step_has_not_come_to_stays_behind_what_it_has_passed_over() {
             Ok(Step::<()>::Idle)
         });
         let process = runtime.spawn_with(process, options).unwrap();
-        let at_rest = || until("the runtime is at rest", || runtime.is_at_rest());
+        let at_rest = || until("the runtime is at rest", || runtime.is_idle());
         at_rest();
         for n in [5, 1, 6, 2, 7, 0] {
             runtime.send(process.address(), n).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Address, Command, Completion, Event, Events, Pid, Process, ProcessState, Reply, Runtime, Step, StepOutput,
+    Address, Command, Event, Events, Pid, Process, ProcessState, Reply, Responder, Runtime, Step, StepOutput,
     StepResult,
 };
 
@@ -193,12 +193,12 @@ fn yields_of_all_kinds_types_and_receivers_are_performed_in_the_order_in_which_t
     for last in [false, true] {
         let (watcher, looks, scene) = (Watcher::new(), Log::new(), Place::new());
         let (seen, at) = (looks.clone(), scene.clone());
-        let handler = move |_: Look, done: Completion<()>| {
+        let handler = move |_: Look, done: Responder<()>| {
             seen.push(at.to_vec().pop().ok_or("no scene")?.look());
             done.ok(());
             Ok(())
         };
-        let runtime = builder().workers(1).hook(watcher.clone()).handler(handler).start().unwrap();
+        let runtime = builder().workers(1).observer(watcher.clone()).handler(handler).start().unwrap();
         let actor = runtime.spawn(Actor { scene: scene.clone(), last, over: false }).unwrap();
         let asker = runtime.spawn(asker(actor.address())).unwrap();
         let victims = [runtime.spawn(sink::<()>()).unwrap(), runtime.spawn(sink::<()>()).unwrap()];
@@ -215,9 +215,9 @@ fn yields_of_all_kinds_types_and_receivers_are_performed_in_the_order_in_which_t
         });
         assert_eq!(watcher.spawned.len(), FROM_OUTSIDE);
         scene.push(set);
-        until("all rest", || runtime.is_at_rest());
+        until("all rest", || runtime.is_idle());
         runtime.send(asker.address(), ()).unwrap();
-        until("the step is over", || looks.len() == 16 && runtime.is_at_rest());
+        until("the step is over", || looks.len() == 16 && runtime.is_idle());
         let looks = looks.take();
         assert_eq!(looks[0][SEEN.len() - 1], usize::from(last), "it is closed before its last yields are performed");
         let expected = [
@@ -304,7 +304,7 @@ fn a_process_that_is_done_is_closed_before_its_last_yields_are_performed() {
     }
     let (open, log) = (Arc::new(AtomicUsize::new(0)), Log::new());
     let (at, seen) = (open.clone(), log.clone());
-    let handler = move |_: Look, done: Completion<()>| {
+    let handler = move |_: Look, done: Responder<()>| {
         seen.push(at.load(Ordering::SeqCst));
         done.ok(());
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::{
-    Address, CommandError, DeadLetter, DeadReason, Event, Events, Hook, Latch, NoSuchProcess, Overflow, Pid,
+    Address, CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, NoSuchProcess, Observer, Overflow, Pid,
     ProcessState, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
 };
 
@@ -72,7 +72,7 @@ fn two_runtimes_do_not_know_each_others_processes() {
 #[test]
 fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let gone = runtime.spawn(over()).unwrap();
     output(&gone);
     let never: Address<String> = Pid::typed(gone.pid().to_string().replace(".1>", ".99>").parse().unwrap());
@@ -90,7 +90,7 @@ fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
         Ok(Step::Done(out.pid()))
     }));
     let from = *output(&process.unwrap());
-    let letter = |to| (to, Some(from), DeadReason::NoSuchProcess);
+    let letter = |to| (to, Some(from), DeadLetterReason::NoSuchProcess);
     assert_eq!(watcher.dead.take(), [letter(to), letter(never.pid())]);
     assert_accounted(&runtime);
 }
@@ -145,7 +145,7 @@ fn a_message_never_reaches_the_successor_in_the_slot() {
 #[test]
 fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let log = Log::<u32>::new();
     let receiver = runtime.spawn(recorder(&log)).unwrap();
     let refused = runtime.send_to(receiver.pid(), String::from("text")).unwrap_err();
@@ -160,7 +160,7 @@ fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
     }));
     let from = *output(&process.unwrap());
     until("the right one has arrived", || log.len() == 1);
-    assert_eq!(watcher.dead.take(), [(to, Some(from), DeadReason::WrongType)]);
+    assert_eq!(watcher.dead.take(), [(to, Some(from), DeadLetterReason::WrongType)]);
     assert_eq!(log.take(), [1]);
     assert_accounted(&runtime);
 }
@@ -178,9 +178,9 @@ fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() 
         let refused = [
             runtime.send_to(pid, 7_i64),
             runtime.send(pid.typed(), 7_i64),
-            runtime.send_within(pid.typed(), 7_i64, LIMIT),
+            runtime.send_timeout(pid.typed(), 7_i64, LIMIT),
             name.send(7_i64),
-            name.send_within(7_i64, LIMIT),
+            name.send_timeout(7_i64, LIMIT),
         ];
         for refused in refused {
             let refused = refused.unwrap_err();
@@ -204,7 +204,7 @@ fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() 
         assert_eq!((runtime.stats().messages.accepted, runtime.stats().messages.dead()), (1, 0));
         go.set(()).unwrap();
         output(&holder);
-        runtime.send_within(receiver.address(), 2, LIMIT).unwrap();
+        runtime.send_timeout(receiver.address(), 2, LIMIT).unwrap();
         until("the right ones are stepped", || log.len() == 2);
         assert_eq!(log.take(), [1, 2]);
         assert_accounted(&runtime);
@@ -213,9 +213,9 @@ fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() 
 
 /// Writes down what a dead letter is, and what its receiver takes.
 #[derive(Clone)]
-struct Types(Log<(DeadReason, &'static str, Option<&'static str>)>);
+struct Types(Log<(DeadLetterReason, &'static str, Option<&'static str>)>);
 
-impl Hook for Types {
+impl Observer for Types {
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         self.0.push((letter.reason, letter.type_name, letter.takes));
         assert!(format!("{letter:?}").contains(&format!("takes: {:?}", letter.takes)));
@@ -225,7 +225,7 @@ impl Hook for Types {
 #[test]
 fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_is_taken() {
     let dead = Log::new();
-    let runtime = builder().workers(1).hook(Types(dead.clone())).start().unwrap();
+    let runtime = builder().workers(1).observer(Types(dead.clone())).start().unwrap();
     let (bounded, go) = (SpawnOptions::new().mailbox(5, Overflow::Refuse), Latch::new());
     let gate = go.clone();
     // It is replaced by one that takes something else, when messages wait for it.
@@ -237,7 +237,7 @@ fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_
     (0..2_u32).for_each(|n| runtime.send(changes.address(), n).unwrap());
     go.set(()).unwrap();
     until("they are dead", || dead.len() == 2);
-    assert_eq!(dead.take(), [(DeadReason::WrongType, "u32", Some("i8")); 2]);
+    assert_eq!(dead.take(), [(DeadLetterReason::WrongType, "u32", Some("i8")); 2]);
     let (free, full) = (runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn_with(sink::<u64>(), bounded).unwrap());
     let to = [free.pid(), full.pid(), changes.pid(), "<0.77.7>".parse().unwrap()];
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -248,11 +248,11 @@ fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_
     output(&process.unwrap());
     let asked = std::any::type_name::<Option<Reply<()>>>();
     let expected = [
-        (DeadReason::WrongType, "bool", Some("u32")),
-        (DeadReason::WrongType, "bool", Some("u64")),
-        (DeadReason::WrongType, "bool", Some("i8")),
-        (DeadReason::NoSuchProcess, "bool", None),
-        (DeadReason::WrongType, asked, Some("u32")),
+        (DeadLetterReason::WrongType, "bool", Some("u32")),
+        (DeadLetterReason::WrongType, "bool", Some("u64")),
+        (DeadLetterReason::WrongType, "bool", Some("i8")),
+        (DeadLetterReason::NoSuchProcess, "bool", None),
+        (DeadLetterReason::WrongType, asked, Some("u32")),
     ];
     assert_eq!(dead.take(), expected);
     assert_accounted(&runtime);

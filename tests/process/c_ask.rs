@@ -146,7 +146,7 @@ fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_coun
     let future = runtime.ask_async(to, Question::Keep, Duration::from_secs(5));
     until("the limits are set", || runtime.stats().timers == 2);
     manual.advance(Duration::from_millis(4_999));
-    assert!(!process.is_over());
+    assert!(!process.is_finished());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5))));
         until("the limit is over", || {
@@ -206,7 +206,7 @@ fn a_question_that_a_later_message_pushes_out_is_answered_at_once_and_the_later_
     until("it is asked", || runtime.process(full.pid()).unwrap().mailbox == 1);
     let stays = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();
     assert_eq!(*output(&pushed_out), ["dropped without an answer"]);
-    assert!(!stays.is_over());
+    assert!(!stays.is_finished());
     gate.set(()).unwrap();
     assert_eq!(*output(&stays), ["ended before it replied"]);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Command, Completion, DeadReason, Event, Events, Handle, Latch, Overflow, Process, Runtime, SendError, SpawnOptions,
-    Step, StepOutput,
+    Command, DeadLetterReason, Event, Events, Handle, Latch, Overflow, Process, Responder, Runtime, SendError,
+    SpawnOptions, Step, StepOutput,
 };
 
 use crate::helpers::*;
@@ -42,11 +42,11 @@ fn held(
 fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
     for (overflow, expected, dead) in [
         (Overflow::Refuse, [1, 2, 3], None),
-        (Overflow::DropOldest, [3, 4, 5], Some(DeadReason::DroppedOldest)),
-        (Overflow::DropNewest, [1, 2, 3], Some(DeadReason::DroppedNewest)),
+        (Overflow::DropOldest, [3, 4, 5], Some(DeadLetterReason::DroppedOldest)),
+        (Overflow::DropNewest, [1, 2, 3], Some(DeadLetterReason::DroppedNewest)),
     ] {
         let watcher = Watcher::new();
-        let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
         let (log, gate) = (Log::new(), Latch::new());
         let receiver = held(&runtime, SpawnOptions::new().mailbox(3, overflow), &log, &gate);
         (1..=3).for_each(|n| runtime.send(receiver.address(), n).unwrap());
@@ -77,7 +77,7 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
 #[test]
 fn what_a_process_sends_to_a_full_mailbox_is_a_dead_letter_and_signals_are_never_refused() {
     let watcher = Watcher::new();
-    let runtime = builder().workers(2).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(2).observer(watcher.clone()).start().unwrap();
     let (gate, log) = (Latch::new(), Log::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
     let receiver = held(&runtime, bound, &log, &gate);
@@ -87,7 +87,7 @@ fn what_a_process_sends_to_a_full_mailbox_is_a_dead_letter_and_signals_are_never
         Ok(Step::Done(out.pid()))
     }));
     let sender = *output(&sender.unwrap());
-    assert_eq!(watcher.dead.take(), [(to.pid(), Some(sender), DeadReason::Full); 2]);
+    assert_eq!(watcher.dead.take(), [(to.pid(), Some(sender), DeadLetterReason::Full); 2]);
     assert_eq!(runtime.process(to.pid()).unwrap().mailbox, 1);
     assert!(runtime.cancel(to.pid(), "full or not").unwrap());
     gate.set(()).unwrap();
@@ -102,18 +102,18 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let (log, gate) = (Log::new(), Latch::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
     let receiver = held(&runtime, bound, &log, &gate);
-    runtime.send_within(receiver.address(), 1, Duration::ZERO).unwrap();
-    assert_eq!(runtime.send_within(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
+    runtime.send_timeout(receiver.address(), 1, Duration::ZERO).unwrap();
+    assert_eq!(runtime.send_timeout(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
     let sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let late = scope.spawn(|| runtime.send_within(receiver.address(), 3, Duration::from_secs(10)));
+        let late = scope.spawn(|| runtime.send_timeout(receiver.address(), 3, Duration::from_secs(10)));
         until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
             late.is_finished()
         });
         assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
-            let result = runtime.send_within(receiver.address(), 4, Duration::MAX);
+            let result = runtime.send_timeout(receiver.address(), 4, Duration::MAX);
             sent.store(true, Ordering::Relaxed);
             result
         });
@@ -139,7 +139,7 @@ fn picky(runtime: &Runtime, limit: usize, overflow: Overflow, taken: &Log<u32>) 
         Ok(Step::Idle)
     });
     let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(limit, overflow)).unwrap();
-    until("its first step is over", || runtime.is_at_rest());
+    until("its first step is over", || runtime.is_idle());
     process
 }
 
@@ -149,23 +149,26 @@ fn what_is_passed_over_keeps_its_place_in_a_full_mailbox() {
         [(Overflow::Refuse, [1, 2, 3]), (Overflow::DropNewest, [1, 2, 3]), (Overflow::DropOldest, [18, 19, 20])]
     {
         let (watcher, taken) = (Watcher::new(), Log::new());
-        let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
         let receiver = picky(&runtime, 3, overflow, &taken);
         let mut refused = 0;
         for n in 1..=20 {
             refused += usize::from(runtime.send(receiver.address(), n).is_err());
-            until("it is passed over", || runtime.is_at_rest());
+            until("it is passed over", || runtime.is_idle());
             assert_eq!(runtime.process(receiver.pid()).unwrap().mailbox, 3.min(n as usize), "{overflow:?} {n}");
         }
         assert_eq!(refused, if overflow == Overflow::Refuse { 17 } else { 0 });
-        let reason =
-            if overflow == Overflow::DropOldest { DeadReason::DroppedOldest } else { DeadReason::DroppedNewest };
+        let reason = if overflow == Overflow::DropOldest {
+            DeadLetterReason::DroppedOldest
+        } else {
+            DeadLetterReason::DroppedNewest
+        };
         assert_eq!(watcher.dead.take(), vec![(receiver.pid(), None, reason); 17 - refused]);
         assert_accounted(&runtime);
         runtime.cancel(receiver.pid(), "take them").unwrap();
         until("they are taken", || taken.len() == 3);
         assert_eq!(taken.take(), expected);
-        until("its step is over", || runtime.is_at_rest());
+        until("its step is over", || runtime.is_idle());
         runtime.send(receiver.address(), 21).unwrap();
     }
 }
@@ -181,7 +184,7 @@ fn a_flood_that_is_passed_over_never_grows_beyond_twice_the_bound() {
             most = most.max(runtime.process(receiver.pid()).unwrap().mailbox);
         }
         assert!((1..=20).contains(&most), "{overflow:?}: {most} wait");
-        until("all are passed over", || runtime.is_at_rest());
+        until("all are passed over", || runtime.is_idle());
         assert_accounted(&runtime);
     }
 }
@@ -200,11 +203,11 @@ fn completions_and_signals_take_no_place_in_a_bounded_mailbox_and_are_never_refu
     {
         let answers = Arc::new(Mutex::new(Vec::new()));
         let (watcher, keeps) = (Watcher::new(), answers.clone());
-        let keep = move |_: Fetch, answer: Completion<u32>| {
+        let keep = move |_: Fetch, answer: Responder<u32>| {
             keeps.lock().unwrap().push(answer);
             Ok(())
         };
-        let runtime = builder().workers(1).hook(watcher.clone()).handler(keep).start().unwrap();
+        let runtime = builder().workers(1).observer(watcher.clone()).handler(keep).start().unwrap();
         let others = [runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn(sink::<u32>()).unwrap()];
         let (begun, go, seen) = (Latch::new(), Latch::new(), Log::new());
         let (begin, gate, log) = (begun.clone(), go.clone(), seen.clone());

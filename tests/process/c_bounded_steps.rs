@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use procession::{
-    CommandError, DeadLetter, DeadReason, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process,
-    Reply, SendError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    CommandError, DeadLetter, DeadLetterReason, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Overflow,
+    Process, Reply, SendError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -12,9 +12,9 @@ use crate::puppet::*;
 
 /// Writes down which messages are dead, and why.
 #[derive(Clone)]
-struct Dead(Log<(u32, DeadReason)>);
+struct Dead(Log<(u32, DeadLetterReason)>);
 
-impl Hook for Dead {
+impl Observer for Dead {
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         self.0.push((*letter.message::<u32>().unwrap(), letter.reason));
     }
@@ -23,7 +23,7 @@ impl Hook for Dead {
 #[test]
 fn the_oldest_of_all_is_dropped_first_whether_it_was_passed_over_left_or_not_shown_yet() {
     let dead = Log::new();
-    let runtime = builder().workers(1).step_events(SHARE).hook(Dead(dead.clone())).start().unwrap();
+    let runtime = builder().workers(1).step_events(SHARE).observer(Dead(dead.clone())).start().unwrap();
     let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(4, Overflow::DropOldest));
     (0..4).for_each(|_| rig.send());
     assert!(rig.declines());
@@ -32,12 +32,12 @@ fn the_oldest_of_all_is_dropped_first_whether_it_was_passed_over_left_or_not_sho
     // Two were passed over, and two were left. One more pushes out the first.
     rig.send();
     rig.is_stepped();
-    assert_eq!(dead.take(), [(0, DeadReason::DroppedOldest)]);
+    assert_eq!(dead.take(), [(0, DeadLetterReason::DroppedOldest)]);
     // Two more come while the step runs, and push out the other that was passed over, and the first that was left.
     (0..2).for_each(|_| rig.send());
     assert!(dead.take().is_empty(), "the step may take them yet");
     assert!(rig.declines());
-    assert_eq!(dead.take(), [(1, DeadReason::DroppedOldest), (2, DeadReason::DroppedOldest)]);
+    assert_eq!(dead.take(), [(1, DeadLetterReason::DroppedOldest), (2, DeadLetterReason::DroppedOldest)]);
     assert_eq!(rig.runtime.process(rig.puppet.pid()).unwrap().mailbox, 4);
     rig.takes_all();
     assert_eq!(rig.taken.take(), [3, 4, 5, 6]);
@@ -48,7 +48,7 @@ fn the_oldest_of_all_is_dropped_first_whether_it_was_passed_over_left_or_not_sho
 #[test]
 fn what_a_step_takes_is_not_pushed_out_by_what_comes_meanwhile() {
     let dead = Log::new();
-    let runtime = builder().workers(1).step_events(SHARE).hook(Dead(dead.clone())).start().unwrap();
+    let runtime = builder().workers(1).step_events(SHARE).observer(Dead(dead.clone())).start().unwrap();
     let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(3, Overflow::DropOldest));
     (0..3).for_each(|_| rig.send());
     assert!(rig.declines());
@@ -103,7 +103,7 @@ fn an_answer_that_comes_between_two_steps_is_counted_so_that_a_wait_for_nothing_
         Ok(Step::Done(()))
     }));
     let keeper = keeper.unwrap().address();
-    until("it rests", || runtime.is_at_rest());
+    until("it rests", || runtime.is_idle());
     let (mut tag, seen) = (None::<Tag<u32>>, Log::new());
     let log = seen.clone();
     let asker = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -138,7 +138,7 @@ impl Process for HeldUp {
     type Message = u32;
     type Output = ();
 
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         let _ = self.begun.set(());
         wait(&self.go);
         entry.method("main", |(): ()| Ok(())).finish()

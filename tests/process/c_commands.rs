@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    BoxError, Command, CommandError, Completion, Elapsed, Event, Events, Latch, Process, Reason, Step, StepOutput, Tag,
+    BoxError, Command, CommandError, Event, Events, Latch, Process, Reason, Responder, Step, StepOutput, Tag,
+    TimerFired,
 };
 
 use crate::helpers::*;
@@ -41,7 +42,7 @@ fn asks(commands: Vec<Double>) -> impl Process<Message = (), Output = Vec<Answer
 
 fn handled<F>(handler: F) -> procession::Runtime
 where
-    F: Fn(Double, Completion<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
+    F: Fn(Double, Responder<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
 {
     builder().workers(1).handler::<Double, F>(handler).start().unwrap()
 }
@@ -75,7 +76,7 @@ fn a_completion_that_comes_at_once_is_not_lost() {
 
 #[test]
 fn a_completion_from_another_thread_while_the_step_is_not_over_is_not_lost() {
-    let (sender, receiver) = mpsc::channel::<(u32, Completion<u32>)>();
+    let (sender, receiver) = mpsc::channel::<(u32, Responder<u32>)>();
     let sender = Mutex::new(sender);
     let runtime = handled(move |double, done| Ok(sender.lock().unwrap().send((double.0, done))?));
     std::thread::spawn(move || receiver.into_iter().for_each(|(n, done)| done.ok(n * 2)));
@@ -197,7 +198,7 @@ fn a_handler_that_blocks_holds_up_nobody_whom_the_same_step_has_woken() {
 fn blocking<T, F>(work: Vec<F>) -> impl Process<Message = (), Output = Vec<Result<T, String>>>
 where
     T: Send + Sync + 'static,
-    F: FnOnce(&procession::Cancel) -> T + Send + 'static,
+    F: FnOnce(&procession::CancelToken) -> T + Send + 'static,
 {
     let (mut work, mut tags, mut answers) = (Some(work), Vec::<Tag<T>>::new(), Vec::new());
     script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -217,10 +218,10 @@ where
 #[test]
 fn a_blocking_closure_runs_on_the_pool_and_its_panic_is_an_error() {
     let runtime = runtime(1);
-    let name = |_: &procession::Cancel| std::thread::current().name().unwrap_or_default().to_string();
+    let name = |_: &procession::CancelToken| std::thread::current().name().unwrap_or_default().to_string();
     let names = output(&runtime.spawn(blocking(vec![name])).unwrap());
     assert!(names[0].as_ref().unwrap().starts_with("procession-blocking"), "{names:?}");
-    let boom = |_: &procession::Cancel| -> u32 { panic!("boom") };
+    let boom = |_: &procession::CancelToken| -> u32 { panic!("boom") };
     assert_eq!(*output(&runtime.spawn(blocking(vec![boom])).unwrap()), [Err(String::from("panicked: boom"))]);
 }
 
@@ -230,7 +231,7 @@ fn a_blocking_closure_is_told_when_its_process_has_ended_and_one_that_has_not_be
     let (begun, told, ran) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
     let work = |n: usize| {
         let (begun, told, ran) = (begun.clone(), told.clone(), ran.clone());
-        move |cancel: &procession::Cancel| {
+        move |cancel: &procession::CancelToken| {
             ran.fetch_add(1, Ordering::Relaxed);
             if n == 0 {
                 let _ = begun.set(());
@@ -252,7 +253,7 @@ fn blocking_work_never_holds_up_a_worker() {
     let (go, count) = (Latch::new(), Arc::new(AtomicUsize::new(0)));
     let work = || {
         let (go, count) = (go.clone(), count.clone());
-        move |_: &procession::Cancel| {
+        move |_: &procession::CancelToken| {
             count.fetch_add(1, Ordering::Relaxed);
             wait(&go);
         }
@@ -273,7 +274,7 @@ fn a_timer_completes_at_its_time_and_not_before_and_in_the_order_of_the_times() 
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let log = Log::new();
     let seen = log.clone();
-    let mut tags: Vec<(u64, Tag<Elapsed>)> = Vec::new();
+    let mut tags: Vec<(u64, Tag<TimerFired>)> = Vec::new();
     let mut begun = None;
     let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         let start = *begun.get_or_insert(out.now());
@@ -370,7 +371,7 @@ fn cancelling_and_terminating_another_process_are_answered() {
     let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if tags.is_empty() {
             tags = vec![
-                out.cancel_within(pids[0], "please", Duration::from_secs(1)),
+                out.cancel_timeout(pids[0], "please", Duration::from_secs(1)),
                 out.terminate(pids[1]),
                 out.cancel(pids[2], "too late"),
                 out.terminate(pids[2]),
@@ -400,7 +401,7 @@ fn cancelling_and_terminating_another_process_are_answered() {
 fn handlers_of_one_command_run_on_all_workers_at_the_same_time() {
     const WORKERS: usize = 4;
     let (all, inside) = (Latch::new(), AtomicUsize::new(0));
-    let handle = move |double: Double, done: Completion<u32>| {
+    let handle = move |double: Double, done: Responder<u32>| {
         if inside.fetch_add(1, Ordering::SeqCst) + 1 == WORKERS {
             let _ = all.set(());
         }

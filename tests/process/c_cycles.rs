@@ -104,7 +104,7 @@ impl Process for Member {
                     return Ok(Step::Upgrade(Upgrade::to(Member { open, ..Member::new(&self.told) })));
                 }
                 Event::Message(Do::Keep(reply)) => self.kept.push(reply),
-                Event::Message(Do::Pass(to, true, reply)) => out.send(to, Do::Keep(reply.handed_on())),
+                Event::Message(Do::Pass(to, true, reply)) => out.send(to, Do::Keep(reply.delegate())),
                 Event::Message(Do::Pass(to, false, reply)) => out.send(to, Do::Keep(reply)),
                 Event::Message(Do::Release) => self.kept.drain(..).for_each(|reply| out.reply(reply, 1)),
                 Event::Completed(done) if done.is(self.work) => self.work = None,

@@ -148,7 +148,7 @@ impl Process for Member {
                     let Some(asker) = events.sender() else { continue };
                     self.world.closed(asker, ask);
                     if self.hands_on {
-                        out.send(self.clerk, reply.handed_on());
+                        out.send(self.clerk, reply.delegate());
                     } else {
                         out.reply(reply, ());
                     }
@@ -254,7 +254,7 @@ fn run(program: &Program) -> Result<(), String> {
     let is_waiting = |pid: Pid| runtime.process_state(pid) == Some(ProcessState::Blocked);
     let mut seconds = 0;
     loop {
-        until("all is at rest", || runtime.is_at_rest());
+        until("all is at rest", || runtime.is_idle());
         if let Some(wrong) = world.wrong.take().into_iter().next().or_else(|| world.missed(is_waiting)) {
             return Err(wrong);
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::{Address, DeadReason, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput};
+use procession::{
+    Address, DeadLetterReason, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput,
+};
 
 use crate::helpers::*;
 
@@ -136,11 +138,11 @@ fn from_each_sender_what_comes_through_a_bound_comes_in_order_and_what_waits_for
             for sender in SENDERS / 2..SENDERS {
                 let runtime = &runtime;
                 scope.spawn(move || {
-                    (0..EACH).for_each(|number| runtime.send_within(to, (sender, number), LIMIT).unwrap());
+                    (0..EACH).for_each(|number| runtime.send_timeout(to, (sender, number), LIMIT).unwrap());
                 });
             }
         });
-        until("all is stepped", || runtime.is_at_rest() && runtime.stats().messages.queued == 0);
+        until("all is stepped", || runtime.is_idle() && runtime.stats().messages.queued == 0);
         runtime.cancel(to.pid(), "over").unwrap();
         output(&receiver);
         let received = received.lock().unwrap();
@@ -217,7 +219,7 @@ fn a_process_is_told_who_sent_a_message() {
 fn the_dead_letters_of_a_process_that_has_ended_name_their_senders_wherever_they_had_waited() {
     for bound in [None, Some(Overflow::Refuse)] {
         let watcher = Watcher::new();
-        let runtime = builder().workers(2).step_events(2).hook(watcher.clone()).start().unwrap();
+        let runtime = builder().workers(2).step_events(2).observer(watcher.clone()).start().unwrap();
         let (begun, go, mut steps) = (Log::new(), [Latch::new(), Latch::new(), Latch::new()], 0);
         let (begin, gates) = (begun.clone(), go.clone());
         let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
@@ -249,8 +251,10 @@ fn the_dead_letters_of_a_process_that_has_ended_name_their_senders_wherever_they
                 let sender = sender.unwrap();
                 output(&sender);
                 runtime.send(to, 0).unwrap();
-                expected
-                    .extend([(to.pid(), Some(sender.pid()), DeadReason::Ended), (to.pid(), None, DeadReason::Ended)]);
+                expected.extend([
+                    (to.pid(), Some(sender.pid()), DeadLetterReason::Ended),
+                    (to.pid(), None, DeadLetterReason::Ended),
+                ]);
             }
             gate.set(()).unwrap();
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use procession::{
-    Address, Event, Events, Exit, Hook, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag, Upgrade,
+    Address, Event, Events, Exit, Observer, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -23,7 +23,7 @@ impl Drop for Bomb {
     }
 }
 
-impl Hook for Bomb {}
+impl Observer for Bomb {}
 
 /// What the one who outlives the asker's runtime is told.
 enum Survivor {
@@ -71,7 +71,7 @@ fn a_reply_that_is_the_last_to_know_of_a_runtime_harms_nobody_when_it_is_sent_or
         let (hooks, values) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let outlives = runtime(1);
         let keeper = outlives.spawn(Keeper { kept: None, dropped: values.clone() }).unwrap();
-        let asks = builder().workers(1).hook(Bomb(hooks.clone())).start().unwrap();
+        let asks = builder().workers(1).observer(Bomb(hooks.clone())).start().unwrap();
         let (there, to) = (outlives.clone(), keeper.address());
         let bridge = script(move |events: &mut Events<'_, Reply<Bomb>>, _: &mut StepOutput| {
             for event in events {
@@ -107,7 +107,7 @@ struct Known {
     _known: Arc<()>,
 }
 
-impl Hook for Known {}
+impl Observer for Known {}
 
 #[test]
 fn a_runtime_whose_processes_rest_with_questions_of_all_kinds_is_freed() {
@@ -115,7 +115,7 @@ fn a_runtime_whose_processes_rest_with_questions_of_all_kinds_is_freed() {
         let hook = Arc::new(());
         let known: Weak<()> = Arc::downgrade(&hook);
         let kept: Log<Reply<u32>> = Log::new();
-        let runtime = builder().workers(workers).hook(Known { _known: hook }).start().unwrap();
+        let runtime = builder().workers(workers).observer(Known { _known: hook }).start().unwrap();
         let keep = kept.clone();
         let mut turn = 0;
         let keeper = script(move |events: &mut Events<'_, Reply<u32>>, out: &mut StepOutput| {
@@ -188,7 +188,7 @@ impl Member {
         match self.random.below(12) {
             0 => drop(reply),
             1 => drop(reply.send(n * 2)),
-            2 => self.elsewhere.send((n, reply.handed_on())).unwrap(),
+            2 => self.elsewhere.send((n, reply.delegate())).unwrap(),
             3 => self.elsewhere.send((n, reply)).unwrap(),
             4 | 5 => {
                 if self.kept.is_empty() {
@@ -200,7 +200,7 @@ impl Member {
         }
     }
 
-    fn is_told(&mut self, done: procession::Completed) {
+    fn is_told(&mut self, done: procession::Completion) {
         let Some(place) = self.open.iter().position(|(tag, _)| done.is(*tag)) else {
             return self.wrong.push(format!("a second answer: {done:?}"));
         };

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, Queue, RunError};
-use procession::state::NotReady;
-use procession::task::{TaskSet, Tasks};
+use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
+use procession::shutdown::NotReady;
+use procession::task::{TaskScheduler, TaskSet};
 use procession::tasklet::{Cx, Directive, Interruption, Loop, ready};
 use procession::{
-    Cancel, CommandError, Entry, Event, Events, Exit, Handle, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
-    Rejected, Reply, SendError, ShutdownError, SpawnOptions, State, Step, StepOutput, StepResult, WaitError,
+    CancelToken, CommandError, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
+    ProcessIdentity, Rejected, Reply, SendError, ShutdownError, ShutdownNode, SpawnOptions, Step, StepOutput,
+    StepResult, WaitError,
 };
 
 use crate::helpers::*;
@@ -31,16 +32,16 @@ fn a_step_that_waits_for_a_process_is_refused() {
     let caller = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         let watch = inner.watch(waits.pid());
         let waits_for =
-            [waits.join().err(), waits.join_within(LIMIT).err(), watch.wait().err(), watch.wait_within(LIMIT).err()];
+            [waits.join().err(), waits.join_timeout(LIMIT).err(), watch.wait().err(), watch.wait_timeout(LIMIT).err()];
         // A limit of zero does not block.
-        let looks = [waits.join_within(Duration::ZERO).err(), watch.wait_within(Duration::ZERO).err()];
+        let looks = [waits.join_timeout(Duration::ZERO).err(), watch.wait_timeout(Duration::ZERO).err()];
         Ok(Step::Done((waits_for, looks, inner.shutdown(LIMIT).err())))
     });
     let (waits_for, looks, shutdown) = join(&runtime.spawn(caller).unwrap()).into_result().map(|all| *all).unwrap();
     assert_eq!(waits_for, [Some(WaitError::InsideStep); 4]);
     assert_eq!(looks, [Some(WaitError::TimedOut); 2]);
     assert_eq!(shutdown, Some(ShutdownError::InsideStep));
-    assert!(!other.is_over(), "it was not shut down");
+    assert!(!other.is_finished(), "it was not shut down");
     // A step of another runtime blocks its worker as well.
     let (inner, waits) = (runtime.clone(), other.clone());
     let errors = in_a_step(move || (waits.join().err(), inner.shutdown(LIMIT).err()));
@@ -57,8 +58,8 @@ fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
     let inner = runtime.clone();
     let errors = in_a_step(move || {
         let ask = inner.ask(asked.address(), |reply| reply, LIMIT).unwrap_err();
-        let room = inner.send_within(full.address(), 1, LIMIT).unwrap_err();
-        let now = inner.send_within(full.address(), 2, Duration::ZERO).unwrap_err();
+        let room = inner.send_timeout(full.address(), 1, LIMIT).unwrap_err();
+        let now = inner.send_timeout(full.address(), 2, Duration::ZERO).unwrap_err();
         (matches!(ask, CommandError::InsideStep), room.into_parts(), now.into_parts())
     });
     let (ask, room, now) = &*errors;
@@ -68,7 +69,7 @@ fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
 
 #[test]
 fn a_step_that_waits_for_a_pool_is_refused() {
-    let pool = Pool::builder().max(1).queue(Queue::Block(1)).build().unwrap();
+    let pool = Pool::builder().max(1).queue(QueuePolicy::Block(1)).build().unwrap();
     let opens = Latch::new();
     let gate = opens.clone();
     let held = pool.spawn(move || wait(&gate)).unwrap();
@@ -82,8 +83,8 @@ fn a_step_that_waits_for_a_pool_is_refused() {
         let mut note = |call, error: Option<String>| errors.push((call, error.unwrap_or_default()));
         let refused = |refused: Rejected<_, PoolError>| matches!(refused.reason(), PoolError::InsideStep);
         note("wait", held.wait_over(None).err().map(|error| error.to_string()));
-        let waiting = waiting.wait_within(LIMIT).unwrap_err();
-        note("wait_within", Some(waiting.reason().to_string()));
+        let waiting = waiting.wait_timeout(LIMIT).unwrap_err();
+        note("wait_timeout", Some(waiting.reason().to_string()));
         let run = match inner.run(|| 1) {
             Err(RunError::Refused(refused)) => matches!(refused.reason(), PoolError::InsideStep),
             _ => false,
@@ -96,15 +97,15 @@ fn a_step_that_waits_for_a_pool_is_refused() {
         // There is no room, and it would have to wait for some.
         assert!(inner.execute(|| ()).is_err_and(|error| matches!(error.reason(), PoolError::InsideStep)));
         assert!(inner.spawn(|| ()).is_err_and(refused));
-        assert!(matches!(inner.execute_within(|| (), Duration::ZERO).unwrap_err().reason(), PoolError::Full));
+        assert!(matches!(inner.execute_timeout(|| (), Duration::ZERO).unwrap_err().reason(), PoolError::Full));
         assert_eq!(inner.pause().err(), Some(PauseError::InsideStep));
-        assert_eq!(inner.pause_within(LIMIT).err(), Some(PauseError::InsideStep));
-        assert_eq!(inner.pause_until(&Cancel::new()).err(), Some(PauseError::InsideStep));
+        assert_eq!(inner.pause_timeout(LIMIT).err(), Some(PauseError::InsideStep));
+        assert_eq!(inner.pause_until(&CancelToken::new()).err(), Some(PauseError::InsideStep));
         let pause = inner.begin_pause().unwrap();
         assert_eq!(pause.wait(None), Err(PauseError::InsideStep));
         drop(pause);
         note("wait_idle", inner.wait_idle(None).err().map(|error| error.to_string()));
-        note("pacer", Pacer::new(Duration::ZERO).wait(&Cancel::new()).err().map(|error| error.to_string()));
+        note("pacer", Pacer::new(Duration::ZERO).wait(&CancelToken::new()).err().map(|error| error.to_string()));
         note("drain", inner.drain(None).err().map(|error| error.why.to_string()));
         note("stop", inner.stop(Some(LIMIT)).err().map(|error| error.why.to_string()));
         assert!(matches!(held.wait(), Err(JobError::InsideStep)));
@@ -113,7 +114,7 @@ fn a_step_that_waits_for_a_pool_is_refused() {
     .unwrap();
     assert_eq!(
         errors.iter().map(|(call, _)| *call).collect::<Vec<_>>(),
-        ["wait", "wait_within", "wait_idle", "pacer", "drain", "stop"]
+        ["wait", "wait_timeout", "wait_idle", "pacer", "drain", "stop"]
     );
     assert!(errors.iter().all(|(_, error)| error.starts_with("a step cannot wait")), "{errors:?}");
     // It did what it does without waiting: the pool was stopped, and the job that waited was given up.
@@ -124,29 +125,29 @@ fn a_step_that_waits_for_a_pool_is_refused() {
 
 #[test]
 fn a_step_that_waits_for_tasks_is_refused() {
-    let tasks = Tasks::new();
+    let tasks = TaskScheduler::new();
     let inner = tasks.clone();
     let mut set = Some(TaskSet::new());
     let task = in_a_step(move || {
-        let task = inner.submit(|cancel: &Cancel| Ok::<_, String>(cancel.wait())).unwrap();
+        let task = inner.submit(|cancel: &CancelToken| Ok::<_, String>(cancel.wait())).unwrap();
         let task = task.wait().unwrap_err();
         assert_eq!(*task.reason(), WaitError::InsideStep);
-        let task = task.into_inner().wait_within(LIMIT).unwrap_err();
+        let task = task.into_inner().wait_timeout(LIMIT).unwrap_err();
         assert_eq!(*task.reason(), WaitError::InsideStep);
-        let task = task.into_inner().wait_within(Duration::ZERO).unwrap_err();
+        let task = task.into_inner().wait_timeout(Duration::ZERO).unwrap_err();
         assert_eq!(*task.reason(), WaitError::TimedOut);
         let mut set = set.take().unwrap();
         set.push(task.into_inner());
         assert!(matches!(set.wait_next(), Err(WaitError::InsideStep)));
-        assert!(matches!(set.wait_next_within(LIMIT), Err(WaitError::InsideStep)));
-        assert!(matches!(set.wait_next_within(Duration::ZERO), Err(WaitError::TimedOut)));
+        assert!(matches!(set.wait_next_timeout(LIMIT), Err(WaitError::InsideStep)));
+        assert!(matches!(set.wait_next_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
         let left = inner.stop_and_join(LIMIT).err();
         std::sync::Mutex::new(Some((set, left)))
     });
     let (mut set, left) = task.lock().unwrap().take().unwrap();
     // The closure may have returned before the step has looked.
     assert!(left.is_none_or(|left| left.why == WaitError::InsideStep));
-    assert!(set.wait_next_within(LIMIT).unwrap().is_some());
+    assert!(set.wait_next_timeout(LIMIT).unwrap().is_some());
     tasks.stop_and_join(LIMIT).unwrap();
 }
 
@@ -170,7 +171,7 @@ fn a_step_that_waits_for_a_tasklet_or_a_loop_is_refused() {
         for interrupted in [own.run().unwrap_err(), own.run_for(LIMIT).unwrap_err()] {
             assert_eq!(*interrupted.why(), Interruption::InsideStep);
         }
-        assert!(!waits.is_over());
+        assert!(!waits.is_finished());
         // Those that wait end at once, so there is nothing to be waited for.
         own.close(LIMIT).unwrap();
     });
@@ -179,10 +180,10 @@ fn a_step_that_waits_for_a_tasklet_or_a_loop_is_refused() {
 
 #[test]
 fn a_step_that_waits_for_a_state_is_refused() {
-    let (state, tail) = State::job([]);
-    let (counted, counter) = State::counted([state.clone()]);
+    let (state, tail) = ShutdownNode::job([]);
+    let (counted, counter) = ShutdownNode::counted([state.clone()]);
     let kept = counter.add();
-    let (unready, ready) = State::readiness([]);
+    let (unready, ready) = ShutdownNode::readiness([]);
     in_a_step(move || {
         let limit = Some(LIMIT);
         assert_eq!(state.shutdown(limit).unwrap_err().why(), WaitError::InsideStep);
@@ -196,7 +197,7 @@ fn a_step_that_waits_for_a_state_is_refused() {
         assert!(matches!(unready.wait_ready(limit), Err(NotReady::InsideStep)));
         assert_eq!(state.failed(limit).err(), Some(WaitError::InsideStep));
         // A closed state has nothing to wait for.
-        assert!(State::empty().shutdown(limit).is_ok() && State::empty().wait_closed(limit).is_ok());
+        assert!(ShutdownNode::empty().shutdown(limit).is_ok() && ShutdownNode::empty().wait_closed(limit).is_ok());
     });
     tail.done();
     drop((kept, ready));
@@ -218,7 +219,7 @@ impl Process for Waits {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.waits("init");
         Ok(())
     }
@@ -240,8 +241,8 @@ impl Drop for Waits {
 
 struct WaitsInHook(Latch<Handle<Sink>>, Told);
 
-impl Hook for WaitsInHook {
-    fn exited(&self, _: &ProcessRef, _: &Exit) {
+impl Observer for WaitsInHook {
+    fn exited(&self, _: &ProcessIdentity, _: &Exit) {
         if let Some(other) = self.0.get() {
             self.1.push(("hook", other.join().err()));
         }
@@ -264,7 +265,7 @@ impl Process for Sink {
 #[test]
 fn other_code_on_a_worker_is_refused_as_well() {
     let (other, told) = (Latch::new(), Told::new());
-    let runtime = builder().workers(1).hook(WaitsInHook(other.clone(), told.clone())).start().unwrap();
+    let runtime = builder().workers(1).observer(WaitsInHook(other.clone(), told.clone())).start().unwrap();
     let waits_for = runtime.spawn(Sink).unwrap();
     assert!(other.set(waits_for.clone()).is_ok());
     // Spawned by another process, so that its `init` runs on the worker.
@@ -286,7 +287,7 @@ fn other_code_on_a_worker_is_refused_as_well() {
 /// A step cannot wait for room in the queue of a pool.
 #[test]
 fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
-    let pool = Pool::builder().max(1).queue(Queue::Block(1)).build().unwrap();
+    let pool = Pool::builder().max(1).queue(QueuePolicy::Block(1)).build().unwrap();
     let opens = Latch::new();
     let gate = opens.clone();
     let held = pool.spawn(move || wait(&gate)).unwrap();
@@ -301,11 +302,11 @@ fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
         },
         |_: &mut Cx<'_, ()>| Directive::Done,
     );
-    home.schedule(suspends, Directive::Sync).unwrap();
+    home.schedule(suspends, Directive::Home).unwrap();
     // The home thread is in its loop when the step resumes: else the tasklet would be held until it comes.
     let step = std::thread::spawn(move || {
         let mut resume = Some(wait(&resume).unwrap());
-        in_a_step(move || resume.take().unwrap().resume(Directive::Async));
+        in_a_step(move || resume.take().unwrap().resume(Directive::Pool));
         opens.set(()).unwrap();
     });
     let report = home.run().unwrap();
@@ -330,7 +331,7 @@ fn blocking_work_of_a_process_may_wait() {
         let (inner, other) = (inner.clone(), other.clone());
         tag = Some(out.blocking(move || {
             inner.cancel(other.pid(), "enough").unwrap();
-            other.join_within(LIMIT).is_ok_and(|exit| exit.is_done())
+            other.join_timeout(LIMIT).is_ok_and(|exit| exit.is_done())
         }));
         Ok(Step::Wait)
     });

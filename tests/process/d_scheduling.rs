@@ -61,7 +61,7 @@ fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_q
         ["first woken", "second woken"].iter().map(|name| runtime.spawn(named(name, &log)).unwrap()).collect();
     let to = [woken[0].address(), woken[1].address()];
     let round = || {
-        until("all is at rest", || runtime.is_at_rest());
+        until("all is at rest", || runtime.is_idle());
         let (before, seen) = (runtime.stats().workers[0], log.clone());
         let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             for name in ["older child", "younger child"] {
@@ -78,7 +78,7 @@ fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_q
         // Nobody waits for the parent: before the waker of such a thread is called the hand-off slot is emptied.
         drop(runtime.spawn(parent).unwrap());
         until("all are stepped", || log.len() == 4);
-        until("the counts are made", || runtime.is_at_rest());
+        until("the counts are made", || runtime.is_idle());
         let after = runtime.stats().workers[0];
         let found = |which: fn(&WorkerStats) -> u64| which(&after) - which(&before);
         (
@@ -136,7 +136,7 @@ fn half_of_a_victims_deque_is_stolen() {
 fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
     let runtime = runtime(2);
     let process = runtime.spawn(sink::<()>()).unwrap();
-    until("all is at rest", || runtime.is_at_rest());
+    until("all is at rest", || runtime.is_idle());
     until("both sleep", || runtime.stats().workers.iter().all(|worker| worker.parked > 0));
     until("the process rests", || runtime.process(process.pid()).unwrap().steps == 1);
     let counts = || {
@@ -144,7 +144,7 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
         workers.iter().map(|worker| (worker.parked, worker.steps, worker.woke_others)).collect::<Vec<_>>()
     };
     // Whoever has been woken for the spawn goes back to sleep; from then on nothing moves.
-    until("all is at rest again", || runtime.is_at_rest());
+    until("all is at rest again", || runtime.is_idle());
     let before = counts();
     for _ in 0..1_000 {
         assert!(runtime.is_alive(process.pid()));
@@ -152,7 +152,7 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
     }
     runtime.send(process.address(), ()).unwrap();
     until("the message is stepped", || runtime.stats().messages.stepped == 1);
-    until("all is at rest once more", || runtime.is_at_rest());
+    until("all is at rest once more", || runtime.is_idle());
     let woken = counts().iter().zip(&before).filter(|(after, before)| after.1 > before.1).count();
     assert_eq!(woken, 1, "one message is stepped by one worker");
 }

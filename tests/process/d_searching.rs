@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Address, DeadLetter, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Reply, Runtime, Step,
-    StepOutput, StepResult, WaitedForNothing,
+    Address, DeadLetter, Event, Events, Exit, Handle, Latch, Observer, Pid, Process, ProcessIdentity, Reply, Runtime,
+    Step, StepOutput, StepResult, WaitedForNothing,
 };
 
 use crate::helpers::*;
@@ -42,7 +42,7 @@ fn player(count: &Arc<AtomicU64>, most: u64) -> impl Process<Message = Pid, Outp
 fn after_sixteen_hand_offs_in_a_row_it_is_the_turn_of_another() {
     let (runtime, count) = (runtime(1), Arc::default());
     let players = [runtime.spawn(player(&count, 10_000)).unwrap(), runtime.spawn(player(&count, 10_000)).unwrap()];
-    until("they rest", || runtime.is_at_rest());
+    until("they rest", || runtime.is_idle());
     let (holder, go) = hold_up(&runtime);
     let [one, two] = [players[0].pid(), players[1].pid()];
     let opener = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -115,7 +115,7 @@ fn a_process_with_a_flood_of_messages_makes_room_for_others_in_the_middle_of_it(
             Ok(if count.fetch_add(1, Ordering::SeqCst) + 1 == FLOOD { Step::Done(()) } else { Step::Idle })
         }));
         let flooded = flooded.unwrap();
-        until("it rests", || runtime.is_at_rest());
+        until("it rests", || runtime.is_idle());
         let (holder, go) = hold_up(&runtime);
         (0..FLOOD).for_each(|_| runtime.send(flooded.address(), ()).unwrap());
         let witness = runtime.spawn(witness(&counter)).unwrap();
@@ -176,7 +176,7 @@ fn told(runtime: &Runtime, count: &Arc<AtomicUsize>) -> Handle<impl Process<Mess
         }
         Ok(Step::Idle)
     }));
-    until("it rests", || runtime.is_at_rest());
+    until("it rests", || runtime.is_idle());
     told.unwrap()
 }
 
@@ -205,7 +205,7 @@ fn a_close_that_takes_long_holds_up_nobody_whom_the_last_step_has_woken() {
     let closer = runtime.spawn(Closer { to: told.address(), long: long.clone() }).unwrap();
     wait(&long.begun);
     until("who was woken is stepped", || count.load(Ordering::SeqCst) == 1);
-    assert!(!closer.is_over());
+    assert!(!closer.is_finished());
     long.go.set(()).unwrap();
     let error = join(&closer).into_result().unwrap_err();
     assert!(error.to_string().contains(&WaitedForNothing.to_string()), "{error}");
@@ -233,14 +233,14 @@ impl Slow {
     }
 }
 
-impl Hook for Slow {
-    fn spawned(&self, process: &ProcessRef) {
+impl Observer for Slow {
+    fn spawned(&self, process: &ProcessIdentity) {
         if process.type_name.contains("Closing") {
             self.told(At::Spawned);
         }
     }
 
-    fn exited(&self, _: &ProcessRef, _: &Exit) {
+    fn exited(&self, _: &ProcessIdentity, _: &Exit) {
         self.told(At::Exited);
     }
 
@@ -253,7 +253,7 @@ impl Hook for Slow {
 fn wakes_nobody_who_waits_for(at: At) {
     let (count, long) = (Arc::default(), Long::new());
     let hook = Slow { at, long: long.clone() };
-    let runtime = builder().workers(2).hook(hook).start().unwrap();
+    let runtime = builder().workers(2).observer(hook).start().unwrap();
     let told = told(&runtime, &count);
     let to = told.address();
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
@@ -334,7 +334,7 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
 fn a_worker_that_is_woken_and_finds_work_wakes_the_next_one_if_there_is_more() {
     for workers in [3, 8] {
         let runtime = runtime(workers);
-        until("all workers sleep", || runtime.is_at_rest());
+        until("all workers sleep", || runtime.is_idle());
         let barrier = Arc::new(Barrier::new(workers));
         let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             // They wait for each other, so each needs a worker; but who adds them wakes only one.

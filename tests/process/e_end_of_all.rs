@@ -58,7 +58,7 @@ fn shutdown_asks_each_process_once_to_stop_whatever_it_does_and_returns_when_all
             assert_eq!((report.ended, report.is_clean()), (processes.len() + 1, true), "{report}");
         });
         for process in processes.iter().chain([&new]) {
-            assert!(process.is_over(), "the shutdown has waited for it");
+            assert!(process.is_finished(), "the shutdown has waited for it");
             assert_eq!(*output(process), [Reason::Shutdown]);
         }
     }
@@ -117,7 +117,7 @@ fn the_end_of_a_runtime_returns_when_all_are_closed_and_the_threads_of_its_worke
             let (runtime, waited, met) = (runtime(2), Waited::default(), Arc::new(Barrier::new(3)));
             let processes = [0, 1].map(|_| runtime.spawn(Lasting(waited.clone(), met.clone())).unwrap());
             wait(&*met);
-            until("both steps are over", || runtime.is_at_rest());
+            until("both steps are over", || runtime.is_idle());
             drop(processes);
             end(runtime);
             waited.returned.store(true, Ordering::SeqCst);

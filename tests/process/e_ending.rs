@@ -28,8 +28,8 @@ fn a_cancel_request_has_its_reason_and_deadline_and_the_process_decides() {
     let stubborn = runtime.spawn(stubborn).unwrap();
     assert!(runtime.cancel(stubborn.pid(), "please").unwrap());
     until("it is told", || log.len() == 1);
-    assert!(!stubborn.is_over());
-    assert!(runtime.cancel_within(stubborn.pid(), Reason::TimedOut, Duration::from_secs(3)).unwrap());
+    assert!(!stubborn.is_finished());
+    assert!(runtime.cancel_timeout(stubborn.pid(), Reason::TimedOut, Duration::from_secs(3)).unwrap());
     output(&stubborn);
     let deadline = manual.now() + Duration::from_secs(3);
     assert_eq!(log.take(), [(Reason::from("please"), None), (Reason::TimedOut, Some(deadline))]);
@@ -91,7 +91,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
         let (pid, mut held_up) = (process.pid(), None);
         let expected = match state {
             In::Ready => {
-                until("it rests", || runtime.is_at_rest());
+                until("it rests", || runtime.is_idle());
                 held_up = Some(hold_up(&runtime));
                 runtime.send(process.address(), ()).unwrap();
                 ProcessState::Ready
@@ -160,10 +160,10 @@ fn several_may_wait_for_the_end_and_a_dropped_handle_ends_nothing() {
     let waiters: Vec<_> = (0..4)
         .map(|n| {
             let handle = process.clone();
-            std::thread::spawn(move || if n % 2 == 0 { handle.join() } else { handle.join_within(LIMIT) })
+            std::thread::spawn(move || if n % 2 == 0 { handle.join() } else { handle.join_timeout(LIMIT) })
         })
         .collect();
-    assert!(process.join_within(Duration::ZERO).is_err());
+    assert!(process.join_timeout(Duration::ZERO).is_err());
     drop(process);
     runtime.send(address, 1).unwrap();
     until("it is stepped", || runtime.stats().messages.stepped == 1);

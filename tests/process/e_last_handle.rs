@@ -8,8 +8,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    Command, Completion, DeadLetter, Entry, Event, Events, Exit, Handle, Hook, InitResult, Latch, Overflow, Process,
-    ProcessRef, Reason, Reply, Runtime, RuntimeBuilder, SpawnOptions, Step, StepOutput, StepResult,
+    Command, DeadLetter, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
+    ProcessIdentity, Reason, Reply, Responder, Runtime, RuntimeBuilder, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -148,7 +148,7 @@ impl Process for Holder {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         if self.at == At::Init {
             wait(&self.gate);
         }
@@ -211,12 +211,12 @@ impl Keeper {
     }
 }
 
-impl Hook for Keeper {
-    fn spawned(&self, process: &ProcessRef) {
+impl Observer for Keeper {
+    fn spawned(&self, process: &ProcessIdentity) {
         self.told(Told::Spawn, process.type_name);
     }
 
-    fn exited(&self, process: &ProcessRef, _: &Exit) {
+    fn exited(&self, process: &ProcessIdentity, _: &Exit) {
         self.told(Told::Exit, process.type_name);
     }
 
@@ -230,7 +230,7 @@ fn in_a_hook() {
     for at in [Told::Exit, Told::DeadLetter, Told::Spawn] {
         both(|options| {
             let (last, gate) = (Last::new(), Latch::new());
-            ends(options.hook(Keeper { last: last.clone(), at }), &last, |runtime| {
+            ends(options.observer(Keeper { last: last.clone(), at }), &last, |runtime| {
                 let hold = gate.clone();
                 let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
                     wait(&hold);
@@ -259,7 +259,7 @@ fn in_a_handler_and_in_what_its_cancel_calls() {
             let (last, gate) = (Last::new(), Latch::new());
             let (inner, registered) = (last.clone(), Log::new());
             let keeps = registered.clone();
-            let handler = move |_: Let, done: Completion<()>| {
+            let handler = move |_: Let, done: Responder<()>| {
                 if later {
                     // Called by the worker when the process has ended.
                     let inner = inner.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Entry, Event, Events, Exit, Hook, InitResult, Latch, Process, Reason, Reply, ShutdownError, SpawnError,
+    EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Process, Reason, Reply, ShutdownError, SpawnError,
     SpawnOptions, Step, StepOutput, StepResult,
 };
 
@@ -39,8 +39,8 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         polite.iter().for_each(|process| drop(output(process)));
-        assert!(rude.iter().all(|process| !process.is_over()), "the limit is not over");
-        until("the others have ended altogether", || runtime.is_at_rest());
+        assert!(rude.iter().all(|process| !process.is_finished()), "the limit is not over");
+        until("the others have ended altogether", || runtime.is_idle());
         until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
             shutdown.is_finished()
@@ -113,7 +113,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: Entry) -> InitResult {
+        fn init(&mut self, _: EntryArgs) -> InitResult {
             let _ = self.begun.set(());
             wait(&self.go);
             Ok(())
@@ -128,7 +128,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
         }
     }
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let (begun, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
     let late = Late { begun: begun.clone(), go: go.clone(), closed: closed.clone() };
     std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ fn shutdown_may_be_called_again_by_several_at_once_and_on_an_unused_runtime() {
         for caller in callers {
             let report = wait(caller).unwrap();
             assert_eq!((report.ended, report.is_clean()), (100, true));
-            assert!(processes.iter().all(procession::Handle::is_over), "complete when it returns");
+            assert!(processes.iter().all(procession::Handle::is_finished), "complete when it returns");
         }
     });
 }
@@ -309,7 +309,7 @@ impl Process for Counted {
     type Message = (u32, Arc<()>);
     type Output = Arc<()>;
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.opened.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -361,11 +361,11 @@ fn threads_called(_: &str) -> usize {
 #[test]
 fn a_hundred_rounds_of_start_spawn_send_and_shut_down_at_a_random_moment() {
     struct Keeps(#[expect(dead_code)] Arc<()>);
-    impl Hook for Keeps {}
+    impl Observer for Keeps {}
     let token = Arc::new(());
     let mut seed = 0x9e37_79b9_u64;
     for round in 0..100 {
-        let builder = builder().workers(1 + round % 2).thread_name("hundred").hook(Keeps(token.clone()));
+        let builder = builder().workers(1 + round % 2).thread_name("hundred").observer(Keeps(token.clone()));
         let runtime = builder.start().unwrap();
         assert!(Arc::strong_count(&token) > 1);
         let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

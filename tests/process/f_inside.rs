@@ -4,7 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{DeadLetter, DeadReason, Event, Events, Hook, Latch, ProcessState, SpawnOptions, Step, StepOutput};
+use procession::{
+    DeadLetter, DeadLetterReason, Event, Events, Latch, Observer, ProcessState, SpawnOptions, Step, StepOutput,
+};
 
 use crate::helpers::*;
 
@@ -101,7 +103,7 @@ fn the_lengths_of_the_queues_are_those_of_what_waits() {
     gate.set(()).unwrap();
     output(&alone);
     output(&parent);
-    until("all but the three have ended", || runtime.stats().processes == 3 && runtime.is_at_rest());
+    until("all but the three have ended", || runtime.stats().processes == 3 && runtime.is_idle());
     assert_eq!((queues(), runtime.stats().global_queue), (vec![0, 0], 0));
 
     // One thread for blocking work, which is held by the first of three.
@@ -155,7 +157,7 @@ fn the_counts_say_what_has_happened() {
     assert_eq!((stats.ended.done, stats.ended.failed, stats.ended.panicked, stats.ended.terminated), (3, 2, 1, 0));
     let messages = &stats.messages;
     assert_eq!((messages.accepted, messages.stepped, messages.dead(), messages.queued), (7, 4, 3, 0));
-    assert_eq!(messages.dead_by_reason[&DeadReason::NoSuchProcess], 3);
+    assert_eq!(messages.dead_by_reason[&DeadLetterReason::NoSuchProcess], 3);
     assert_eq!(stats.workers.len(), 2);
     assert!(stats.workers.iter().map(|worker| worker.steps).sum::<u64>() >= 8);
 }
@@ -163,7 +165,7 @@ fn the_counts_say_what_has_happened() {
 #[test]
 fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let (process, other) = (runtime.spawn(sink::<u32>()).unwrap(), "<0.9.9>".parse().unwrap());
     let child = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         out.send_to(other, "lost");
@@ -176,15 +178,15 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
     assert_eq!(watcher.spawned.take(), [process.pid(), child.pid()]);
     let exits = [(child.pid(), "done".into()), (process.pid(), String::from("terminated (terminated)"))];
     assert_eq!(watcher.exits.take(), exits);
-    assert_eq!(watcher.dead.take(), [(other, Some(child.pid()), DeadReason::NoSuchProcess)]);
+    assert_eq!(watcher.dead.take(), [(other, Some(child.pid()), DeadLetterReason::NoSuchProcess)]);
 
     struct Grumpy(Log<&'static str>);
-    impl Hook for Grumpy {
-        fn spawned(&self, _: &procession::ProcessRef) {
+    impl Observer for Grumpy {
+        fn spawned(&self, _: &procession::ProcessIdentity) {
             panic!("no visitors")
         }
 
-        fn exited(&self, _: &procession::ProcessRef, _: &procession::Exit) {
+        fn exited(&self, _: &procession::ProcessIdentity, _: &procession::Exit) {
             panic!("no leaving")
         }
 
@@ -194,7 +196,7 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
         }
     }
     let log = Log::new();
-    let runtime = builder().workers(1).thread_name("procession-grumpy").hook(Grumpy(log.clone())).start().unwrap();
+    let runtime = builder().workers(1).thread_name("procession-grumpy").observer(Grumpy(log.clone())).start().unwrap();
     let process = std::thread::Builder::new().name("procession-test".into()).spawn(move || {
         let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             out.send_to(other, "lost");

@@ -1,7 +1,7 @@
 //! Bad input: each an error that names what was given and what is allowed, with what was refused handed back.
 
 use procession::pool::Pool;
-use procession::{Command, Completion, Overflow, Pid, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions};
+use procession::{Command, Overflow, Pid, Responder, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions};
 
 use crate::helpers::*;
 
@@ -28,7 +28,7 @@ fn two_handlers_for_one_command_are_refused_with_its_name() {
     impl Command for Twice {
         type Output = ();
     }
-    let handler = |_: Twice, done: Completion<()>| {
+    let handler = |_: Twice, done: Responder<()>| {
         done.ok(());
         Ok(())
     };
@@ -72,7 +72,7 @@ fn a_taken_name_is_refused_with_its_holder_and_free_again_when_that_has_ended() 
 fn a_child_with_a_taken_name_has_that_as_its_exit() {
     use procession::{Events, Step, StepOutput};
     let watcher = Watcher::new();
-    let runtime = builder().workers(1).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let holder = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("clerk")).unwrap();
     let parent = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
         assert!(out.spawn_with(sink::<u32>(), SpawnOptions::new().name("")).is_err());
@@ -93,7 +93,7 @@ fn after_a_shutdown_every_call_is_answered_and_refusals_hand_back() {
     let refused = runtime.send(process.address(), String::from("late")).unwrap_err();
     assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: process.pid() });
     assert_eq!(refused.into_inner(), "late");
-    assert!(runtime.send_within(process.address(), String::new(), LIMIT).is_err());
+    assert!(runtime.send_timeout(process.address(), String::new(), LIMIT).is_err());
     assert!(matches!(runtime.spawn(sink::<u32>()).unwrap_err().reason(), SpawnError::ShuttingDown));
     assert_eq!(runtime.cancel(process.pid(), "late"), Ok(false));
     assert_eq!(runtime.terminate(process.pid()), Ok(false));

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    Command, CommandError, Entry, Event, Events, Exit, Hook, InitResult, Latch, Process, ProcessRef, Reason, Reply,
-    Runtime, ShutdownError, Step, StepOutput, StepResult, Upgrade,
+    Command, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Process, ProcessIdentity,
+    Reason, Reply, Runtime, ShutdownError, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -164,14 +164,14 @@ fn a_close_that_does_not_return_does_not_hold_up_the_shutdown() {
 #[test]
 fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
     struct Slow(Latch<()>, Latch<()>);
-    impl Hook for Slow {
-        fn spawned(&self, _: &ProcessRef) {
+    impl Observer for Slow {
+        fn spawned(&self, _: &ProcessIdentity) {
             let _ = self.0.set(());
             wait(&self.1);
         }
     }
     let (spawning, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
-    let runtime = builder().workers(1).hook(Slow(spawning.clone(), go.clone())).start().unwrap();
+    let runtime = builder().workers(1).observer(Slow(spawning.clone(), go.clone())).start().unwrap();
     let (elsewhere, count) = (runtime.clone(), closed.clone());
     let spawner = std::thread::spawn(move || elsewhere.spawn(Closing(count)).unwrap());
     wait(&spawning);
@@ -285,7 +285,7 @@ fn a_shutdown_from_inside_an_init_is_refused() {
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: Entry) -> InitResult {
+        fn init(&mut self, _: EntryArgs) -> InitResult {
             let _ = self.1.set(matches!(self.0.shutdown(LIMIT), Err(ShutdownError::Inside)));
             Ok(())
         }

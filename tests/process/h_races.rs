@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Command, Completion, Entry, Event, Events, Exit, InitResult, Latch, Overflow, Process, ProcessState, Reason, Reply,
-    Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Command, EntryArgs, Event, Events, Exit, InitResult, Latch, Overflow, Process, ProcessState, Reason, Reply,
+    Responder, Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -50,8 +50,8 @@ fn a_reply_that_a_process_of_another_runtime_gives_comes_to_the_one_that_asked()
     });
     output(&two.spawn(replier).unwrap());
     assert_eq!(*output(&asker), 42);
-    until("the other runtime is at rest", || two.is_at_rest());
-    assert!(!bystander.is_over());
+    until("the other runtime is at rest", || two.is_idle());
+    assert!(!bystander.is_finished());
 }
 
 struct Hold;
@@ -62,9 +62,9 @@ impl Command for Hold {
 
 #[test]
 fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_them() {
-    let held = Log::<Completion<u8>>::new();
+    let held = Log::<Responder<u8>>::new();
     let holds = held.clone();
-    let handler = move |_: Hold, done: Completion<u8>| {
+    let handler = move |_: Hold, done: Responder<u8>| {
         holds.push(done);
         Ok(())
     };
@@ -104,7 +104,7 @@ fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_th
     held.take().pop().unwrap().ok(1);
     go.set(()).unwrap();
     until("the answer has come", || seen.len() == 1);
-    until("it does not spin", || runtime.is_at_rest());
+    until("it does not spin", || runtime.is_idle());
     runtime.send_to(process.pid(), String::from("later")).unwrap();
     until("the message has come", || seen.len() == 2);
     assert_eq!(seen.take(), ["answer", "later"]);
@@ -202,7 +202,7 @@ fn a_process_that_is_terminated_in_its_init_is_never_stepped() {
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: Entry) -> InitResult {
+        fn init(&mut self, _: EntryArgs) -> InitResult {
             let _ = self.0.set(());
             wait(&self.1);
             Ok(())
@@ -263,7 +263,7 @@ fn an_init_that_fails_to_spawn_another_has_that_as_its_own_failure() {
         type Message = ();
         type Output = ();
 
-        fn init(&mut self, _: Entry) -> InitResult {
+        fn init(&mut self, _: EntryArgs) -> InitResult {
             let none = SpawnOptions::new().mailbox(0, Overflow::Refuse);
             self.0.spawn_with(sink::<()>(), none).map_err(|refused| refused.into_parts().1)?;
             Ok(())

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use procession::{
-    DeadLetter, DeadReason, Event, Events, Exit, Handle, Hook, Latch, Pid, Process, ProcessRef, Runtime,
+    DeadLetter, DeadLetterReason, Event, Events, Exit, Handle, Latch, Observer, Pid, Process, ProcessIdentity, Runtime,
     RuntimeBuilder, Step, StepOutput, StepResult,
 };
 
@@ -182,7 +182,7 @@ where
 pub struct Watcher {
     pub spawned: Log<Pid>,
     pub exits: Log<(Pid, String)>,
-    pub dead: Log<(Pid, Option<Pid>, DeadReason)>,
+    pub dead: Log<(Pid, Option<Pid>, DeadLetterReason)>,
 }
 
 impl Watcher {
@@ -191,12 +191,12 @@ impl Watcher {
     }
 }
 
-impl Hook for Watcher {
-    fn spawned(&self, process: &ProcessRef) {
+impl Observer for Watcher {
+    fn spawned(&self, process: &ProcessIdentity) {
         self.spawned.push(process.pid);
     }
 
-    fn exited(&self, process: &ProcessRef, exit: &Exit) {
+    fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
         self.exits.push((process.pid, exit.to_string()));
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    BuildError, CommandError, Entry, Event, Events, Exit, Hook, InitResult, Latch, Overflow, Process, ProcessRef,
-    Reason, Reply, Runtime, ShutdownError, ShutdownReport, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
+    BuildError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Overflow, Process,
+    ProcessIdentity, Reason, Reply, Runtime, ShutdownError, ShutdownReport, SpawnError, SpawnOptions, Step, StepOutput,
+    StepResult,
 };
 
 use crate::helpers::*;
@@ -92,7 +93,7 @@ fn moves_until(manual: &ManualClock, mut reached: impl FnMut() -> bool) {
 }
 
 /// A question that somebody keeps, with this waker waiting for its answer.
-fn ask_keeper(runtime: &Runtime, limit: Duration, waker: &Waker) -> (procession::Asking<u8>, Log<Reply<u8>>) {
+fn ask_keeper(runtime: &Runtime, limit: Duration, waker: &Waker) -> (procession::AskFuture<u8>, Log<Reply<u8>>) {
     let kept = Log::new();
     let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
     // On a busy machine a short limit may be over before anybody waits.
@@ -263,7 +264,7 @@ impl Process for SlowInit {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.0.block();
         Ok(())
     }
@@ -312,15 +313,15 @@ fn a_spawn_that_is_still_held_up_at_the_end_is_counted_in_the_report() {
 #[test]
 fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
     struct Slow(Block);
-    impl Hook for Slow {
-        fn exited(&self, _: &ProcessRef, _: &Exit) {
+    impl Observer for Slow {
+        fn exited(&self, _: &ProcessIdentity, _: &Exit) {
             self.0.block();
         }
     }
     for in_hook in [false, true] {
         let (manual, end) = (ManualClock::new(), Block::new());
         let options = builder().workers(1).clock(manual.clock());
-        let runtime = if in_hook { options.hook(Slow(end.clone())) } else { options }.start().unwrap();
+        let runtime = if in_hook { options.observer(Slow(end.clone())) } else { options }.start().unwrap();
         if in_hook {
             runtime.spawn(polite(())).unwrap();
         } else {

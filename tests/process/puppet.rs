@@ -108,7 +108,7 @@ impl Rig {
         let began = std::time::Instant::now();
         loop {
             // Asked for first: if it is at rest, a step that has begun before is in the channel.
-            let at_rest = self.runtime.is_at_rest();
+            let at_rest = self.runtime.is_idle();
             match self.begun.try_recv() {
                 Ok(()) => return true,
                 Err(TryRecvError::Empty) if at_rest => return false,

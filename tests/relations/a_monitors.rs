@@ -44,10 +44,10 @@ fn a_watcher_outside_is_told_by_thread_and_as_a_future_and_may_give_up() {
             (runtime.watch(target.pid()), runtime.watch(target.pid()), runtime.watch(target.pid()));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut future).poll(&mut cx).is_pending());
-        assert!(blocking.wait_within(Duration::ZERO).is_err() && blocking.down().is_none());
+        assert!(blocking.wait_timeout(Duration::ZERO).is_err() && blocking.down().is_none());
         drop(given_up);
         target.ends(&runtime, way);
-        let down = blocking.wait_within(LIMIT).unwrap();
+        let down = blocking.wait_timeout(LIMIT).unwrap();
         assert_eq!((down.pid, down.exit.to_string()), (target.pid(), text.into()));
         until("the future is ready", || Pin::new(&mut future).poll(&mut cx).is_ready());
         assert!(wait(runtime.watch(target.pid())).is_no_such_process(), "it has ended");
@@ -61,7 +61,7 @@ fn a_watcher_outside_hears_of_the_end_of_the_runtime() {
     let target = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::<()>::Idle))).unwrap();
     let watch = runtime.watch(target.pid());
     drop((target, runtime));
-    assert_eq!(watch.wait_within(LIMIT).unwrap().exit.to_string(), "terminated (shutdown)");
+    assert_eq!(watch.wait_timeout(LIMIT).unwrap().exit.to_string(), "terminated (shutdown)");
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
             wait(&monitored);
             target.ends(&runtime, Way::Fail);
             let told = runtime.watch(pid);
-            assert!(told.wait_within(LIMIT).is_ok());
+            assert!(told.wait_timeout(LIMIT).is_ok());
             go.set(()).unwrap();
-            until("it rests", || runtime.is_at_rest());
+            until("it rests", || runtime.is_idle());
             runtime.send(watcher.address(), 7).unwrap();
             output(&watcher);
             assert_eq!(downs.load(Ordering::Relaxed), 0, "in step: {arrives_in_step}, bounded: {bounded}");
@@ -194,8 +194,8 @@ fn an_end_and_a_demonitor_at_once_tell_before_or_never() {
         watcher.settles(&runtime);
         let before = watcher.heard.len();
         join(&target.handle);
-        assert!(runtime.watch(target.pid()).wait_within(LIMIT).is_ok());
-        until("both rest", || runtime.is_at_rest());
+        assert!(runtime.watch(target.pid()).wait_timeout(LIMIT).is_ok());
+        until("both rest", || runtime.is_idle());
         assert_eq!(watcher.heard.len(), before, "nothing comes after the demonitor");
     }
 }
@@ -223,7 +223,7 @@ fn an_upgrade_keeps_monitors_in_both_directions() {
     }));
     let upgraded = upgraded.unwrap();
     watcher.does(&runtime, [Do::Monitor(upgraded.pid())]);
-    until("it is upgraded", || runtime.is_at_rest());
+    until("it is upgraded", || runtime.is_idle());
     target.ends(&runtime, Way::Done);
     until("it hears of it", || heard.len() == 1);
     assert_eq!(watcher.heard.len(), 0, "an upgrade is no end");
@@ -243,7 +243,7 @@ fn a_failed_step_monitors_nobody_and_takes_nothing_back() {
     }));
     join(&monitors.unwrap());
     target.settles(&runtime);
-    assert!(!target.handle.is_over(), "the link was not made");
+    assert!(!target.handle.is_finished(), "the link was not made");
 }
 
 /// So that the compiler sees that what is yielded is data: a process can be driven without a runtime.

@@ -132,7 +132,7 @@ impl Rig {
                 self.is_stepped();
             }
         }
-        until("it is at rest", || self.runtime.is_at_rest());
+        until("it is at rest", || self.runtime.is_idle());
         assert!(self.begun.try_recv().is_err(), "a step more than there are events: {:?}", self.seen.to_vec());
         self.seen.take()
     }

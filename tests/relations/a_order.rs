@@ -58,7 +58,7 @@ fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], send
     (0..noise[0]).for_each(|n| runtime.send(to, n).unwrap());
     runtime.send(sender.address(), ()).unwrap();
     join(&sender);
-    assert!(runtime.watch(sender.pid()).wait_within(LIMIT).is_ok());
+    assert!(runtime.watch(sender.pid()).wait_timeout(LIMIT).is_ok());
     (noise[0]..noise[0] + noise[1]).for_each(|n| runtime.send(to, n).unwrap());
     go.set(()).unwrap();
     let all = (noise[0] + noise[1] + sends + 1) as usize;
@@ -242,7 +242,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
         wait(&begun);
         (0..noise).for_each(|n| runtime.send(asker.address(), n).unwrap());
         // Who watches later is told later.
-        runtime.named("answers").watch().map(|watch| watch.wait_within(LIMIT)).ok();
+        runtime.named("answers").watch().map(|watch| watch.wait_timeout(LIMIT)).ok();
         go.set(()).unwrap();
         assert_eq!(**output(&asker), ["answer", "down"], "waits: {waits}, {noise} messages");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Command, Completion, Entry, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, SpawnOptions, Step,
+    Command, EntryArgs, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, Responder, SpawnOptions, Step,
     StepOutput, StepResult,
 };
 
@@ -49,7 +49,7 @@ fn a_normal_end_is_an_event_for_those_that_trap_and_nothing_for_the_others() {
     ends.ends(&runtime, Way::Done);
     assert_eq!(traps.hears(1), [Heard::Exit(ends.pid(), "done".into())]);
     plain.settles(&runtime);
-    assert!(!plain.handle.is_over() && plain.heard.len() == 0);
+    assert!(!plain.handle.is_finished() && plain.heard.len() == 0);
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
     let unlinks = unlinks.unwrap();
     wait(&linked);
     target.ends(&runtime, Way::Fail);
-    assert!(runtime.watch(pid).wait_within(LIMIT).is_ok());
+    assert!(runtime.watch(pid).wait_timeout(LIMIT).is_ok());
     go.set(()).unwrap();
-    until("it rests", || runtime.is_at_rest());
+    until("it rests", || runtime.is_idle());
     runtime.send(unlinks.address(), ()).unwrap();
     assert_eq!(*output(&unlinks), 0);
 }
@@ -136,20 +136,20 @@ impl Command for Hold {
 /// It is linked behind the unlinking, by the other one, and ends before the step's yields are all performed.
 #[test]
 fn a_link_that_is_made_after_unlinking_is_told_of_though_it_is_in_the_same_step() {
-    let builder = builder().workers(2).step_events(1).handler(|hold: Hold, completion: Completion<()>| {
+    let builder = builder().workers(2).step_events(1).handler(|hold: Hold, completion: Responder<()>| {
         wait(&hold.0);
         completion.complete(Ok::<_, procession::BoxError>(()));
         Ok(())
     });
     let runtime = builder.start().unwrap();
     let (other, over) = (node(&runtime), Latch::new());
-    let (to, is_over) = (other.address(), over.clone());
+    let (to, is_finished) = (other.address(), over.clone());
     let unlinks = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| match events.next() {
         Some(Event::Message(())) => {
             out.unlink(to.pid());
             out.send(to, Do::Link(out.pid()));
             out.send(to, Do::End(Way::Fail));
-            out.command(Hold(is_over.clone()));
+            out.command(Hold(is_finished.clone()));
             Ok(Step::Idle)
         }
         Some(Event::Exit(exit)) => Ok(Step::Done(exit.pid)),
@@ -238,7 +238,7 @@ impl Process for Mayfly {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         if self.0 == "init" { Err("in init".into()) } else { Ok(()) }
     }
 

@@ -18,7 +18,7 @@ fn chain(runtime: &Runtime, length: usize) -> Vec<Known> {
         runtime.send(pair[1].address(), Do::Link(pair[0].pid())).unwrap();
     }
     nodes.last().unwrap().settles(runtime);
-    until("all are linked", || runtime.is_at_rest());
+    until("all are linked", || runtime.is_idle());
     nodes
 }
 
@@ -108,9 +108,9 @@ proptest! {
             let exit = join(&nodes[one].handle).without_output();
             prop_assert_eq!(first(&exit).0, nodes[victim].pid());
         }
-        until("all rests", || runtime.is_at_rest());
+        until("all rests", || runtime.is_idle());
         for (number, node) in nodes.iter().enumerate() {
-            prop_assert_eq!(node.handle.is_over(), ended.contains(&number), "number {}", number);
+            prop_assert_eq!(node.handle.is_finished(), ended.contains(&number), "number {}", number);
             let of: BTreeSet<Pid> = node.heard.to_vec().into_iter().map(|heard| match heard {
                 Heard::Exit(pid, _) => pid,
                 Heard::Down(..) | Heard::Recovered(..) => panic!("nobody is monitored, and nobody recovers"),
@@ -144,7 +144,7 @@ proptest! {
                 runtime.send(nodes[who].address(), Do::Demonitor(number)).unwrap();
             }
         }
-        until("all is made", || runtime.is_at_rest());
+        until("all is made", || runtime.is_idle());
         let mut over = BTreeSet::new();
         for (who, way) in ends.into_iter().map(|(who, way)| (who % size, way)) {
             if over.insert(who) {
@@ -152,7 +152,7 @@ proptest! {
                 runtime.send(nodes[who].address(), Do::End(way)).unwrap();
             }
         }
-        until("all rests", || runtime.is_at_rest());
+        until("all rests", || runtime.is_idle());
         for (number, node) in nodes.iter().enumerate().filter(|(number, _)| !over.contains(number)) {
             let wanted = |(place, (of, wanted)): (usize, &(usize, bool))| (*wanted && over.contains(of)).then_some(place);
             let expected: BTreeSet<usize> = monitors[number].iter().enumerate().filter_map(wanted).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    Entry, Event, Events, GroupChange, InitResult, NameError, Pid, Process, Runtime, SpawnError, SpawnOptions, Step,
-    StepOutput, StepResult,
+    EntryArgs, Event, Events, GroupChange, InitResult, NameError, Pid, Process, Runtime, SpawnError, SpawnOptions,
+    Step, StepOutput, StepResult,
 };
 
 use crate::frail::frail;
@@ -66,7 +66,7 @@ fn a_broadcast_comes_once_to_each_process_of_the_group_and_to_nobody_else() {
     let from_inside = runtime
         .spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| Ok(Step::Done(out.broadcast("some", 2_u32)))));
     assert_eq!(*output(&from_inside.unwrap()), 8, "whoever is in it");
-    until("all is stepped", || runtime.is_at_rest());
+    until("all is stepped", || runtime.is_idle());
     for (number, (log, _)) in logs.iter().enumerate() {
         assert_eq!(log.to_vec(), if number < 7 { vec![1, 2] } else { vec![] });
     }
@@ -175,7 +175,7 @@ fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_doubl
             // One by one: how a scope waits for its threads is hidden from the thread sanitizer.
             joins.into_iter().chain([mirrors]).for_each(|join| wait(join).unwrap());
         });
-        until("all rests", || runtime.is_at_rest());
+        until("all rests", || runtime.is_idle());
         let expected = stay.iter().map(|(n, process)| (process.pid(), if n % 3 == 0 { 1 } else { 2 })).collect();
         for log in &logs {
             assert_eq!(replay(&log.to_vec()), expected, "round {round}");
@@ -214,7 +214,7 @@ fn a_subscription_that_is_taken_back_tells_nothing_more() {
         Ok(Step::Idle)
     }));
     let subscriber = subscriber.unwrap();
-    until("it is taken back", || runtime.is_at_rest());
+    until("it is taken back", || runtime.is_idle());
     runtime.join_group("g", node(&runtime).pid()).unwrap();
     runtime.send(subscriber.address(), ()).unwrap();
     output(&subscriber);
@@ -253,7 +253,7 @@ impl Process for Joins {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         self.seen.push(self.runtime.group_members("g"));
         if self.fails { Err("no".into()) } else { Ok(()) }
     }

@@ -146,7 +146,7 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
     let named = runtime.named("bank");
     assert_eq!(named.pid(), Ok(bank.pid()));
     named.send(Bank::Deposit(5)).unwrap();
-    named.send_within(Bank::Deposit(2), LIMIT).unwrap();
+    named.send_timeout(Bank::Deposit(2), LIMIT).unwrap();
     assert_eq!(named.ask(Bank::Read, LIMIT).unwrap(), 7);
     drop(named.ask_async(Bank::Read, LIMIT).unwrap());
     assert!(named.is_alive() && named.process_state().is_some());
@@ -157,9 +157,9 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
     assert!(named.leave_group("all"));
     let watch = runtime.named("house").watch().unwrap();
     assert_eq!(named.send(7_u8).unwrap_err().into_inner(), 7, "of another type: the message comes back");
-    assert!(named.cancel_within("closing", LIMIT).unwrap());
+    assert!(named.cancel_timeout("closing", LIMIT).unwrap());
     assert_eq!(*output(&bank), 7);
-    assert!(watch.wait_within(LIMIT).is_ok());
+    assert!(watch.wait_timeout(LIMIT).is_ok());
 
     let nobody = runtime.named("bank");
     let back = nobody.send(String::from("hello")).unwrap_err();
@@ -168,7 +168,7 @@ fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
         (&SendError::NoSuchName { name: "bank".into() }, "no process has the name \"bank\"".into())
     );
     assert_eq!(back.into_inner(), "hello");
-    assert_eq!(nobody.send_within(3_u8, LIMIT).unwrap_err().into_inner(), 3);
+    assert_eq!(nobody.send_timeout(3_u8, LIMIT).unwrap_err().into_inner(), 3);
     assert!(matches!(nobody.ask(Bank::Read, LIMIT), Err(CommandError::NoSuchName(name)) if *name == *"bank"));
     let no = NoSuchName { name: "bank".into() };
     assert_eq!(nobody.ask_async(Bank::Read, Duration::ZERO).unwrap_err(), no);
@@ -205,7 +205,7 @@ fn every_yield_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
                 assert!(out.named("nobody").terminate().is_err() && out.named("nobody").monitor().is_err());
                 out.named("victim").cancel("stop")?;
                 out.named("victim").terminate()?;
-                out.named("victim").cancel_within("stop", Duration::ZERO)?;
+                out.named("victim").cancel_timeout("stop", Duration::ZERO)?;
                 return Ok(Step::Idle);
             }
             Ok(if events.any(|event| matches!(event, Event::Down(_))) { Step::Done(()) } else { Step::Idle })
@@ -258,7 +258,7 @@ fn eight_threads_register_look_up_and_end_and_no_name_has_two_holders_or_is_left
             }
         });
         until("all have ended", || runtime.stats().processes == 0);
-        until("all rests", || runtime.is_at_rest());
+        until("all rests", || runtime.is_idle());
         assert!(NAMES.iter().all(|name| runtime.whereis(name).is_none()), "no name is left over");
     }
 }

@@ -9,8 +9,8 @@ use procession::supervisor::{
     Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
 };
 use procession::{
-    Address, Entry, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
-    StepResult,
+    Address, EntryArgs, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -37,7 +37,7 @@ impl Process for HeldInit {
     type Message = ();
     type Output = ();
 
-    fn init(&mut self, _: Entry) -> InitResult {
+    fn init(&mut self, _: EntryArgs) -> InitResult {
         let _ = self.held.set(());
         wait(&self.go);
         if self.fails { Err("it did not begin".into()) } else { Ok(()) }
@@ -187,7 +187,7 @@ fn a_delay_for_which_nobody_waits_any_more_is_taken_back() {
         until("it waits", || boss.child(id).unwrap().state == ChildState::Delayed);
         assert_eq!(runtime.stats().timers, 1);
     };
-    let no_timer = || until("no timer is left", || runtime.is_at_rest() && runtime.stats().timers == 0);
+    let no_timer = || until("no timer is left", || runtime.is_idle() && runtime.stats().timers == 0);
     for id in ["new", "in place"] {
         fails(id);
         boss.ask(SupervisorMessage::restart(id)).unwrap();
@@ -201,7 +201,7 @@ fn a_delay_for_which_nobody_waits_any_more_is_taken_back() {
             // It ends otherwise while it waits, and waits again for another process.
             runtime.terminate(pid).unwrap();
             until("it has no process", || boss.child(id).unwrap().pid.is_none());
-            until("one timer is left", || runtime.is_at_rest() && runtime.stats().timers == 1);
+            until("one timer is left", || runtime.is_idle() && runtime.stats().timers == 1);
         }
         boss.ask(SupervisorMessage::delete(id)).unwrap();
         no_timer();
@@ -283,7 +283,7 @@ fn very_many_children_that_fail_from_the_last_to_the_first_are_restarted_with_th
     for pid in pids.iter().rev() {
         let watch = runtime.watch(*pid);
         runtime.send_to(*pid, ()).unwrap();
-        watch.wait_within(LIMIT).unwrap();
+        watch.wait_timeout(LIMIT).unwrap();
     }
     go.set(()).unwrap();
     until("all are up again", || {

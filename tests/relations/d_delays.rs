@@ -29,7 +29,7 @@ fn being_stopped_with_others_is_no_stable_time() {
     let delayed = |id: &str, delay: u32| {
         until("it waits", || boss.child(id).unwrap().state == ChildState::Delayed);
         clock.advance(delay * SECOND - Duration::from_millis(1));
-        until("the supervisor rests", || runtime.is_at_rest());
+        until("the supervisor rests", || runtime.is_idle());
         assert_eq!(boss.child(id).unwrap().state, ChildState::Delayed, "{id} waits for {delay} seconds");
         clock.advance(Duration::from_millis(1));
     };

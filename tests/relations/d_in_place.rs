@@ -52,7 +52,7 @@ fn a_child_is_replaced_under_its_pid_with_its_mailbox_names_and_monitors() {
     clock.advance(SECOND);
     until("it is up under another PID", || boss.child("a").is_some_and(|info| info.pid.is_some_and(|new| new != pid)));
     boss.stop();
-    until("a quiet moment", || runtime.is_at_rest());
+    until("a quiet moment", || runtime.is_idle());
     assert_accounted(&runtime);
 }
 
@@ -105,18 +105,18 @@ fn no_message_that_was_sent_during_restarts_in_place_is_lost() {
         let to: Address<u64> = boss.pid("fragile").typed();
         std::thread::scope(|scope| {
             for _ in 0..SENDERS {
-                scope.spawn(|| (0..EACH).for_each(|n| runtime.send_within(to, n, LIMIT).unwrap()));
+                scope.spawn(|| (0..EACH).for_each(|n| runtime.send_timeout(to, n, LIMIT).unwrap()));
             }
         });
-        until("all is stepped", || runtime.is_at_rest());
+        until("all is stepped", || runtime.is_idle());
         let messages = runtime.stats().messages;
-        let lost = messages.dead_by_reason[&procession::DeadReason::StepFailed];
+        let lost = messages.dead_by_reason[&procession::DeadLetterReason::StepFailed];
         assert_eq!(messages.dead(), lost, "only what a failed step had taken");
         assert_eq!(stepped.load(Ordering::SeqCst) + lost, SENDERS * EACH);
         let restarts = boss.child("fragile").unwrap().restarts;
         assert!(restarts > 10, "it has failed again and again: {restarts}");
         assert_eq!(boss.pid("fragile"), to.pid());
-        until("a quiet moment", || runtime.is_at_rest());
+        until("a quiet moment", || runtime.is_idle());
         assert_accounted(&runtime);
         boss.stop();
     }
@@ -132,7 +132,7 @@ fn one_that_may_not_go_on_ends_with_the_failure_that_it_had() {
     boss.tell("a", Tell::End(Way::Panic));
     let exit = join(&boss.handle).without_output().to_string();
     assert_eq!(exit, "failed: too many restarts: a (failed: a failed), a (panicked: a panicked)");
-    let down = watch.wait_within(LIMIT).unwrap();
+    let down = watch.wait_timeout(LIMIT).unwrap();
     assert!(down.exit.to_string().ends_with("panicked: a panicked"), "{}", down.exit);
     assert_eq!(diary.alive.load(Ordering::SeqCst), 0);
 
@@ -237,7 +237,7 @@ fn any_process_can_recover_in_place_and_a_failed_step_has_no_effects_then_either
     [0, 7].into_iter().for_each(|message| runtime.send(spawned.address(), message).unwrap());
     let exit = join(&spawned).without_output().to_string();
     assert!(exit.contains("no command of the process is outstanding"), "{exit}");
-    until("a quiet moment", || runtime.is_at_rest());
+    until("a quiet moment", || runtime.is_idle());
     assert_accounted(&runtime);
 }
 

@@ -151,7 +151,7 @@ fn a_failure_that_a_child_has_recovered_from_is_told_to_its_supervisor_and_count
         let exit = join(&boss.handle).without_output().to_string();
         let each = [format!("{id} (failed: frail)"), format!("{id} (failed: frail)")].join(", ");
         assert_eq!(exit, format!("failed: too many restarts: {each}, {each}"));
-        assert!(watch.wait_within(LIMIT).is_ok(), "the child goes with it");
+        assert!(watch.wait_timeout(LIMIT).is_ok(), "the child goes with it");
     }
 }
 
@@ -271,7 +271,7 @@ fn a_process_that_was_asked_to_stop_does_not_recover_unless_it_says_so_and_then_
                 runtime.cancel(process.pid(), "enough").unwrap();
             }
             if matches!(asked, Asked::Never | Asked::Earlier) {
-                until("it is upgraded", || runtime.is_at_rest());
+                until("it is upgraded", || runtime.is_idle());
                 runtime.send(process.address(), ()).unwrap();
             }
             go.set(()).unwrap();
@@ -280,7 +280,7 @@ fn a_process_that_was_asked_to_stop_does_not_recover_unless_it_says_so_and_then_
                 assert!(heard.take().is_empty(), "{case}");
                 continue;
             }
-            until("its successor has heard of it", || runtime.is_at_rest());
+            until("its successor has heard of it", || runtime.is_idle());
             assert_eq!(
                 heard.take(),
                 if asked == Asked::Never { vec![] } else { vec![String::from("enough")] },
@@ -307,7 +307,7 @@ fn a_child_that_was_asked_to_stop_and_fails_is_not_restarted_in_place() {
     let pid = boss.pid("clumsy");
     let watch = runtime.watch(pid);
     runtime.cancel(pid, "enough").unwrap();
-    assert_eq!(watch.wait_within(LIMIT).unwrap().exit.to_string(), "failed: it fell");
+    assert_eq!(watch.wait_timeout(LIMIT).unwrap().exit.to_string(), "failed: it fell");
     boss.restarted("clumsy", 1);
     assert_ne!(boss.pid("clumsy"), pid, "it is permanent, so there is another");
     boss.stop();
@@ -393,7 +393,7 @@ fn a_function_that_gives_processes_with_another_output_is_refused_when_the_proce
 #[test]
 fn a_child_that_is_restarted_in_place_shows_its_own_type() {
     let (clock, watcher) = (ManualClock::new(), TypeNames::default());
-    let runtime = builder().workers(2).clock(clock.clock()).hook(watcher.clone()).start().unwrap();
+    let runtime = builder().workers(2).clock(clock.clock()).observer(watcher.clone()).start().unwrap();
     let heard = Log::new();
     let spec = ChildSpec::in_place("frail", move || Frail::new(1, &heard)).restart(Restart::Transient);
     let builder = Supervisor::builder().backoff(Backoff::exponential(SECOND, SECOND));
@@ -416,12 +416,12 @@ fn a_child_that_is_restarted_in_place_shows_its_own_type() {
 #[derive(Clone, Default)]
 struct TypeNames(Log<(procession::Pid, &'static str)>);
 
-impl procession::Hook for TypeNames {
-    fn spawned(&self, process: &procession::ProcessRef) {
+impl procession::Observer for TypeNames {
+    fn spawned(&self, process: &procession::ProcessIdentity) {
         self.0.push((process.pid, process.type_name));
     }
 
-    fn exited(&self, process: &procession::ProcessRef, _: &Exit) {
+    fn exited(&self, process: &procession::ProcessIdentity, _: &Exit) {
         self.0.push((process.pid, process.type_name));
     }
 }

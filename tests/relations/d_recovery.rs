@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    Command, CommandError, Completion, Event, Events, GroupChange, Latch, Process, Reason, Reply, SpawnOptions, Step,
+    Command, CommandError, Event, Events, GroupChange, Latch, Process, Reason, Reply, Responder, SpawnOptions, Step,
     StepOutput, StepResult, Tag,
 };
 
@@ -58,7 +58,7 @@ fn a_heartbeat_has_the_same_rate_and_one_timer_after_three_crashes() {
     let advance = |beats: u32| {
         for _ in 0..2 * beats {
             clock.advance(BEAT / 2);
-            until("the beat is counted", || runtime.is_at_rest());
+            until("the beat is counted", || runtime.is_idle());
         }
     };
     advance(10);
@@ -67,7 +67,7 @@ fn a_heartbeat_has_the_same_rate_and_one_timer_after_three_crashes() {
         clock.advance(BEAT / 4);
         runtime.send_to(heart, ()).unwrap();
         boss.restarted("heart", crash);
-        until("it has begun anew", || runtime.is_at_rest());
+        until("it has begun anew", || runtime.is_idle());
         assert_eq!(runtime.stats().timers, 1, "after {crash} crashes");
     }
     beats.store(0, Ordering::SeqCst);
@@ -116,13 +116,13 @@ fn one_that_joins_and_subscribes_in_its_first_step_is_a_member_once_and_told_onc
     let member = boss.pid("member");
     let watching = Log::new();
     let outside = crate::c_groups::mirror(&runtime, "crew", &watching);
-    until("both have joined", || runtime.is_at_rest());
+    until("both have joined", || runtime.is_idle());
     for crash in 1..=3 {
         told.take();
         watching.take();
         runtime.send_to(member, ()).unwrap();
         boss.restarted("member", crash);
-        until("it has begun anew", || runtime.is_at_rest());
+        until("it has begun anew", || runtime.is_idle());
         assert_eq!(runtime.group_members("crew"), [member], "after {crash} crashes");
         assert_eq!(runtime.whereis("member"), Some(member));
         assert_eq!(told.to_vec(), [GroupChange::Members(vec![]), GroupChange::Joined(member)]);
@@ -132,7 +132,7 @@ fn one_that_joins_and_subscribes_in_its_first_step_is_a_member_once_and_told_onc
     let other = node(&runtime);
     runtime.join_group("crew", other.pid()).unwrap();
     other.ends(&runtime, Way::Done);
-    until("all is told", || runtime.is_at_rest());
+    until("all is told", || runtime.is_idle());
     assert_eq!(told.to_vec(), [GroupChange::Joined(other.pid()), GroupChange::Left(other.pid())], "each change once");
     assert_eq!(boss.child("member").unwrap().restarts, 3, "the name that it has already was no failure");
     boss.stop();
@@ -163,7 +163,7 @@ fn links_that_a_failed_state_machine_made_end_and_links_that_others_made_stay() 
     let child = runtime.watch(child.take()[0]);
     frail.fails();
     // Its end names the process that goes on.
-    for exit in [child.wait_within(LIMIT).unwrap().exit, join(&dies.handle).without_output()] {
+    for exit in [child.wait_timeout(LIMIT).unwrap().exit, join(&dies.handle).without_output()] {
         assert!(exit.to_string().contains(&format!("{pid}, which ended: failed: frail")), "{exit}");
     }
     assert_eq!(told.hears(1), [Heard::Exit(pid, "failed: frail".into())]);
@@ -186,7 +186,7 @@ fn one_that_has_linked_itself_and_does_not_trap_exits_ends_with_the_process_and_
     linked.does(&runtime, [Do::Link(frail.pid())]);
     frail.fails();
     linked.settles(&runtime);
-    assert!(!linked.handle.is_over() && linked.heard.len() == 0);
+    assert!(!linked.handle.is_finished() && linked.heard.len() == 0);
     frail.tell(Order::Fail);
     assert!(join(&linked.handle).without_output().to_string().contains("frail"));
 }
@@ -301,7 +301,7 @@ impl Command for Held {
 
 #[test]
 fn answers_that_come_after_a_failure_are_late_and_never_reach_the_next() {
-    let completions: Arc<Mutex<Vec<Completion<u32>>>> = Arc::default();
+    let completions: Arc<Mutex<Vec<Responder<u32>>>> = Arc::default();
     let keep = completions.clone();
     let handler = move |_: Held, completion| {
         keep.lock().unwrap().push(completion);

@@ -39,7 +39,7 @@ fn each_child_has_its_own_limit_to_stop_and_then_force_is_used() {
     assert_eq!(boss.child("ten").unwrap().state, ChildState::Stopping);
     clock.advance(Duration::from_millis(1));
     until("the next is asked", || diary.log.len() == 4);
-    assert!(!boss.handle.is_over());
+    assert!(!boss.handle.is_finished());
     clock.advance(SECOND);
     assert!(join(&boss.handle).is_done());
     assert_eq!(diary.take(), ["end now", "ask ten", "end ten", "ask one", "end one", "end first"]);
@@ -75,7 +75,7 @@ fn a_supervisor_is_not_over_before_its_children_are_however_it_ends() {
         drop(linked.ends(&runtime, Way::Fail));
         wait(&closes.closing);
         assert_eq!(boss.child("slow").unwrap().state, ChildState::Stopping, "{ends:?}");
-        assert!(!boss.handle.is_over(), "{ends:?}");
+        assert!(!boss.handle.is_finished(), "{ends:?}");
         closes.go.set(()).unwrap();
         assert_eq!(join(&boss.handle).is_done(), ends == Ends::Asked);
         assert_eq!((diary.alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0), "{ends:?}");
@@ -92,7 +92,7 @@ fn children_of_a_supervisor_that_is_terminated_end_through_their_links() {
         let boss = supervise(&runtime, supervisor.build().unwrap());
         let a = runtime.watch(boss.pid("a"));
         runtime.terminate(boss.handle.pid()).unwrap();
-        let exit = a.wait_within(LIMIT).unwrap().exit;
+        let exit = a.wait_timeout(LIMIT).unwrap().exit;
         assert!(matches!(&exit, Exit::Terminated(Reason::Linked(by)) if by.pid() == boss.handle.pid()), "{exit}");
         until("none is left", || diary.alive.load(Ordering::SeqCst) == 0 && runtime.stats().processes == 0);
     }
@@ -184,7 +184,7 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
         let _ = runtime.send_to(c, Tell::End(Way::Done));
         go.set(()).unwrap();
         until("all are up", || boss.children().iter().all(|info| info.state == ChildState::Up));
-        until("it stays so", || runtime.is_at_rest());
+        until("it stays so", || runtime.is_idle());
         assert!(boss.children().iter().all(|info| info.state == ChildState::Up));
         assert_eq!(diary.alive.load(Ordering::SeqCst), 3, "{strategy:?}");
         boss.stop();
@@ -231,7 +231,7 @@ fn a_supervisor_ends_in_order_with_one_to_which_it_is_linked() {
     until("all is up", || diary.alive.load(Ordering::SeqCst) == 2);
     let watch = runtime.named("boss").watch().unwrap();
     runtime.send(parent.address(), ()).unwrap();
-    let down = watch.wait_within(LIMIT).unwrap();
+    let down = watch.wait_timeout(LIMIT).unwrap();
     assert!(down.exit.to_string().ends_with("to which it was linked, has ended: failed: gone"), "{}", down.exit);
     assert_eq!(diary.take(), ["start a", "start b", "end b", "end a"]);
 }
@@ -273,7 +273,7 @@ fn a_child_that_has_taken_its_link_away_holds_up_no_end() {
     boss.tell("loner", Tell::Unlink(boss.handle.pid()));
     let exit = runtime.watch(boss.pid("loner"));
     boss.stop();
-    assert!(exit.wait_within(LIMIT).unwrap().exit.is_done());
+    assert!(exit.wait_timeout(LIMIT).unwrap().exit.is_done());
     assert_eq!(diary.alive.load(Ordering::SeqCst), 0);
 }
 

@@ -148,7 +148,7 @@ fn a_supervisor_ends_with_its_significant_children_if_it_is_told_so() {
         boss.tell("one", Tell::End(Way::Done));
         if both_needed {
             until("it is down", || boss.child("one").unwrap().state == ChildState::Down);
-            assert!(!boss.handle.is_over());
+            assert!(!boss.handle.is_finished());
             boss.tell("two", Tell::End(Way::Done));
         }
         assert!(join(&boss.handle).is_done());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage, Tree};
 use procession::{
-    DeadReason, Event, Events, Latch, Overflow, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    DeadLetterReason, Event, Events, Latch, Overflow, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -76,7 +76,7 @@ fn tree(runtime: &Runtime, alive: &Arc<AtomicUsize>, branches: usize, leaves: us
 
 fn whole(runtime: &Runtime, boss: &Boss, alive: &AtomicUsize, branches: usize, leaves: usize) {
     until("the whole tree stands", || {
-        runtime.is_at_rest()
+        runtime.is_idle()
             && Tree::of(runtime, boss.handle.address(), LIMIT)
                 .is_ok_and(|tree| tree.is_up() && tree.processes() == branches * (leaves + 1))
     });
@@ -145,7 +145,7 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
             }
         }
         whole(&runtime, &boss, &alive, BRANCHES, LEAVES);
-        until("a quiet moment", || runtime.is_at_rest());
+        until("a quiet moment", || runtime.is_idle());
         assert_accounted(&runtime);
         boss.stop();
         assert_eq!((alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0));
@@ -184,14 +184,14 @@ fn is_asked_again() -> bool {
     until("the one above has asked", || runtime.process(pid).is_some_and(|branch| branch.mailbox == 1));
     let (nobody, unheard) = procession::testing::question();
     runtime.send(pid.typed(), SupervisorMessage::children(nobody)).unwrap();
-    let is_lost = runtime.stats().messages.dead_by_reason[&DeadReason::DroppedOldest] == 1;
+    let is_lost = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedOldest] == 1;
     let _ = made.set(());
     if !is_lost {
         boss.ask(SupervisorMessage::started);
         boss.stop();
         return false;
     }
-    until("it is up, and its answer is missing", || runtime.is_at_rest() && runtime.stats().timers == 1);
+    until("it is up, and its answer is missing", || runtime.is_idle() && runtime.stats().timers == 1);
     drop(unheard);
     assert_eq!(boss.child("branch").unwrap().state, ChildState::Starting);
     manual.advance(Duration::from_millis(10));

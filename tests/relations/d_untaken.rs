@@ -5,8 +5,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{Backoff, ChildSpec, ChildState, Supervisor};
 use procession::{
-    Event, Events, Hook, Latch, Pid, Process, ProcessRef, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
-    Watchdog,
+    Event, Events, Latch, Observer, Pid, Process, ProcessIdentity, Reply, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade, Watchdog,
 };
 
 use crate::frail::{Order, frail};
@@ -57,11 +57,11 @@ fn what_a_failing_step_was_given_and_has_not_taken_is_not_told_the_next() {
         });
         let process = runtime.spawn_with(fails, recovering(&told)).unwrap();
         until("it has begun", || runtime.process(process.pid()).is_some_and(|info| info.steps > 0));
-        until("it has begun, and what it wants is done", || runtime.is_at_rest());
+        until("it has begun, and what it wants is done", || runtime.is_idle());
         clock.advance(BEAT);
         other.ends(&runtime, Way::Done);
         until("it has failed", || runtime.process(process.pid()).is_some_and(|info| info.steps >= 3));
-        until("its successor has made a step", || runtime.is_at_rest());
+        until("its successor has made a step", || runtime.is_idle());
         assert_eq!(told.take(), [""; 0], "{given}");
         assert_eq!(runtime.stats().discarded_answers, u64::from(given == "an answer"), "{given}");
     }
@@ -105,7 +105,7 @@ fn an_exit_that_waits_behind_an_answer_to_the_failed_one_is_told_the_next() {
     let _process = runtime.spawn_with(fails, recovering(&told)).unwrap();
     join(&answers);
     has_ended.set(()).unwrap();
-    until("its successor is told", || told.len() > 0 && runtime.is_at_rest());
+    until("its successor is told", || told.len() > 0 && runtime.is_idle());
     assert_eq!(told.take(), ["an exit"]);
     assert_eq!(runtime.stats().discarded_answers, 1);
 }
@@ -143,7 +143,7 @@ fn after_unlinking_no_exit_of_a_recovery_is_told_and_that_of_a_later_link_is() {
         wait(&held);
         frail.fails();
         go.set(()).unwrap();
-        until("it has unlinked", || runtime.is_at_rest());
+        until("it has unlinked", || runtime.is_idle());
         assert_eq!(heard.take(), [""; 0], "links first: {links_first}");
         frail.does(move |out| out.link(to));
         frail.fails();
@@ -158,8 +158,8 @@ struct StopsAtSpawn {
     go: Latch<()>,
 }
 
-impl Hook for StopsAtSpawn {
-    fn spawned(&self, process: &ProcessRef) {
+impl Observer for StopsAtSpawn {
+    fn spawned(&self, process: &ProcessIdentity) {
         if process.name.as_deref() == Some("stops") {
             let _ = self.begun.set(());
             wait(&self.go);
@@ -172,7 +172,7 @@ impl Hook for StopsAtSpawn {
 fn an_exit_of_a_link_that_is_made_behind_an_unlink_of_the_same_step_is_told() {
     let (begun, go, heard) = (Latch::new(), Latch::new(), Log::new());
     let hook = StopsAtSpawn { begun: begun.clone(), go: go.clone() };
-    let runtime = builder().workers(2).hook(hook).start().unwrap();
+    let runtime = builder().workers(2).observer(hook).start().unwrap();
     let frail = frail(&runtime, 3, SpawnOptions::new());
     frail.fails();
     let (pid, log) = (frail.pid(), heard.clone());
@@ -196,7 +196,7 @@ fn an_exit_of_a_link_that_is_made_behind_an_unlink_of_the_same_step_is_told() {
     frail.does(move |out| out.link(to));
     frail.fails();
     go.set(()).unwrap();
-    until("all is told", || runtime.is_at_rest());
+    until("all is told", || runtime.is_idle());
     assert_eq!(heard.take(), ["failed: frail"]);
 }
 
@@ -243,7 +243,7 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
         early.ends(&runtime, Way::Fail);
         go.set(()).unwrap();
         until("it waits for its delay", || {
-            boss.child("child").unwrap().state == ChildState::Delayed && runtime.is_at_rest()
+            boss.child("child").unwrap().state == ChildState::Delayed && runtime.is_idle()
         });
         let late = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             out.link(child);
@@ -252,11 +252,11 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
         });
         let late = runtime.spawn(late).unwrap();
         join(&late);
-        until("its end is told", || runtime.is_at_rest());
+        until("its end is told", || runtime.is_idle());
         assert_eq!(told.take(), [""; 0], "bounded: {bounded}");
         clock.advance(BEAT);
         boss.restarted("child", 1);
-        until("the next has made a step", || runtime.is_at_rest());
+        until("the next has made a step", || runtime.is_idle());
         let exits = [early.pid(), late.pid()].map(|pid| format!("exit {pid}"));
         assert_eq!(told.take(), [&exits[0], "message 1", &exits[1]], "bounded: {bounded}");
         boss.stop();
@@ -271,16 +271,16 @@ fn a_request_to_stop_that_a_step_has_taken_is_remembered_over_busy_steps_and_wit
         let runtime = builder.start().unwrap();
         let frail = frail(&runtime, 2, SpawnOptions::new());
         runtime.cancel(frail.pid(), "enough").unwrap();
-        until("it has taken the request", || frail.heard.len() == 1 && runtime.is_at_rest());
+        until("it has taken the request", || frail.heard.len() == 1 && runtime.is_idle());
         // It has the only worker next, and all of these in one step.
         let (holder, go) = hold_up(&runtime);
         (0..messages).for_each(|_| frail.does(|_| ()));
         go.set(()).unwrap();
         output(&holder);
-        until("it has stepped them", || runtime.is_at_rest());
+        until("it has stepped them", || runtime.is_idle());
         frail.tell(Order::Fail);
-        until("its step has failed", || runtime.is_at_rest());
-        assert!(frail.handle.is_over(), "it was asked to stop; with a watchdog: {watched}, messages: {messages}");
+        until("its step has failed", || runtime.is_idle());
+        assert!(frail.handle.is_finished(), "it was asked to stop; with a watchdog: {watched}, messages: {messages}");
         assert_eq!(frail.heard.take(), ["1: cancel"]);
     }
 }

@@ -25,14 +25,14 @@ fn while_all_workers_are_stuck_others_take_their_places_and_go_when_the_steps_re
     let asleep = || runtime.stats().workers[2..].iter().filter(|worker| worker.parked > 0).count();
     until("the spares fall asleep", || asleep() == runtime.stats().spare_workers);
     for _ in 0..1_000 {
-        assert!(!runtime.is_at_rest(), "two steps run");
+        assert!(!runtime.is_idle(), "two steps run");
         std::thread::yield_now();
     }
     held[0].lets_go();
     held[1].lets_go();
     // No look is needed for that: the time stands still.
     until("the surplus is gone", || runtime.stats().spare_workers == 0);
-    until("all is at rest", || runtime.is_at_rest());
+    until("all is at rest", || runtime.is_idle());
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
 }
 
@@ -64,7 +64,7 @@ fn each_step_that_returns_sends_one_spare_away_and_the_others_stay() {
     until("another one is", || runtime.stats().spare_workers == 1);
     held[2].lets_go();
     until("the last one is", || runtime.stats().spare_workers == 0);
-    until("all is at rest", || runtime.is_at_rest());
+    until("all is at rest", || runtime.is_idle());
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
 }
 
@@ -89,10 +89,10 @@ fn a_spare_that_steps_one_process_that_always_continues_goes_as_well() {
     let runtime = &watched.runtime;
     let held = watched.sticks(1);
     let (steps, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (counted, is_over) = (steps.clone(), over.clone());
+    let (counted, is_finished) = (steps.clone(), over.clone());
     let busy = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Ok(if is_over.load(Ordering::SeqCst) { Step::Done(()) } else { Step::Continue })
+        Ok(if is_finished.load(Ordering::SeqCst) { Step::Done(()) } else { Step::Continue })
     });
     let busy = runtime.spawn(busy).unwrap();
     watched.pass();
@@ -188,7 +188,7 @@ fn nothing_is_lost_while_workers_are_stuck_and_let_go_and_spares_come_and_leave(
         until("the surplus is gone", || runtime.stats().spare_workers == 0);
         over.store(true, Ordering::SeqCst);
     });
-    until("all is at rest", || runtime.is_at_rest());
+    until("all is at rest", || runtime.is_idle());
     assert_accounted(runtime);
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
     until("all is told", || watched.told.len() as u64 == 2 * runtime.stats().stuck_steps);
@@ -227,9 +227,9 @@ fn a_shutdown_ends_the_others_though_all_workers_are_stuck() {
     let watched = watched_with(1, 1, |builder| builder.shutdown_limit(LIMIT * 1_000));
     let runtime = &watched.runtime;
     let idle: Vec<_> = (0..10).map(|_| runtime.spawn(sink::<()>()).unwrap()).collect();
-    until("they wait", || runtime.is_at_rest());
+    until("they wait", || runtime.is_idle());
     let held = watched.sticks(1);
-    let state = runtime.state();
+    let state = runtime.shutdown_node();
     state.request_shutdown();
     // They are asked to stop; a spare steps them, though the shutdown waits for the one that is stuck.
     until("they are stepped", || {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    BuildError, Command, Completion, Doing, Entry, Event, Events, Handle, Hook, InitResult, Latch, Process, Runtime,
-    SpawnOptions, Step, StepOutput, StepResult, StuckStep, Watchdog,
+    BuildError, Command, EntryArgs, Event, Events, Handle, InitResult, Latch, Observer, Process, Responder, Runtime,
+    SpawnOptions, Step, StepActivity, StepOutput, StepResult, StuckStep, Watchdog,
 };
 
 use crate::helpers::*;
@@ -55,7 +55,7 @@ impl Process for Stopper {
     type Message = u8;
     type Output = ();
 
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         self.reaches(Where::Init);
         entry.method("main", |(): ()| Ok(())).finish()
     }
@@ -101,7 +101,7 @@ impl Process for Stopper {
 
 fn with_handler() -> Watched {
     watched_with(1, 0, |builder| {
-        builder.handler(|hold: Hold, completion: Completion<()>| {
+        builder.handler(|hold: Hold, completion: Responder<()>| {
             hold.0.set(()).unwrap();
             wait(&hold.1);
             completion.complete(Ok::<_, procession::BoxError>(()));
@@ -153,7 +153,7 @@ fn a_stuck_step_is_told_of_once_while_it_runs_and_once_more_when_it_is_over() {
         assert_eq!((step.process.pid, step.process.name.as_deref()), (slow.pid(), Some("slow")));
         assert!(step.process.type_name.contains("Script"), "{step}");
         assert_eq!(step.message_type, type_name::<u64>());
-        assert_eq!(step.doing, Doing::Message { from: Some(sender.pid()) });
+        assert_eq!(step.doing, StepActivity::Message { from: Some(sender.pid()) });
         assert!(step.running_for >= LONG, "{step}");
     }
     watched.clock.advance(LONG * 50);
@@ -189,7 +189,7 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
             Where::Cancel => drop(watched.runtime.cancel(pid, "enough").unwrap()),
             Where::Close => {
                 // One that has not begun is not closed.
-                until("it has begun", || watched.runtime.is_at_rest());
+                until("it has begun", || watched.runtime.is_idle());
                 assert!(watched.runtime.terminate(pid).unwrap());
             }
             _ => {}
@@ -201,12 +201,14 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
         assert_eq!((step.process.pid, step.process.type_name), (pid, type_name::<Stopper>()), "{at:?}");
         assert_eq!(step.message_type, "u8");
         let right = match (at, step.doing) {
-            (Where::Init, Doing::Init) | (Where::Before, Doing::Step) => true,
-            (Where::Message, Doing::Message { from: None }) => true,
-            (Where::Completed, Doing::Completed { .. }) | (Where::Cancel, Doing::Cancel) => true,
-            (Where::Down, Doing::Down { pid: ended }) | (Where::Exit, Doing::Exit { pid: ended }) => ended != pid,
-            (Where::Group, Doing::Group) => true,
-            (Where::Handler | Where::Close, Doing::AfterStep) => true,
+            (Where::Init, StepActivity::Init) | (Where::Before, StepActivity::Step) => true,
+            (Where::Message, StepActivity::Message { from: None }) => true,
+            (Where::Completed, StepActivity::Completed { .. }) | (Where::Cancel, StepActivity::Cancel) => true,
+            (Where::Down, StepActivity::Down { pid: ended }) | (Where::Exit, StepActivity::Exit { pid: ended }) => {
+                ended != pid
+            }
+            (Where::Group, StepActivity::Group) => true,
+            (Where::Handler | Where::Close, StepActivity::AfterStep) => true,
             _ => false,
         };
         assert!(right, "{at:?}: {step}");
@@ -261,9 +263,9 @@ fn with_exact_times_a_step_is_reported_by_the_first_look_after_the_limit_with_it
 fn nobody_looks_while_nobody_works_and_work_is_looked_at_again() {
     let watched = watched(2, 1);
     for _ in 0..10 {
-        until("all is at rest", || watched.runtime.is_at_rest());
+        until("all is at rest", || watched.runtime.is_idle());
         watched.pass();
-        until("all is at rest", || watched.runtime.is_at_rest());
+        until("all is at rest", || watched.runtime.is_idle());
         watched.pass();
         assert_eq!((watched.clock.next_due(), watched.runtime.stats().timers), (None, 0));
         let held = watched.sticks(1);
@@ -312,7 +314,7 @@ struct Hostile {
     told: Log<bool>,
 }
 
-impl Hook for Hostile {
+impl Observer for Hostile {
     fn stuck(&self, _: &StuckStep) {
         self.told.push(false);
         let _ = self.begun.set(());
@@ -331,7 +333,7 @@ fn a_hook_that_is_stuck_or_panics_holds_up_neither_a_worker_nor_the_timers_nor_t
     let (begun, go) = (Latch::new(), Latch::new());
     let hook = Hostile { begun: begun.clone(), go: go.clone(), told: told.clone() };
     let watchdog = Watchdog::after(LONG).spare_workers(1);
-    let runtime = builder().workers(1).clock(clock.clock()).watchdog(watchdog).hook(hook).start().unwrap();
+    let runtime = builder().workers(1).clock(clock.clock()).watchdog(watchdog).observer(hook).start().unwrap();
     let held = Held::new(&runtime);
     clock.advance(LONG * 2);
     wait(&begun);
@@ -368,7 +370,7 @@ fn timed(runtime: &Runtime, clock: &ManualClock) -> Handle<impl Process<Output =
     });
     let timed = runtime.spawn(timed).unwrap();
     wait(&is_set);
-    until("the timer is set", || runtime.is_at_rest());
+    until("the timer is set", || runtime.is_idle());
     clock.advance(Duration::from_secs(1));
     timed
 }

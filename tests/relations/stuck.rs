@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Address, Event, Events, Handle, Hook, Latch, Process, Runtime, RuntimeBuilder, Step, StepOutput, StepResult,
+    Address, Event, Events, Handle, Latch, Observer, Process, Runtime, RuntimeBuilder, Step, StepOutput, StepResult,
     StuckStep, Watchdog,
 };
 
@@ -22,7 +22,7 @@ pub struct Watched {
 
 struct Told(Log<(bool, StuckStep)>);
 
-impl Hook for Told {
+impl Observer for Told {
     fn stuck(&self, step: &StuckStep) {
         self.0.push((false, step.clone()));
     }
@@ -39,10 +39,10 @@ pub fn watched(workers: usize, spares: usize) -> Watched {
 pub fn watched_with(workers: usize, spares: usize, more: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Watched {
     let (clock, told) = (ManualClock::new(), Log::new());
     let watchdog = Watchdog::after(LONG).spare_workers(spares);
-    let builder = builder().workers(workers).clock(clock.clock()).watchdog(watchdog).hook(Told(told.clone()));
+    let builder = builder().workers(workers).clock(clock.clock()).watchdog(watchdog).observer(Told(told.clone()));
     let runtime = more(builder).start().unwrap();
     // One of the workers that begin sets the timer of the first look, and is through with that.
-    until("all workers have begun", || runtime.is_at_rest());
+    until("all workers have begun", || runtime.is_idle());
     Watched { runtime, clock, told }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use procession::supervisor::{ChildError, ChildInfo, ChildSpec, ChildState, Supervisor, SupervisorMessage};
 use procession::{
-    Entry, Event, Events, Handle, InitResult, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult,
+    EntryArgs, Event, Events, Handle, InitResult, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -79,7 +79,7 @@ impl Process for Worker {
     type Message = Tell;
     type Output = u64;
 
-    fn init(&mut self, entry: Entry) -> InitResult {
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
         if self.diary.fail_inits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok() {
             self.diary.log.push(format!("fail {}", self.name));
             return Err(format!("init of {}", self.name).into());

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::pool::Pool;
-use procession::task::{Status, Task, TaskId, TaskOptions, Tasks};
-use procession::{BoxError, Cancel, Exit, Latch, Panic, Reason, WaitError};
+use procession::task::{Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
+use procession::{BoxError, CancelToken, Exit, Latch, Panic, Reason, WaitError};
 
 use crate::helpers::*;
 use crate::tools::*;
 
 #[test]
 fn a_new_scheduler_takes_tasks_at_once() {
-    let tasks = Tasks::new();
+    let tasks = TaskScheduler::new();
     assert_eq!(end(tasks.submit(|_| Ok::<_, String>(1)).unwrap()).output(), Some(&1));
-    let tasks = Tasks::on(&Pool::builder().max(1).build().unwrap());
+    let tasks = TaskScheduler::on(&Pool::builder().max(1).build().unwrap());
     assert_eq!(end(tasks.submit(|_| Ok::<_, String>(2)).unwrap()).output(), Some(&2));
 }
 
@@ -75,7 +75,7 @@ fn a_thousand_tasks_do_not_wait_for_each_other() {
 
 #[test]
 fn a_closure_gets_its_request_and_may_ignore_it() {
-    fn plain(_: &Cancel) -> Result<u8, String> {
+    fn plain(_: &CancelToken) -> Result<u8, String> {
         Ok(1)
     }
     let tasks = tasks();
@@ -89,7 +89,7 @@ fn a_closure_gets_its_request_and_may_ignore_it() {
 fn a_value_is_the_output_and_there_is_no_error() {
     let tasks = tasks();
     let task = tasks.submit_with(TaskOptions::new(), |_| Ok::<_, String>(String::from("done"))).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     let info = task.info();
     assert_eq!((info.status, info.error()), (Status::Completed, None));
     assert_eq!(wait(task).into_result().unwrap(), "done");
@@ -106,7 +106,7 @@ fn an_error_is_no_status_of_its_own_and_comes_as_it_was_returned() {
     }
     let tasks = tasks();
     let task = tasks.submit(|_| Err::<(), _>(Broken(3))).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     let info = tasks.info(task.id()).unwrap();
     assert_eq!((info.status, info.error().as_deref()), (Status::Completed, Some("broken 3")));
     let exit = wait(task);
@@ -124,7 +124,7 @@ fn a_panic_is_an_error_that_says_so_and_nothing_else_suffers() {
     let task = tasks.submit(|_| -> Result<u8, String> { panic!("lost {}", std::hint::black_box(3)) }).unwrap();
     let later = tasks.submit(|_| Ok::<_, String>(2)).unwrap();
     assert_eq!((end(other).output(), end(later).output()), (Some(&1), Some(&2)), "also on the thread of the panic");
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     let info = task.info();
     assert_eq!((info.status, info.error().as_deref()), (Status::Completed, Some("panicked: lost 3")));
     let exit = wait(task);
@@ -135,7 +135,7 @@ fn a_panic_is_an_error_that_says_so_and_nothing_else_suffers() {
 
 #[test]
 fn the_payload_of_a_panic_can_be_had() {
-    fn payload(tasks: &Tasks, what: impl std::any::Any + Send) -> Panic {
+    fn payload(tasks: &TaskScheduler, what: impl std::any::Any + Send) -> Panic {
         match end(tasks.submit(|_| -> Result<(), String> { std::panic::panic_any(what) }).unwrap()) {
             Exit::Panicked(panic) => panic,
             other => panic!("{other}"),
@@ -164,7 +164,7 @@ fn a_task_ends_also_when_its_closure_is_never_called_or_what_is_its_panics() {
     }
     let (_, pool, tasks) = bounded(1);
     let holds = tasks.submit(|_| Ok::<_, String>(Bomb)).unwrap();
-    until("it is over", || holds.status().is_over());
+    until("it is over", || holds.status().is_finished());
     drop(holds);
     let captures = Bomb;
     let captured = tasks.submit(move |_| {
@@ -222,7 +222,7 @@ fn a_task_may_use_its_own_scheduler() {
 
 #[test]
 fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
-    fn sum(tasks: &Tasks, from: u64, to: u64) -> Result<u64, String> {
+    fn sum(tasks: &TaskScheduler, from: u64, to: u64) -> Result<u64, String> {
         if to - from == 1 {
             return Ok(from);
         }
@@ -254,11 +254,11 @@ fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
 #[test]
 fn a_task_that_waits_for_itself_is_told_so_and_does_not_hang() {
     let (_, _pool, tasks) = bounded(1);
-    let (give, own) = std::sync::mpsc::channel::<Task<(), String>>();
+    let (give, own) = std::sync::mpsc::channel::<TaskHandle<(), String>>();
     let (told, inner) = (Latch::new(), tasks.clone());
     let tell = told.clone();
     let task = tasks.submit(move |_| {
-        let refused = wait(&own).unwrap().wait_within(Duration::MAX).unwrap_err();
+        let refused = wait(&own).unwrap().wait_timeout(Duration::MAX).unwrap_err();
         assert_eq!(*refused.reason(), WaitError::Inside);
         let own = refused.into_inner();
         assert_eq!(own.status(), Status::Running);
@@ -302,13 +302,13 @@ fn every_call_may_come_from_many_threads_at_once() {
 #[test]
 fn with_a_limit_so_many_run_at_once_and_the_others_begin_in_their_order() {
     for (limit, most) in [(0, 1), (1, 1), (3, 3)] {
-        let tasks = Tasks::with_limit(limit);
+        let tasks = TaskScheduler::with_limit(limit);
         let first: Vec<_> = (0..most).map(|_| stubborn(&tasks, TaskOptions::new())).collect();
         let order = Arc::new(Mutex::new(Vec::new()));
         let rest: Vec<_> = (0..20)
             .map(|n| {
                 let order = order.clone();
-                let body = move |_: &Cancel| {
+                let body = move |_: &CancelToken| {
                     order.lock().unwrap().push(n);
                     Ok::<_, String>(n)
                 };
@@ -332,10 +332,10 @@ fn with_a_limit_so_many_run_at_once_and_the_others_begin_in_their_order() {
 #[test]
 fn a_limit_is_for_its_own_pool_and_a_waiting_task_makes_room() {
     let shared = Pool::builder().max(2).build().unwrap();
-    let tasks = Tasks::builder().pool(&shared).limit(1).build();
+    let tasks = TaskScheduler::builder().pool(&shared).limit(1).build();
     let both: Vec<_> = (0..2).map(|_| stubborn(&tasks, TaskOptions::new())).collect();
     both.iter().for_each(Stubborn::let_go);
-    let tasks = Tasks::with_limit(1);
+    let tasks = TaskScheduler::with_limit(1);
     let submits = tasks.clone();
     let outer = tasks.submit(move |_| {
         let inner: Vec<_> = (0..5).map(|n| submits.submit(move |_| Ok::<_, String>(n)).unwrap()).collect();

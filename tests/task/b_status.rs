@@ -14,7 +14,7 @@ const ALL: [(Status, &str); 6] = [
     (Status::Running, "Running"),
     (Status::Stopped, "Stopped"),
     (Status::Cancelled, "Cancelled"),
-    (Status::Completed, "Completed"),
+    (Status::Completed, "Completion"),
     (Status::TimedOut, "TimedOut"),
 ];
 
@@ -22,7 +22,7 @@ const ALL: [(Status, &str); 6] = [
 fn six_statuses_print_as_they_are_called_and_four_of_them_are_the_end() {
     for (status, text) in ALL {
         assert_eq!(status.to_string(), text);
-        assert_eq!(status.is_over(), !matches!(text, "Scheduled" | "Running"));
+        assert_eq!(status.is_finished(), !matches!(text, "Scheduled" | "Running"));
     }
 }
 
@@ -44,7 +44,7 @@ fn a_status_never_goes_back() {
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| {
                 let mut seen = vec![task.status()];
-                while !task.status().is_over() {
+                while !task.status().is_finished() {
                     seen.push(task.status());
                 }
                 seen.extend([task.status(), task.info().status]);
@@ -55,7 +55,7 @@ fn a_status_never_goes_back() {
             }
             let seen = wait(watcher).unwrap();
             assert!(seen.is_sorted_by_key(|status| stage(*status)), "{seen:?}");
-            let over: Vec<_> = seen.iter().filter(|status| status.is_over()).collect();
+            let over: Vec<_> = seen.iter().filter(|status| status.is_finished()).collect();
             assert!(over.windows(2).all(|two| two[0] == two[1]), "{seen:?}");
             ends.insert(seen[seen.len() - 1]);
         });
@@ -82,7 +82,7 @@ fn the_end_is_the_end_whoever_comes_later() {
     let [cancelled, timed_out, completed] = [(); 3].map(|()| held(TaskOptions::new()));
     assert!(cancelled.task.cancel());
     completed.let_go();
-    until("it is over", || completed.task.status().is_over());
+    until("it is over", || completed.task.status().is_finished());
     let stopped = stubborn(&tasks, TaskOptions::new());
     manual.advance(2 * SECOND);
     tasks.stop();
@@ -116,7 +116,7 @@ fn a_task_that_is_over_before_it_began_is_never_called_and_leaves_the_queue_at_o
     let counted = Counted::default();
     let submit = |options: TaskOptions| tasks.submit_with(options, counted.closure()).unwrap();
     let cancelled: Vec<_> = (0..200).map(|_| submit(TaskOptions::new())).collect();
-    let too_late: Vec<_> = (0..200).map(|_| submit(TaskOptions::new().start_within(SECOND))).collect();
+    let too_late: Vec<_> = (0..200).map(|_| submit(TaskOptions::new().start_timeout(SECOND))).collect();
     let stopped: Vec<_> = (0..200).map(|_| submit(TaskOptions::new())).collect();
     assert_eq!((pool.stats().waiting, counted.alive()), (600, 600));
     assert!(cancelled.iter().all(|task| task.cancel()));
@@ -137,7 +137,7 @@ fn a_task_that_is_over_before_it_began_is_never_called_and_leaves_the_queue_at_o
 #[test]
 fn a_task_is_seen_running_before_it_times_out() {
     let (manual, tasks) = manual();
-    let sleeps = |cancel: &procession::Cancel| cancel.sleep(SECOND);
+    let sleeps = |cancel: &procession::CancelToken| cancel.sleep(SECOND);
     let task = tasks.submit_with(TaskOptions::new().timeout(200 * MILLI), sleeps).unwrap();
     until("it runs", || task.status() == Status::Running);
     let seen: Vec<Status> = (0..5)
@@ -266,7 +266,7 @@ fn the_short_form_has_everything_and_the_long_form_has_results_of_the_end_only()
     assert_eq!(format!("{task:#}"), "task 1\n  name: sum\n  status: Running\n  waited: 0ns");
     manual.advance(SECOND);
     go.set(()).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     assert_eq!(task.to_string(), "task 1 (sum): Completed, output: [1, 2], error: none");
     let long = "task 1\n  name: sum\n  status: Completed\n  waited: 0ns\n  ran: 1s\n  output: [1, 2]";
     assert_eq!(format!("{task:#}"), long);
@@ -277,7 +277,7 @@ fn the_short_form_has_everything_and_the_long_form_has_results_of_the_end_only()
     assert_eq!(wait(task).output().unwrap(), &[1, 2]);
 
     let failed = tasks.submit(|_| Err::<(), _>("no disk")).unwrap();
-    until("it is over", || failed.status().is_over());
+    until("it is over", || failed.status().is_finished());
     assert_eq!(failed.to_string(), "task 2: Completed, output: none, error: no disk");
     assert_eq!(format!("{failed:#}"), "task 2\n  status: Completed\n  waited: 0ns\n  ran: 0ns\n  error: no disk");
 

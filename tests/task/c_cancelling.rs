@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use procession::task::{Keep, Status, TaskOptions};
-use procession::{Cancel, Latch, Reason};
+use procession::{CancelToken, Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -46,7 +46,7 @@ fn cancelling_twice_or_too_late_changes_nothing() {
     assert!(!task.cancel_because("another reason"));
     assert!(was_ended(&wait(task), Reason::Cancelled), "the first reason stays");
     let done = tasks.submit(|_| Ok::<_, String>(3)).unwrap();
-    until("it is over", || done.status().is_over());
+    until("it is over", || done.status().is_finished());
     let before = done.info();
     assert!(!done.cancel() && !tasks.cancel(done.id()).unwrap());
     let after = done.info();
@@ -141,7 +141,7 @@ fn a_result_that_nobody_can_have_any_more_is_dropped() {
     // The end comes first.
     let token = Token(drops.clone());
     let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| Ok::<_, String>(token)).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     assert_eq!(dropped(), 1);
     drop(task);
     assert_eq!((dropped(), tasks.stats().records), (2, 2));
@@ -181,7 +181,7 @@ fn one_of_those_who_want_to_end_a_task_decides_and_knows_it() {
             let _ = go.set(());
             (wait(one).unwrap(), wait(two).unwrap())
         });
-        until("it is over", || task.status().is_over());
+        until("it is over", || task.status().is_finished());
         let status = task.status();
         assert!(!(one && two), "one decides");
         assert_eq!(one || two, status == Status::Cancelled, "and knows it");
@@ -219,7 +219,7 @@ fn when_a_task_is_over_so_is_whatever_stands_under_its_request() {
             }
         });
         let task = task.unwrap();
-        let (its, helpers): (Cancel, Cancel) = wait(&handed_out);
+        let (its, helpers): (CancelToken, CancelToken) = wait(&handed_out);
         assert!(!its.is_cancelled() && !helpers.is_cancelled());
         match way {
             "cancelled" => assert!(task.cancel()),
@@ -236,7 +236,7 @@ fn when_a_task_is_over_so_is_whatever_stands_under_its_request() {
 #[test]
 fn a_closure_that_answers_with_the_requests_reason_has_not_failed() {
     let (manual, tasks) = manual();
-    let answer = |cancel: &Cancel| cancel.sleep(HOUR);
+    let answer = |cancel: &CancelToken| cancel.sleep(HOUR);
     let cancelled = tasks.submit(answer).unwrap();
     let timed_out = tasks.submit_with(TaskOptions::new().timeout(SECOND), answer).unwrap();
     let stopped = tasks.submit(answer).unwrap();

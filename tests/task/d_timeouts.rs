@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::task::{Status, TaskOptions, Tasks};
+use procession::task::{Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -19,7 +19,7 @@ fn without_a_timeout_or_with_the_greatest_a_task_is_never_timed_out() {
     let (manual, tasks) = manual();
     let free = tasks.submit(obedient).unwrap();
     let greatest = tasks.submit_with(timeout(Duration::MAX), obedient).unwrap();
-    let within = tasks.submit_with(TaskOptions::new().start_within(Duration::MAX), obedient).unwrap();
+    let within = tasks.submit_with(TaskOptions::new().start_timeout(Duration::MAX), obedient).unwrap();
     until("all run", || tasks.stats().running == 3);
     assert_eq!(tasks.stats().timers, 0);
     manual.advance(Duration::from_secs(100 * 365 * 24 * 3600));
@@ -77,7 +77,7 @@ fn with_no_time_at_all_the_closure_is_not_called() {
     let (_, tasks) = manual();
     let counted = Counted::default();
     let none = tasks.submit_with(timeout(Duration::ZERO), counted.closure()).unwrap();
-    let late = tasks.submit_with(TaskOptions::new().start_within(Duration::ZERO), counted.closure()).unwrap();
+    let late = tasks.submit_with(TaskOptions::new().start_timeout(Duration::ZERO), counted.closure()).unwrap();
     assert_eq!((none.status(), late.status()), (Status::TimedOut, Status::TimedOut));
     assert_eq!((counted.calls(), counted.alive()), (0, 0));
     assert!(was_ended(&wait(none), Reason::TimedOut) && was_ended(&wait(late), Reason::TimedOut));
@@ -89,7 +89,7 @@ fn with_no_time_at_all_the_closure_is_not_called() {
 fn a_task_that_ended_in_time_stays_completed() {
     let (manual, tasks) = manual();
     let task = tasks.submit_with(timeout(SECOND), |_| Ok::<_, String>(1)).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     manual.advance(HOUR);
     assert_eq!(task.status(), Status::Completed);
     assert_eq!(wait(task).output(), Some(&1));
@@ -99,7 +99,7 @@ fn a_task_that_ended_in_time_stays_completed() {
 #[test]
 fn a_timer_goes_with_its_task_however_that_ends() {
     let (_, pool, tasks) = bounded(2);
-    let long = || timeout(HOUR).start_within(HOUR);
+    let long = || timeout(HOUR).start_timeout(HOUR);
     let held = [stubborn(&tasks, long()), stubborn(&tasks, long())];
     assert_eq!(tasks.stats().timers, 2, "of the running ones those of their timeouts are left");
     let waiting: Vec<_> = (0..100).map(|_| tasks.submit_with(long(), obedient).unwrap()).collect();
@@ -111,7 +111,7 @@ fn a_timer_goes_with_its_task_however_that_ends() {
     held[0].task.cancel();
     held[1].let_go();
     until("it is over, and its timer is gone", || tasks.stats().timers == 50);
-    assert!(held[1].task.status().is_over());
+    assert!(held[1].task.status().is_finished());
     held[0].let_go();
     waiting[50..].iter().for_each(|task| assert!(task.cancel()));
     // Two of them may be about to begin, make a timer for that, and see only then that they are over.
@@ -126,7 +126,7 @@ fn a_timer_goes_with_its_task_however_that_ends() {
 #[test]
 fn ten_thousand_tasks_with_timeouts_need_no_thread_each() {
     let (manual, pool, tasks) = bounded(4);
-    let options = || timeout(HOUR).start_within(SECOND);
+    let options = || timeout(HOUR).start_timeout(SECOND);
     let counted = Counted::default();
     let held: Vec<_> = (0..4).map(|_| stubborn(&tasks, TaskOptions::new())).collect();
     let all: Vec<_> = (0..10_000).map(|_| tasks.submit_with(options(), counted.closure()).unwrap()).collect();
@@ -150,7 +150,7 @@ fn a_timeout_by_the_systems_clock_comes_too() {
 fn the_time_by_which_a_task_has_to_begin_is_looked_at_again_when_it_is_its_turn() {
     // By the system's clock the timer may come later than the thread.
     let clock = procession::clock::Clock::system();
-    let tasks = Tasks::builder().clock(clock.clone()).build();
+    let tasks = TaskScheduler::builder().clock(clock.clone()).build();
     let calls = Arc::new(AtomicUsize::new(0));
     for _ in 0..200 {
         let (moment, count, clock) = (clock.now() + Duration::from_micros(20), calls.clone(), clock.clone());
@@ -159,7 +159,7 @@ fn the_time_by_which_a_task_has_to_begin_is_looked_at_again_when_it_is_its_turn(
             Ok::<_, String>(clock.now())
         });
         let task = task.unwrap();
-        until("it is over", || task.status().is_over());
+        until("it is over", || task.status().is_finished());
         let started = task.info().started;
         assert!(started.is_none_or(|started| started < moment));
         assert_eq!(started.is_some(), task.status() == Status::Completed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::task::{Keep, Status, SubmitError, TaskOptions, Tasks};
+use procession::task::{Keep, Status, SubmitError, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -35,7 +35,7 @@ fn stopping_leaves_the_ends_that_there_are() {
     let completed = tasks.submit_with(keep(), |_| Ok::<_, Reason>(1)).unwrap();
     let cancelled = tasks.submit_with(keep(), obedient).unwrap();
     let timed_out = tasks.submit_with(keep().timeout(SECOND), obedient).unwrap();
-    until("one is over", || completed.status().is_over());
+    until("one is over", || completed.status().is_finished());
     until("the others run", || tasks.stats().running == 2);
     cancelled.cancel();
     manual.advance(SECOND);
@@ -130,7 +130,7 @@ fn a_stopped_scheduler_hands_the_closure_back() {
         assert!(matches!(refused.reason(), SubmitError::Stopped));
         assert_eq!(refused.to_string(), "the scheduler has been stopped");
         assert_eq!((counted.calls(), counted.alive()), (before, 1));
-        refused.into_inner()(&procession::Cancel::new()).unwrap();
+        refused.into_inner()(&procession::CancelToken::new()).unwrap();
     }
     assert_eq!(counted.calls(), 3, "by whoever had it back");
     assert_eq!((tasks.stats().submitted, tasks.stats().records), (0, 0));
@@ -140,7 +140,7 @@ fn a_stopped_scheduler_hands_the_closure_back() {
 fn submitting_against_stopping_is_refused_or_over() {
     for round in 0..100 {
         let (_, pool, tasks) = bounded(2);
-        let tasks = if round % 2 == 0 { Tasks::new() } else { tasks };
+        let tasks = if round % 2 == 0 { TaskScheduler::new() } else { tasks };
         let (start, counted) = (Barrier::new(3), Counted::default());
         let (accepted, refused) = std::thread::scope(|scope| {
             let submitters: Vec<_> = (0..2)
@@ -169,7 +169,7 @@ fn submitting_against_stopping_is_refused_or_over() {
             })
         });
         assert_eq!(accepted.len() + refused, 40);
-        assert!(accepted.iter().all(|task| task.status().is_over()));
+        assert!(accepted.iter().all(|task| task.status().is_finished()));
         assert_eq!(tasks.stats().submitted, accepted.len() as u64);
         tasks.stop_and_join(HOUR).unwrap();
         pool.drain(None).unwrap();
@@ -249,7 +249,7 @@ fn stopping_a_scheduler_that_never_had_a_task_returns() {
     tasks.stop();
     tasks.stop_and_join(std::time::Duration::ZERO).unwrap();
     assert!(tasks.is_stopped());
-    Tasks::builder().build().stop_and_join(std::time::Duration::MAX).unwrap();
+    TaskScheduler::builder().build().stop_and_join(std::time::Duration::MAX).unwrap();
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! F. Removing records, and keeping them.
 
-use procession::task::{Keep, RemoveError, Status, TaskId, TaskOptions, Tasks};
+use procession::task::{Keep, RemoveError, Status, TaskId, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
 
 /// A task that has ended and whose handle is dropped.
-fn done(tasks: &Tasks, keep: Keep) -> TaskId {
+fn done(tasks: &TaskScheduler, keep: Keep) -> TaskId {
     let task = tasks.submit_with(TaskOptions::new().keep(keep), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     assert!(end(task).is_done());
@@ -51,14 +51,14 @@ fn a_record_stays_with_its_handle_or_as_long_as_it_is_kept() {
     let tasks = tasks();
     let task = tasks.submit(|_| Ok::<_, String>(())).unwrap();
     let id = task.id();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     assert_eq!(tasks.status(id).unwrap(), Status::Completed);
     drop(task);
     assert!(tasks.status(id).is_err());
     let kept = done(&tasks, Keep::UntilRemoved);
     assert_eq!(tasks.status(kept).unwrap(), Status::Completed);
     // As the scheduler was told, where the task does not say so.
-    let keeps = Tasks::builder().keep(Keep::UntilRemoved).build();
+    let keeps = TaskScheduler::builder().keep(Keep::UntilRemoved).build();
     let task = keeps.submit(|_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     end(task);
@@ -101,7 +101,7 @@ fn records_can_be_kept_for_a_time() {
     // The time counts from the end, and the handle keeps it in any case.
     let task = tasks.submit_with(TaskOptions::new().keep(Keep::For(SECOND)), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     manual.advance(HOUR);
     assert!(tasks.status(id).is_ok());
     drop(task);

@@ -13,7 +13,7 @@ fn three_long_tasks_and_a_stop() {
     until("all run", || tasks.stats().running == 3);
     tasks.stop();
     for task in &three {
-        assert!(task.status().is_over());
+        assert!(task.status().is_finished());
         assert_eq!(task.status().to_string(), "Stopped");
         assert!(tasks.info(task.id()).unwrap().to_string().contains("Stopped"));
     }

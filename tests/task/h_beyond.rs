@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use procession::task::{Keep, Status, Task, TaskOptions, TaskSet};
-use procession::{Cancel, Exit, Latch, Reason};
+use procession::task::{Keep, Status, TaskHandle, TaskOptions, TaskSet};
+use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -34,8 +34,8 @@ fn a_handle_waits_with_and_without_limit() {
     let (manual, tasks) = manual();
     let held = stubborn(&tasks, TaskOptions::new());
     let id = held.task.id();
-    let task = held.task.wait_within(Duration::ZERO).unwrap_err().into_inner();
-    let waiter = std::thread::spawn(move || task.wait_within(SECOND).unwrap_err().into_inner());
+    let task = held.task.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
+    let waiter = std::thread::spawn(move || task.wait_timeout(SECOND).unwrap_err().into_inner());
     until("the limit is over", || {
         manual.advance(SECOND);
         waiter.is_finished()
@@ -43,11 +43,11 @@ fn a_handle_waits_with_and_without_limit() {
     let task = wait(waiter).unwrap();
     assert_eq!(task.id(), id);
     let task = task.try_result().unwrap_err();
-    let waiter = std::thread::spawn(move || task.wait_within(Duration::MAX));
+    let waiter = std::thread::spawn(move || task.wait_timeout(Duration::MAX));
     held.go.set(()).unwrap();
     assert_eq!(wait(waiter).unwrap().unwrap().output(), Some(&7));
     let done = tasks.submit(|_| Ok::<_, String>(2)).unwrap();
-    until("it is over", || done.status().is_over());
+    until("it is over", || done.status().is_finished());
     assert_eq!(done.try_result().unwrap().output(), Some(&2));
     let done = tasks.submit(|_| Ok::<_, String>(3)).unwrap();
     let waiter = std::thread::spawn(move || done.wait());
@@ -110,8 +110,8 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     }
     assert_eq!(order, ["2", "0", "3"]);
     // With a limit, by the tasks' clock.
-    assert!(set.wait_next_within(Duration::ZERO).is_err());
-    let waiter = std::thread::spawn(move || (set.wait_next_within(SECOND).is_err(), set));
+    assert!(set.wait_next_timeout(Duration::ZERO).is_err());
+    let waiter = std::thread::spawn(move || (set.wait_next_timeout(SECOND).is_err(), set));
     until("the limit is over", || {
         manual.advance(SECOND);
         waiter.is_finished()
@@ -120,13 +120,13 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     assert!(nothing && set.len() == 1);
     assert_eq!(set.cancel_all("enough"), 1);
     assert_eq!(set.cancel_all("again"), 0);
-    let (info, exit) = set.wait_next_within(SECOND).unwrap().unwrap();
+    let (info, exit) = set.wait_next_timeout(SECOND).unwrap().unwrap();
     assert_eq!((info.status, was_ended(&exit, "enough")), (Status::Cancelled, true));
     assert!(set.wait_next().unwrap().is_none() && set.is_empty());
     // One that was over before it came, and one of another scheduler with the same number.
     let others = crate::tools::tasks();
     let over = others.submit(|_| Ok::<_, String>(1)).unwrap();
-    until("it is over", || over.status().is_over());
+    until("it is over", || over.status().is_finished());
     set.push(over);
     set.push(others.submit(|_| Ok(2)).unwrap());
     set.push(tasks.submit(|_| Ok(3)).unwrap());
@@ -152,7 +152,7 @@ fn a_set_can_be_awaited() {
     until("it is woken", || woken.times() == 1);
     assert!(matches!(set.poll_next(&mut cx), Poll::Ready(Some((_, Exit::Done(7))))));
     second.set(()).unwrap();
-    until("the other is over", || set.iter().all(|task| task.status().is_over()));
+    until("the other is over", || set.iter().all(|task| task.status().is_finished()));
     until("it can be had", || matches!(set.poll_next(&mut cx), Poll::Ready(Some(_))));
     assert!(matches!(set.poll_next(&mut cx), Poll::Ready(None)));
 }
@@ -222,12 +222,12 @@ fn tasks_can_be_listed_and_counted() {
     let (_, _pool, tasks) = bounded(2);
     let keep = |name: &str| TaskOptions::new().name(name).keep(Keep::UntilRemoved);
     let done = tasks.submit_with(keep("done"), |_| Ok::<_, String>(())).unwrap();
-    until("it is over", || done.status().is_over());
+    until("it is over", || done.status().is_finished());
     let held = [stubborn(&tasks, keep("held")), stubborn(&tasks, keep("held"))];
     let waits = tasks.submit_with(keep("waits"), obedient).unwrap();
     let cancelled = tasks.submit_with(keep("cancelled"), obedient).unwrap();
     cancelled.cancel();
-    let late = tasks.submit_with(keep("late").start_within(Duration::ZERO), obedient).unwrap();
+    let late = tasks.submit_with(keep("late").start_timeout(Duration::ZERO), obedient).unwrap();
     let names = |list: Vec<procession::task::TaskInfo>| -> Vec<String> {
         list.into_iter().map(|task| task.name.unwrap().to_string()).collect()
     };
@@ -262,13 +262,13 @@ fn times_are_those_of_the_schedulers_clock() {
     wait(&second.1);
     manual.advance(2 * SECOND);
     second.2.set(()).unwrap();
-    until("it is over", || second.0.status().is_over());
+    until("it is over", || second.0.status().is_finished());
     let info = second.0.info();
     let times = (info.submitted, info.started, info.ended);
     assert_eq!(times, (start, Some(start + SECOND), Some(start + 3 * SECOND)));
 }
 
-fn stubborn_later(tasks: &procession::task::Tasks) -> (Task<(), String>, Latch<()>, Latch<()>) {
+fn stubborn_later(tasks: &procession::task::TaskScheduler) -> (TaskHandle<(), String>, Latch<()>, Latch<()>) {
     let (begun, go) = (Latch::new(), Latch::new());
     let (begin, gate) = (begun.clone(), go.clone());
     let task = tasks.submit(move |_| {
@@ -282,12 +282,12 @@ fn stubborn_later(tasks: &procession::task::Tasks) -> (Task<(), String>, Latch<(
 #[test]
 fn a_task_stands_under_a_request_of_the_users() {
     let (_, _pool, tasks) = bounded(2);
-    let group = Cancel::new();
+    let group = CancelToken::new();
     let under = || TaskOptions::new().under(&group);
     // It keeps its thread, so that none of the others can run.
     let runs = stubborn(&tasks, under());
     let done = tasks.submit_with(under(), |_| Ok::<_, String>(1)).unwrap();
-    until("it is over", || done.status().is_over());
+    until("it is over", || done.status().is_finished());
     let other = stubborn(&tasks, TaskOptions::new());
     let counted = Counted::default();
     let waits = tasks.submit_with(under(), counted.closure()).unwrap();
@@ -319,7 +319,7 @@ fn a_task_stands_under_a_request_of_the_users() {
 fn a_task_that_is_over_leaves_nothing_at_the_request_it_stood_under() {
     struct Token;
     let tasks = tasks();
-    let (group, token) = (Cancel::new(), Arc::new(Token));
+    let (group, token) = (CancelToken::new(), Arc::new(Token));
     for _ in 0..100 {
         let held = token.clone();
         let task = tasks.submit_with(TaskOptions::new().under(&group), move |_| Ok::<_, String>(held));
@@ -342,7 +342,7 @@ fn sleep_and_check_hear_the_request() {
     let task = task.unwrap();
     until("the task is over", || {
         manual.advance(HOUR);
-        task.status().is_over()
+        task.status().is_finished()
     });
     assert_eq!(wait(task).output(), Some(&(Ok(()), Ok(()))));
     let (told, tells) = (Latch::new(), Latch::new());

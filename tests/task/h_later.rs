@@ -6,9 +6,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::pool::{Pool, PoolError, Queue};
-use procession::task::{Keep, Repeat, Status, SubmitError, Task, TaskOptions, TaskSet, Tasks};
-use procession::{Cancel, Exit, Latch, Reason};
+use procession::pool::{Pool, PoolError, QueuePolicy};
+use procession::task::{Keep, Repeat, Status, SubmitError, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
+use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -25,7 +25,7 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
     manual.advance(SECOND - MILLI);
     assert_eq!((task.status(), pool.stats().submitted), (Status::Scheduled, 1));
     manual.advance(MILLI);
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     assert_eq!(task.info().started, Some(start + SECOND));
     assert_eq!(wait(task).output(), Some(&1));
     manual.advance(100 * HOUR);
@@ -36,7 +36,7 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
     cancelled.cancel();
     assert_eq!((counted.alive(), tasks.stats().timers), (0, 0));
     // Its time is over before its delay.
-    let late = tasks.submit_with(delay(HOUR).start_within(SECOND), counted.closure()).unwrap();
+    let late = tasks.submit_with(delay(HOUR).start_timeout(SECOND), counted.closure()).unwrap();
     manual.advance(HOUR);
     assert_eq!((late.status(), counted.calls()), (Status::TimedOut, 0));
     // The pool is gone when it is its time.
@@ -117,14 +117,14 @@ fn rounds_do_not_overlap_however_long_one_takes() {
 fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     let counted = |alive: &Arc<()>| {
         let alive = alive.clone();
-        move |_: &Cancel| {
+        move |_: &CancelToken| {
             let _ = &alive;
             Ok::<_, String>(())
         }
     };
     let alive = Arc::new(());
     let (manual, tasks) = manual();
-    let group = Cancel::new();
+    let group = CancelToken::new();
     let under = tasks.repeat(SECOND, TaskOptions::new().under(&group), counted(&alive)).unwrap();
     let until_then = TaskOptions::new().start_by(manual.now() + 3 * SECOND);
     let limited = tasks.repeat(SECOND, until_then, counted(&alive)).unwrap();
@@ -166,7 +166,7 @@ fn a_repetition_is_over_when_its_closure_is_dropped_and_not_before() {
             let _ = self.1.set(wait(&self.0).is_set());
         }
     }
-    type End = fn(&Tasks, &Pool, &Repeat);
+    type End = fn(&TaskScheduler, &Pool, &Repeat);
     let ends: [End; 3] =
         [|tasks, _, _| tasks.stop(), |_, pool, _| pool.close(), |_, _, repeat| assert!(repeat.cancel())];
     for (end, runs) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
@@ -195,10 +195,10 @@ fn a_repetition_is_over_when_its_closure_is_dropped_and_not_before() {
 #[test]
 fn the_bound_of_a_queue_is_for_those_who_can_wait() {
     quiet_panics();
-    for queue in [Queue::Reject(1), Queue::Block(1)] {
+    for queue in [QueuePolicy::Reject(1), QueuePolicy::Block(1)] {
         let manual = ManualClock::new();
         let pool = Pool::builder().max(1).queue(queue).name("procession-test").clock(manual.clock()).build().unwrap();
-        let tasks = Tasks::on(&pool);
+        let tasks = TaskScheduler::on(&pool);
         let held = stubborn(&tasks, TaskOptions::new());
         let counted = Counted::default();
         let delayed: Vec<_> =
@@ -208,7 +208,7 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
         manual.advance(SECOND);
         assert!(delayed.iter().all(|task| task.status() == Status::Scheduled));
         assert_eq!(pool.stats().waiting, 6);
-        if queue == Queue::Reject(1) {
+        if queue == QueuePolicy::Reject(1) {
             let refused = tasks.submit(counted.closure()).unwrap_err();
             assert!(matches!(refused.reason(), SubmitError::Pool(PoolError::Full)), "{refused}");
             assert_eq!((tasks.stats().submitted, tasks.stats().records), (7, 7), "it was never there");
@@ -232,7 +232,7 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
 
 #[test]
 fn a_delay_and_a_timeout_that_are_noted_at_once_leave_no_timer() {
-    let tasks = Tasks::new();
+    let tasks = TaskScheduler::new();
     let options = TaskOptions::new().after(Duration::from_nanos(1)).timeout(Duration::from_secs(3_600));
     let submit = || tasks.submit_with(options.clone(), |_| Ok::<_, String>(())).unwrap();
     std::thread::scope(|scope| {
@@ -250,7 +250,7 @@ fn a_delay_and_a_timeout_that_are_noted_at_once_leave_no_timer() {
 fn a_repetition_on_a_shared_pool_ends_with_the_pool() {
     let manual = ManualClock::new();
     let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     let repeat = tasks.repeat(SECOND, TaskOptions::new(), |_| Ok::<_, String>(())).unwrap();
     until("the first round is over", || repeat.rounds() == 1 && tasks.stats().scheduled == 1);
     pool.stop(None).unwrap();
@@ -262,7 +262,7 @@ fn a_repetition_on_a_shared_pool_ends_with_the_pool() {
 #[test]
 fn nobody_stands_in_line_for_a_task_that_is_over() {
     quiet_panics();
-    type End = fn(&ManualClock, &Tasks, &Cancel);
+    type End = fn(&ManualClock, &TaskScheduler, &CancelToken);
     let ends: [(Status, End); 4] = [
         (Status::TimedOut, |manual, _, _| manual.advance(SECOND)),
         (Status::Cancelled, |_, tasks, _| assert!(tasks.cancel(tasks.list()[0].id).unwrap())),
@@ -271,7 +271,7 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
     ];
     for (status, end) in ends {
         let manual = ManualClock::new();
-        let builder = Pool::builder().max(1).queue(Queue::Block(0)).name("procession-test");
+        let builder = Pool::builder().max(1).queue(QueuePolicy::Block(0)).name("procession-test");
         let pool = builder.clock(manual.clock()).build().unwrap();
         let (begun, go) = (Latch::new(), Latch::new());
         let (begin, gate) = (begun.clone(), go.clone());
@@ -281,11 +281,11 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
         })
         .unwrap();
         wait(&begun);
-        let (tasks, group, counted) = (Tasks::on(&pool), Cancel::new(), Counted::default());
+        let (tasks, group, counted) = (TaskScheduler::on(&pool), CancelToken::new(), Counted::default());
         let submitters: Vec<_> = (0..3)
             .map(|_| {
                 let (tasks, closure, under) = (tasks.clone(), counted.closure(), TaskOptions::new().under(&group));
-                std::thread::spawn(move || tasks.submit_with(under.start_within(SECOND), closure))
+                std::thread::spawn(move || tasks.submit_with(under.start_timeout(SECOND), closure))
             })
             .collect();
         until("all are known", || tasks.list().len() == 3);
@@ -310,8 +310,8 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
 /// and wait for it in this way.
 fn waits_inside<R: Send + 'static>(
     options: TaskOptions,
-    wait: impl FnOnce(Task<ThreadId, String>) -> R + Send + 'static,
-) -> (ManualClock, Pool, Tasks, Task<(ThreadId, R), String>) {
+    wait: impl FnOnce(TaskHandle<ThreadId, String>) -> R + Send + 'static,
+) -> (ManualClock, Pool, TaskScheduler, TaskHandle<(ThreadId, R), String>) {
     let (manual, pool, tasks) = bounded(1);
     let inner = tasks.clone();
     let outer = tasks.submit(move |_| {
@@ -331,15 +331,15 @@ fn output<T, E: std::fmt::Debug>(exit: Exit<T, E>) -> T {
 
 #[test]
 fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_has_come() {
-    type Way = fn(Task<ThreadId, String>) -> Exit<ThreadId, String>;
+    type Way = fn(TaskHandle<ThreadId, String>) -> Exit<ThreadId, String>;
     let ways: [Way; 3] = [
         |task| task.wait().unwrap(),
-        |task| task.wait_within(Duration::MAX).unwrap(),
+        |task| task.wait_timeout(Duration::MAX).unwrap(),
         |task| TaskSet::from_iter([task]).wait_next().unwrap().unwrap().1,
     ];
     for way in ways {
         for paused in [false, true] {
-            let delayed = TaskOptions::new().after(SECOND).start_within(2 * SECOND).timeout(HOUR);
+            let delayed = TaskOptions::new().after(SECOND).start_timeout(2 * SECOND).timeout(HOUR);
             let (manual, pool, tasks, outer) = waits_inside(delayed, way);
             // What it needs is before the pause, as it is itself.
             let pause = paused.then(|| pool.begin_pause().unwrap());
@@ -358,7 +358,7 @@ fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_
 
 #[test]
 fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() {
-    type End = fn(&ManualClock, &Tasks);
+    type End = fn(&ManualClock, &TaskScheduler);
     let ends: [(Reason, End); 3] = [
         (Reason::Cancelled, |_, tasks| assert!(tasks.cancel(tasks.list_by(Status::Scheduled)[0].id).unwrap())),
         (Reason::TimedOut, |manual, _| manual.advance(SECOND)),
@@ -368,7 +368,7 @@ fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() 
         let told = Latch::new();
         let tell = told.clone();
         let (manual, _pool, tasks, outer) =
-            waits_inside(TaskOptions::new().after(HOUR).start_within(SECOND), move |task| {
+            waits_inside(TaskOptions::new().after(HOUR).start_timeout(SECOND), move |task| {
                 let _ = tell.set(task.wait().unwrap());
             });
         ends(&manual, &tasks);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use procession::pool::Pool;
-use procession::task::{Keep, Status, TaskOptions, Tasks};
+use procession::task::{Keep, Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -75,7 +75,7 @@ fn closures_that_cannot_be_dropped_in_peace_keep_nobody_from_stopping() {
 #[test]
 fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
     /// Asks and tells its scheduler whatever it can when it is dropped.
-    struct Meddles(Tasks, Arc<AtomicUsize>);
+    struct Meddles(TaskScheduler, Arc<AtomicUsize>);
     impl Drop for Meddles {
         fn drop(&mut self) {
             let (tasks, count) = (&self.0, &self.1);
@@ -120,7 +120,7 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
 fn outputs_that_cannot_be_dropped_in_peace_hurt_nobody() {
     let tasks = tasks();
     let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     quietly(|| drop(task));
     drop(tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());
     until("both are over", || tasks.stats().completed == 2);
@@ -138,7 +138,7 @@ fn an_output_whose_text_panics_can_still_be_had() {
     }
     let tasks = tasks();
     let task = tasks.submit(|_| Ok::<_, String>(Unspeakable)).unwrap();
-    until("it is over", || task.status().is_over());
+    until("it is over", || task.status().is_finished());
     let text = quietly(|| task.to_string());
     assert_eq!(text, "task 1: Completed, output: an output whose text panics, error: none");
     assert!(wait(task).is_done());
@@ -184,10 +184,10 @@ fn a_destructor_that_blocks_holds_up_no_timer() {
     }
     // By the system's clock: by one that is moved by hand, whoever moves it does what is due, and waits for that.
     let pool = Pool::builder().max(1).name("procession-test").build().unwrap();
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     let held = stubborn(&tasks, TaskOptions::new());
     let (go, gone) = (Latch::new(), Latch::new());
-    let soon = || TaskOptions::new().start_within(MILLI);
+    let soon = || TaskOptions::new().start_timeout(MILLI);
     let blocks: Vec<_> = (0..3)
         .map(|_| {
             let blocks = Blocks(go.clone(), gone.clone());

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{Pool, SHUTDOWN_GRACE};
-use procession::state::Phase;
-use procession::task::{Status, Task, TaskOptions, TaskSet, Tasks};
-use procession::{Cancel, Exit, Latch, Reason, State, WaitError};
+use procession::shutdown::Phase;
+use procession::task::{Status, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
+use procession::{CancelToken, Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -19,7 +19,7 @@ fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_re
     let (manual, pool, tasks) = bounded(2);
     let running = stubborn(&tasks, TaskOptions::new().name("backup"));
     let waiting = tasks.submit_with(TaskOptions::new().after(HOUR), obedient).unwrap();
-    let state = tasks.state();
+    let state = tasks.shutdown_node();
     manual.advance(SECOND);
     state.request_shutdown();
     until("all are stopped", || [running.task.status(), waiting.status()] == [Status::Stopped; 2]);
@@ -34,12 +34,12 @@ fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_re
 #[test]
 fn a_scheduler_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
     let (_, _pool, shared) = bounded(1);
-    assert_eq!(State::merge([shared.state(), shared.clone().state()]).report().nodes().len(), 2);
+    assert_eq!(ShutdownNode::merge([shared.shutdown_node(), shared.clone().shutdown_node()]).report().nodes().len(), 2);
 
     let own = tasks();
     let task = stubborn(&own, TaskOptions::new());
-    let state = own.state();
-    assert_eq!(State::merge([own.state(), own.state()]).report().nodes().len(), 1 + 3);
+    let state = own.shutdown_node();
+    assert_eq!(ShutdownNode::merge([own.shutdown_node(), own.shutdown_node()]).report().nodes().len(), 1 + 3);
     let report = state.report();
     let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["procession-task", "tasks"], "the pool closes after the tasks");
@@ -53,16 +53,16 @@ fn a_scheduler_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
 fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_that_was_asked_for() {
     for own in [true, false] {
         let pool = Pool::new(2).unwrap();
-        let make = || if own { tasks() } else { Tasks::on(&pool) };
+        let make = || if own { tasks() } else { TaskScheduler::on(&pool) };
         let one = make();
         let _unwanted = one.submit(obedient).unwrap();
-        let state = one.state();
+        let state = one.shutdown_node();
         one.stop_and_join(Duration::MAX).unwrap();
         assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
 
         let two = make();
         let running = stubborn(&two, TaskOptions::new());
-        let state = two.state();
+        let state = two.shutdown_node();
         drop(two);
         assert!(!state.is_closed(), "a closure still runs");
         running.let_go();
@@ -71,7 +71,7 @@ fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_th
         let three = make();
         wait(three.submit(|_| Ok::<_, String>(1)).unwrap());
         three.stop_and_join(Duration::MAX).unwrap();
-        assert!(three.state().is_closed(), "it had ended before");
+        assert!(three.shutdown_node().is_closed(), "it had ended before");
     }
 }
 
@@ -81,10 +81,10 @@ fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
     for own in [false, true] {
         let manual = procession::clock::ManualClock::new();
         let pool = Pool::builder().max(1).clock(manual.clock()).build().unwrap();
-        let builder = Tasks::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let builder = TaskScheduler::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
         let tasks = if own { builder.build() } else { builder.pool(&pool).build() };
         let running = stubborn(&tasks, TaskOptions::new());
-        let (store, store_tail) = State::job([tasks.state()]);
+        let (store, store_tail) = ShutdownNode::job([tasks.shutdown_node()]);
         store.request_shutdown();
         manual.advance(3 * SECOND - MILLI);
         assert_eq!(store.report().find("tasks").unwrap().phase, Phase::Told);
@@ -108,11 +108,11 @@ fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
 fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang() {
     for own in [true, false] {
         let pool = Pool::new(2).unwrap();
-        let tasks = if own { tasks() } else { Tasks::on(&pool) };
-        let (state, told) = (tasks.state(), Latch::new());
+        let tasks = if own { tasks() } else { TaskScheduler::on(&pool) };
+        let (state, told) = (tasks.shutdown_node(), Latch::new());
         let (asks, tell) = (state.clone(), told.clone());
         let _unwanted = tasks
-            .submit(move |cancel: &Cancel| {
+            .submit(move |cancel: &CancelToken| {
                 let before = asks.shutdown(None).unwrap_err().why() == WaitError::Inside;
                 cancel.wait();
                 // Its task is over now.
@@ -126,8 +126,8 @@ fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang(
     }
     // Another job of the pool on which the scheduler stands may wait for it.
     let pool = Pool::new(2).unwrap();
-    let tasks = Tasks::on(&pool);
-    let state = tasks.state();
+    let tasks = TaskScheduler::on(&pool);
+    let state = tasks.shutdown_node();
     let _unwanted = tasks.submit(obedient).unwrap();
     pool.run(move || state.shutdown(None).is_ok()).map(|ended| assert!(ended)).unwrap();
 }
@@ -149,8 +149,8 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
         drop(blocks);
         Ok::<_, String>(())
     });
-    let (other, other_tail) = State::job([]);
-    let all = State::merge([tasks.state(), other]);
+    let (other, other_tail) = ShutdownNode::job([]);
+    let all = ShutdownNode::merge([tasks.shutdown_node(), other]);
     all.request_shutdown();
     assert!(other_tail.end().is_cancelled(), "told by the same call");
     wait(&dropping);
@@ -172,9 +172,9 @@ fn a_destructor_may_wait_for_a_set_of_tasks_that_are_stopped_next() {
 }
 
 /// One of two tasks is dropped by the stop of their scheduler, and waits for the other in a destructor.
-fn waits_for_the_one_that_is_stopped_next(wait_for: fn(Task<(), String>) -> Exit<(), String>) {
-    type Place = Arc<Mutex<Option<Task<(), String>>>>;
-    struct Waits(Place, fn(Task<(), String>) -> Exit<(), String>, Latch<bool>);
+fn waits_for_the_one_that_is_stopped_next(wait_for: fn(TaskHandle<(), String>) -> Exit<(), String>) {
+    type Place = Arc<Mutex<Option<TaskHandle<(), String>>>>;
+    struct Waits(Place, fn(TaskHandle<(), String>) -> Exit<(), String>, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {
             let next = self.0.lock().unwrap().take();
@@ -187,12 +187,12 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(Task<(), String>) -> Exit
     let opens = gate.clone();
     pool.execute(move || wait(&opens)).unwrap();
     let waits = Waits(next.clone(), wait_for, told.clone());
-    let waits = move |_: &Cancel| {
+    let waits = move |_: &CancelToken| {
         drop(waits);
         Ok::<_, String>(())
     };
     let _first = tasks.submit(waits).unwrap();
-    *next.lock().unwrap() = Some(tasks.submit(|_: &Cancel| Ok::<_, String>(())).unwrap());
+    *next.lock().unwrap() = Some(tasks.submit(|_: &CancelToken| Ok::<_, String>(())).unwrap());
     std::thread::spawn(move || tasks.stop());
     assert!(wait(&told));
     gate.set(()).unwrap();
@@ -200,7 +200,7 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(Task<(), String>) -> Exit
 
 #[test]
 fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_and_does_not_hang() {
-    struct Waits(State, Latch<bool>);
+    struct Waits(ShutdownNode, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {
             let told = self.0.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside);
@@ -212,9 +212,9 @@ fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_an
         let gate = Latch::new();
         let opens = gate.clone();
         pool.execute(move || wait(&opens)).unwrap();
-        let (state, told) = (tasks.state(), Latch::new());
+        let (state, told) = (tasks.shutdown_node(), Latch::new());
         let waits = Waits(state.clone(), told.clone());
-        let waits = move |_: &Cancel| {
+        let waits = move |_: &CancelToken| {
             drop(waits);
             Ok::<_, String>(())
         };

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
-use procession::task::{Keep, RemoveError, Status, Task, TaskId, TaskOptions, Tasks};
-use procession::{Cancel, Exit, Latch, Reason};
+use procession::task::{Keep, RemoveError, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
+use procession::{CancelToken, Exit, Latch, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -35,7 +35,7 @@ enum Plan {
 struct Wish {
     plan: Plan,
     timeout: Option<u64>,
-    start_within: Option<u64>,
+    start_timeout: Option<u64>,
     delay: Option<u64>,
     keep: Keep,
 }
@@ -64,7 +64,7 @@ struct Subject {
     id: TaskId,
     wish: Wish,
     number: usize,
-    handle: Mutex<Option<Task<(usize, Token), String>>>,
+    handle: Mutex<Option<TaskHandle<(usize, Token), String>>>,
     calls: Arc<AtomicUsize>,
     go: Latch<()>,
     /// Cancellations that were told that they decided.
@@ -79,7 +79,7 @@ type Token = Arc<()>;
 
 struct World {
     manual: ManualClock,
-    tasks: Tasks,
+    tasks: TaskScheduler,
     subjects: Mutex<Vec<Arc<Subject>>>,
     refused: AtomicUsize,
     token: Token,
@@ -94,7 +94,7 @@ impl World {
     fn submit(&self, wish: &Wish, number: usize) -> Result<(), String> {
         let (calls, go) = (Arc::new(AtomicUsize::new(0)), Latch::new());
         let (count, gate, token, plan) = (calls.clone(), go.clone(), self.token.clone(), wish.plan);
-        let body = move |cancel: &Cancel| {
+        let body = move |cancel: &CancelToken| {
             count.fetch_add(1, Ordering::SeqCst);
             match plan {
                 Plan::Returns => Ok((number, token)),
@@ -111,8 +111,8 @@ impl World {
         if let Some(limit) = wish.timeout {
             options = options.timeout(Duration::from_secs(limit));
         }
-        if let Some(limit) = wish.start_within {
-            options = options.start_within(Duration::from_secs(limit));
+        if let Some(limit) = wish.start_timeout {
+            options = options.start_timeout(Duration::from_secs(limit));
         }
         if let Some(delay) = wish.delay {
             options = options.after(Duration::from_secs(delay));
@@ -229,7 +229,7 @@ fn run(program: &Program) -> Result<(), String> {
     let pool = Pool::builder().max(program.workers).name("procession-test").clock(manual.clock()).build();
     let pool = pool.map_err(|error| error.to_string())?;
     let world = World {
-        tasks: Tasks::on(&pool),
+        tasks: TaskScheduler::on(&pool),
         manual,
         subjects: Mutex::default(),
         refused: AtomicUsize::new(0),
@@ -267,7 +267,7 @@ fn check(world: &World, subjects: &[Arc<Subject>], pool: &Pool) -> Result<(), St
         let say = |what: &str| Err(format!("task {} {what}: {:?}; {stats:?}", subject.number, subject.wish));
         let (calls, wins) = (subject.calls.load(Ordering::SeqCst), subject.decided.load(Ordering::SeqCst));
         decided += wins;
-        limited += u64::from(subject.wish.timeout.is_some() || subject.wish.start_within.is_some());
+        limited += u64::from(subject.wish.timeout.is_some() || subject.wish.start_timeout.is_some());
         if calls > 1 || wins > 1 {
             return say(&format!("was called {calls} times, and cancelled {wins} times"));
         }
@@ -285,7 +285,7 @@ fn check(world: &World, subjects: &[Arc<Subject>], pool: &Pool) -> Result<(), St
             (Status::Completed, Exit::Panicked(_)) => matches!(plan, Plan::Panics),
             (Status::Cancelled, Exit::Terminated(Reason::Cancelled)) => wins == 1,
             (Status::TimedOut, Exit::Terminated(Reason::TimedOut)) => {
-                subject.wish.timeout.is_some() || subject.wish.start_within.is_some()
+                subject.wish.timeout.is_some() || subject.wish.start_timeout.is_some()
             }
             (Status::Stopped, Exit::Terminated(Reason::Shutdown)) => wins == 0,
             _ => false,
@@ -331,10 +331,10 @@ fn wish() -> impl Strategy<Value = Wish> {
         1 => (0..5_u64).prop_map(|seconds| Keep::For(Duration::from_secs(seconds))),
         1 => (0..3_usize).prop_map(Keep::Newest),
     ];
-    (plan, limit(), limit(), limit(), keep).prop_map(|(plan, timeout, start_within, delay, keep)| Wish {
+    (plan, limit(), limit(), limit(), keep).prop_map(|(plan, timeout, start_timeout, delay, keep)| Wish {
         plan,
         timeout,
-        start_within,
+        start_timeout,
         delay,
         keep,
     })

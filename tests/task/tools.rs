@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
-use procession::task::{Task, TaskOptions, Tasks};
-use procession::{Cancel, Exit, Latch, Reason};
+use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
+use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
 
@@ -16,38 +16,38 @@ pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
 
 /// A scheduler whose tasks may panic without filling the screen.
-pub fn tasks() -> Tasks {
+pub fn tasks() -> TaskScheduler {
     quiet_panics();
-    Tasks::new()
+    TaskScheduler::new()
 }
 
 /// The same with a clock that is moved by hand.
-pub fn manual() -> (ManualClock, Tasks) {
+pub fn manual() -> (ManualClock, TaskScheduler) {
     quiet_panics();
     let manual = ManualClock::new();
-    let tasks = Tasks::builder().clock(manual.clock()).build();
+    let tasks = TaskScheduler::builder().clock(manual.clock()).build();
     (manual, tasks)
 }
 
 /// A scheduler on a pool of so many threads, and a clock for both.
-pub fn bounded(threads: usize) -> (ManualClock, Pool, Tasks) {
+pub fn bounded(threads: usize) -> (ManualClock, Pool, TaskScheduler) {
     quiet_panics();
     let manual = ManualClock::new();
     let pool = Pool::builder().max(threads).name("procession-test").clock(manual.clock()).build().unwrap();
-    let tasks = Tasks::on(&pool);
+    let tasks = TaskScheduler::on(&pool);
     (manual, pool, tasks)
 }
 
 /// A task that has begun, and ignores all requests until it is let go.
 pub struct Stubborn {
-    pub task: Task<u32, String>,
+    pub task: TaskHandle<u32, String>,
     pub go: Latch<()>,
     /// Dropped with the closure, or with what it returned.
     pub returned: Latch<()>,
 }
 
 /// Starts one, which returns 7.
-pub fn stubborn(tasks: &Tasks, options: TaskOptions) -> Stubborn {
+pub fn stubborn(tasks: &TaskScheduler, options: TaskOptions) -> Stubborn {
     let (begun, go, returned) = (Latch::new(), Latch::new(), Latch::new());
     let (begin, gate, end) = (begun.clone(), go.clone(), returned.clone());
     let task = tasks.submit_with(options, move |_| {
@@ -68,7 +68,7 @@ impl Stubborn {
 }
 
 /// A closure that ends as soon as it is asked to.
-pub fn obedient(cancel: &Cancel) -> Result<u32, Reason> {
+pub fn obedient(cancel: &CancelToken) -> Result<u32, Reason> {
     Err(cancel.wait())
 }
 
@@ -80,7 +80,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    pub fn closure(&self) -> impl FnOnce(&Cancel) -> Result<(), String> + Send + use<> {
+    pub fn closure(&self) -> impl FnOnce(&CancelToken) -> Result<(), String> + Send + use<> {
         let Counted { calls, alive } = self.clone();
         move |_| {
             calls.fetch_add(1, Ordering::SeqCst);
@@ -106,6 +106,6 @@ pub fn was_ended<T, E>(exit: &Exit<T, E>, reason: impl Into<Reason>) -> bool {
 
 /// Waits for the end of a task; one that does not end is an error.
 #[track_caller]
-pub fn end<T, E>(task: Task<T, E>) -> Exit<T, E> {
+pub fn end<T, E>(task: TaskHandle<T, E>) -> Exit<T, E> {
     wait(task)
 }

@@ -14,21 +14,21 @@ struct ThreePhases {
 }
 
 impl Tasklet<Vec<usize>> for ThreePhases {
-    fn sync(&mut self, state: &mut Vec<usize>, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+    fn home(&mut self, state: &mut Vec<usize>, _: &mut Cx<'_, Vec<usize>>) -> Directive {
         state.push(self.phase);
         self.seen.push((self.phase, me()));
         self.phase += 1;
         if self.phase == 1 {
-            return Directive::Async;
+            return Directive::Pool;
         }
         self.told.lock().unwrap().append(&mut self.seen);
         Directive::Done
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+    fn pool(&mut self, _: &mut Cx<'_, Vec<usize>>) -> Directive {
         self.seen.push((self.phase, me()));
         self.phase += 1;
-        Directive::Sync
+        Directive::Home
     }
 }
 
@@ -36,7 +36,7 @@ impl Tasklet<Vec<usize>> for ThreePhases {
 fn home_then_pool_then_home_and_run_returns_after_the_last_step() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut home = Loop::new(Vec::new());
-    home.schedule(ThreePhases { phase: 0, seen: Vec::new(), told: told.clone() }, Directive::Sync).unwrap();
+    home.schedule(ThreePhases { phase: 0, seen: Vec::new(), told: told.clone() }, Directive::Home).unwrap();
     let report = home.run().unwrap();
     let seen = std::mem::take(&mut *told.lock().unwrap());
     assert_eq!(seen.iter().map(|(phase, _)| *phase).collect::<Vec<_>>(), [0, 1, 2]);
@@ -66,17 +66,17 @@ fn each_directive_can_be_the_first_one() {
         )
     };
     let done = handle.schedule(tells(), Directive::Done).unwrap();
-    assert!(done.is_over(), "without a step");
+    assert!(done.is_finished(), "without a step");
     let waits = handle.schedule(tells(), Directive::Wait).unwrap();
-    let at_home = handle.schedule(tells(), Directive::Sync).unwrap();
+    let at_home = handle.schedule(tells(), Directive::Home).unwrap();
     let inside = tells();
     let mut inside = Some(inside);
     let starter = numbered(move |_, (), cx| {
-        cx.schedule(inside.take().unwrap(), Directive::Async).unwrap();
+        cx.schedule(inside.take().unwrap(), Directive::Pool).unwrap();
         waits.cancel("enough");
         Directive::Done
     });
-    home.schedule(starter, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(starter, Directive::Home).unwrap().run().unwrap();
     assert!(matches!(at_home.exit(), Some(Exit::Done(()))));
     let threads = thread_of_step.lock().unwrap();
     assert_eq!(threads.len(), 2, "only Sync and Async are stepped");
@@ -88,8 +88,8 @@ fn each_directive_can_be_the_first_one() {
 fn each_directive_can_be_returned_at_home_and_on_the_pool() {
     let steps = Arc::new(Mutex::new(Vec::new()));
     let (at_home, elsewhere) = (steps.clone(), steps.clone());
-    let mut home_script = [Directive::Sync, Directive::Async, Directive::Done].into_iter();
-    let mut pool_script = [Directive::Async, Directive::Wait, Directive::Sync].into_iter();
+    let mut home_script = [Directive::Home, Directive::Pool, Directive::Done].into_iter();
+    let mut pool_script = [Directive::Pool, Directive::Wait, Directive::Home].into_iter();
     let tasklet = ready::from_fns(
         move |(): &mut (), _: &mut Cx<'_, ()>| {
             let next = home_script.next().unwrap();
@@ -99,20 +99,20 @@ fn each_directive_can_be_returned_at_home_and_on_the_pool() {
         move |cx: &mut Cx<'_, ()>| {
             let next = pool_script.next().unwrap();
             if next == Directive::Wait {
-                cx.suspend().resume(Directive::Async);
+                cx.suspend().resume(Directive::Pool);
             }
             elsewhere.lock().unwrap().push(("pool", next));
             next
         },
     );
     let mut home = Loop::new(());
-    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     let expected = [
-        ("home", Directive::Sync),
-        ("home", Directive::Async),
-        ("pool", Directive::Async),
+        ("home", Directive::Home),
+        ("home", Directive::Pool),
+        ("pool", Directive::Pool),
         ("pool", Directive::Wait),
-        ("pool", Directive::Sync),
+        ("pool", Directive::Home),
         ("home", Directive::Done),
     ];
     assert_eq!(*steps.lock().unwrap(), expected);
@@ -123,24 +123,24 @@ fn the_same_directive_again_is_another_step() {
     let mut home = Loop::new(0);
     let twice = numbered(|step, count: &mut usize, _| {
         *count += 1;
-        if step < 2 { Directive::Sync } else { Directive::Done }
+        if step < 2 { Directive::Home } else { Directive::Done }
     });
-    let report = home.schedule(twice, Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(twice, Directive::Home).unwrap().run().unwrap();
     assert_eq!((*home.get(), report.steps), (3, 3));
 }
 
 #[test]
 fn one_ready_made_tasklet_is_done_at_once_and_the_other_holds_the_loop_until_it_is_let_go() {
     let mut home = Loop::new(());
-    let report = home.schedule(ready::done(), Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(ready::done(), Directive::Home).unwrap().run().unwrap();
     assert_eq!((report.steps, report.finished), (1, 1));
-    let holds = home.handle().schedule(ready::wait(), Directive::Sync).unwrap();
+    let holds = home.handle().schedule(ready::wait(), Directive::Home).unwrap();
     let released = holds.clone();
     // The loop is held: only when another thread has found it so is it let go.
     let handle = home.handle();
     let other = std::thread::spawn(move || {
         until("it waits", || handle.holding().first().is_some_and(|holding| holding.directive == Directive::Wait));
-        assert!(!released.is_over());
+        assert!(!released.is_finished());
         assert!(released.redirect(Directive::Done).unwrap());
     });
     let report = home.run().unwrap();

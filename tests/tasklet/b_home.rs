@@ -18,11 +18,11 @@ fn sync_steps_run_on_the_thread_that_is_in_the_loop_and_on_no_other() {
                     ready::from_fns(
                         |threads: &mut Vec<ThreadId>, _: &mut Cx<'_, _>| {
                             threads.push(me());
-                            if threads.len().is_multiple_of(3) { Directive::Async } else { Directive::Done }
+                            if threads.len().is_multiple_of(3) { Directive::Pool } else { Directive::Done }
                         },
-                        |_: &mut Cx<'_, _>| Directive::Sync,
+                        |_: &mut Cx<'_, _>| Directive::Home,
                     ),
-                    Directive::Sync,
+                    Directive::Home,
                 )
                 .unwrap();
         }
@@ -42,9 +42,9 @@ fn no_sync_tasklet_is_stepped_before_somebody_is_in_the_loop() {
         counts.fetch_add(1, Ordering::SeqCst);
         Directive::Done
     });
-    home.schedule(tasklet, Directive::Sync).unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap();
     let handle = home.handle();
-    wait(std::thread::spawn(move || handle.schedule(ready::done(), Directive::Sync).unwrap())).unwrap();
+    wait(std::thread::spawn(move || handle.schedule(ready::done(), Directive::Home).unwrap())).unwrap();
     assert_eq!((count(&stepped), home.holding().len()), (0, 2));
     home.run().unwrap();
     assert_eq!(count(&stepped), 1);
@@ -68,7 +68,7 @@ fn no_two_sync_steps_of_a_loop_run_at_once() {
                         assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
                         Directive::Done
                     });
-                    handle.schedule(step, Directive::Sync).unwrap();
+                    handle.schedule(step, Directive::Home).unwrap();
                 }
             });
         }
@@ -86,9 +86,9 @@ fn five_tasklets_of_three_steps_take_turns() {
     for n in 0..5 {
         let tasklet = numbered(move |step, order: &mut Vec<usize>, _| {
             order.push(n);
-            if step < 2 { Directive::Sync } else { Directive::Done }
+            if step < 2 { Directive::Home } else { Directive::Done }
         });
-        home.schedule(tasklet, Directive::Sync).unwrap();
+        home.schedule(tasklet, Directive::Home).unwrap();
     }
     home.run().unwrap();
     assert_eq!(home.into_inner(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
@@ -105,13 +105,13 @@ fn scheduling_in_a_step_never_runs_another_tasklet_inside_it() {
                 Directive::Done
             })
         };
-        cx.schedule(inner(), Directive::Sync).unwrap();
-        cx.handle().schedule(inner(), Directive::Sync).unwrap();
-        LoopHandle::<Vec<&str>>::current().unwrap().schedule(inner(), Directive::Sync).unwrap();
+        cx.schedule(inner(), Directive::Home).unwrap();
+        cx.handle().schedule(inner(), Directive::Home).unwrap();
+        LoopHandle::<Vec<&str>>::current().unwrap().schedule(inner(), Directive::Home).unwrap();
         order.push("outer ends");
         Directive::Done
     });
-    home.schedule(outer, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(outer, Directive::Home).unwrap().run().unwrap();
     assert_eq!(home.get()[..2], ["outer begins", "outer ends"]);
     assert_eq!(home.get()[2..], ["inner"; 3]);
 }
@@ -122,7 +122,7 @@ fn link(left: u32) -> impl procession::tasklet::Tasklet<u32> {
         *count += 1;
         if left > 0 {
             let next: Box<dyn procession::tasklet::Tasklet<u32>> = Box::new(link(left - 1));
-            cx.schedule(next, Directive::Sync).unwrap();
+            cx.schedule(next, Directive::Home).unwrap();
         }
         Directive::Done
     })
@@ -133,10 +133,10 @@ fn a_chain_of_a_hundred_thousand_tasklets_needs_no_deep_stack() {
     let small = std::thread::Builder::new().stack_size(128 * 1024);
     let thread = small.spawn(|| {
         let mut home = Loop::new(0);
-        home.schedule(link(99_999), Directive::Sync).unwrap().run().unwrap();
+        home.schedule(link(99_999), Directive::Home).unwrap().run().unwrap();
         // On an automatic loop as well.
         let mut automatic = Loop::automatic(0);
-        automatic.schedule(link(99_999), Directive::Sync).unwrap();
+        automatic.schedule(link(99_999), Directive::Home).unwrap();
         (home.into_inner(), automatic.into_inner())
     });
     assert_eq!(wait(thread.unwrap()).unwrap(), (100_000, 100_000));
@@ -153,7 +153,7 @@ fn a_tasklet_from_another_thread_wakes_the_home_thread() {
             let _ = begun.set(());
             Directive::Done
         }),
-        Directive::Sync,
+        Directive::Home,
     )
     .unwrap();
     let other = std::thread::spawn(move || {
@@ -166,7 +166,7 @@ fn a_tasklet_from_another_thread_wakes_the_home_thread() {
                         *count += 1;
                         Directive::Done
                     }),
-                    Directive::Sync,
+                    Directive::Home,
                 )
                 .unwrap();
             assert!(done.wait_timeout(LIMIT).is_ok(), "the home thread was not woken for {n}");
@@ -190,7 +190,7 @@ fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes
             move |sum: &mut u64, _: &mut Cx<'_, u64>| {
                 if !has_been {
                     has_been = true;
-                    return Directive::Async;
+                    return Directive::Pool;
                 }
                 is_back |= back.load(Ordering::SeqCst);
                 assert!(is_back);
@@ -201,10 +201,10 @@ fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes
             },
             move |_: &mut Cx<'_, u64>| {
                 out.store(true, Ordering::SeqCst);
-                Directive::Sync
+                Directive::Home
             },
         );
-        home.schedule(tasklet, Directive::Sync).unwrap();
+        home.schedule(tasklet, Directive::Home).unwrap();
     }
     let report = home.run().unwrap();
     assert_eq!((*home.get(), report.finished), (200, 200));

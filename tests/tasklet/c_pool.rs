@@ -10,7 +10,7 @@ use crate::helpers::*;
 
 /// A tasklet whose steps are all on the pool.
 fn elsewhere<S: 'static>(step: impl FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static) -> impl Tasklet<S> {
-    ready::from_fns(|_: &mut S, _: &mut Cx<'_, S>| Directive::Async, step)
+    ready::from_fns(|_: &mut S, _: &mut Cx<'_, S>| Directive::Pool, step)
 }
 
 #[test]
@@ -22,11 +22,11 @@ fn async_steps_run_on_a_thread_that_is_not_the_home_thread_and_know_their_loop()
     let tasklet = elsewhere(move |_: &mut Cx<'_, ()>| {
         let current = LoopHandle::<()>::current().unwrap();
         // It can schedule back.
-        current.schedule(ready::done(), Directive::Sync).unwrap();
+        current.schedule(ready::done(), Directive::Home).unwrap();
         *tells.lock().unwrap() = Some((me(), current));
         Directive::Done
     });
-    let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     let (thread, current) = seen.lock().unwrap().take().unwrap();
     assert_ne!(thread, me());
     assert!(current == handle);
@@ -44,18 +44,18 @@ fn sync_steps_go_on_while_async_ones_block() {
         wait(&gate);
         Directive::Done
     });
-    home.schedule(blocks, Directive::Sync).unwrap();
+    home.schedule(blocks, Directive::Home).unwrap();
     // Comes again and again while the other one blocks, and only then lets it go.
     let others = numbered(move |step, count: &mut i32, _| {
         wait(&begun);
         *count += 1;
         if step < 999 {
-            return Directive::Sync;
+            return Directive::Home;
         }
         go.set(()).unwrap();
         Directive::Done
     });
-    let report = home.schedule(others, Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(others, Directive::Home).unwrap().run().unwrap();
     assert_eq!((*home.get(), report.finished), (1_000, 2));
 }
 
@@ -69,7 +69,7 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
     let tasklet = ready::from_fns(
         move |back: &mut bool, _: &mut Cx<'_, bool>| {
             if std::mem::take(&mut first) {
-                return Directive::Async;
+                return Directive::Pool;
             }
             *back = true;
             Directive::Done
@@ -77,10 +77,10 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
         move |_: &mut Cx<'_, bool>| {
             let _ = set.set(());
             wait(&gate);
-            Directive::Sync
+            Directive::Home
         },
     );
-    home.schedule(tasklet, Directive::Sync).unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap();
     let returned = over.clone();
     let other = std::thread::spawn(move || {
         wait(&begun);
@@ -97,33 +97,33 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
 fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_tasklet_back() {
     struct Mine(&'static str);
     impl Tasklet<()> for Mine {
-        fn sync(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
             Directive::Done
         }
     }
     let mut home = Loop::new(());
-    let (tasklet, why) = home.schedule(Mine("one"), Directive::Async).unwrap_err().into_parts();
+    let (tasklet, why) = home.schedule(Mine("one"), Directive::Pool).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning), "{why}");
     assert_eq!((tasklet.0, why.to_string().as_str()), ("one", "nobody runs the loop"));
-    let (tasklet, why) = home.handle().schedule(Mine("two"), Directive::Async).unwrap_err().into_parts();
+    let (tasklet, why) = home.handle().schedule(Mine("two"), Directive::Pool).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning));
     assert_eq!(tasklet.0, "two");
     // The loop is unharmed.
     assert!(home.holding().is_empty());
     assert_eq!(home.run().unwrap().ended(), 0);
-    assert_eq!(home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap().finished, 1);
+    assert_eq!(home.schedule(tasklet, Directive::Home).unwrap().run().unwrap().finished, 1);
 }
 
 #[test]
 fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_back() {
     struct Out(Arc<AtomicUsize>);
     impl Tasklet<u32> for Out {
-        fn sync(&mut self, steps: &mut u32, cx: &mut Cx<'_, u32>) -> Directive {
+        fn home(&mut self, steps: &mut u32, cx: &mut Cx<'_, u32>) -> Directive {
             *steps += 1;
             // Neither can it schedule another one there.
-            let refused = cx.schedule(ready::done(), Directive::Async).unwrap_err();
+            let refused = cx.schedule(ready::done(), Directive::Pool).unwrap_err();
             assert!(matches!(refused.reason(), ScheduleError::NotRunning));
-            Directive::Async
+            Directive::Pool
         }
     }
     let marker = counter();
@@ -135,10 +135,10 @@ fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_ba
     assert_eq!(home.run().unwrap().ended(), 0, "the loop is unharmed");
 
     let mut automatic = Loop::automatic(0);
-    let (tasklet, why) = automatic.schedule(tasklet, Directive::Sync).unwrap_err().into_parts();
+    let (tasklet, why) = automatic.schedule(tasklet, Directive::Home).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning));
     assert!(Arc::ptr_eq(&tasklet.0, &marker));
-    let (tasklet, _) = automatic.schedule(tasklet, Directive::Async).unwrap_err().into_parts();
+    let (tasklet, _) = automatic.schedule(tasklet, Directive::Pool).unwrap_err().into_parts();
     assert_eq!((*automatic.get(), automatic.holding().len()), (1, 0));
     assert_eq!(automatic.run().unwrap().ended(), 0);
     drop(tasklet);
@@ -151,8 +151,8 @@ fn a_tasklet_that_is_handed_back_leaves_no_timer_behind() {
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
     let mut resumes = Vec::new();
     let asks = ready::from_fn(move |(): &mut (), cx| {
-        resumes.push(cx.suspend_for(std::time::Duration::from_secs(60), Directive::Sync));
-        Directive::Async
+        resumes.push(cx.suspend_for(std::time::Duration::from_secs(60), Directive::Home));
+        Directive::Pool
     });
     let (back, why) = home.with(asks).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning));
@@ -169,17 +169,17 @@ fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebo
     let mut inner = Some(ready::from_fns(
         move |sum: &mut u32, _: &mut Cx<'_, u32>| {
             *sum += 1;
-            if std::mem::take(&mut first) { Directive::Async } else { Directive::Done }
+            if std::mem::take(&mut first) { Directive::Pool } else { Directive::Done }
         },
-        |_: &mut Cx<'_, u32>| Directive::Sync,
+        |_: &mut Cx<'_, u32>| Directive::Home,
     ));
     let outer = ready::from_fn(move |_: &mut u32, cx| {
-        cx.schedule(inner.take().unwrap(), Directive::Sync).unwrap();
+        cx.schedule(inner.take().unwrap(), Directive::Home).unwrap();
         Directive::Done
     });
-    home.schedule(outer, Directive::Sync).unwrap();
+    home.schedule(outer, Directive::Home).unwrap();
     let held = home.holding();
-    assert_eq!((held.len(), held[0].directive, held[0].running), (1, Directive::Async, false));
+    assert_eq!((held.len(), held[0].directive, held[0].running), (1, Directive::Pool, false));
     let report = home.run().unwrap();
     assert_eq!((*home.get(), report.async_steps), (2, 1));
 }
@@ -188,10 +188,10 @@ fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebo
 fn a_panic_in_an_async_step_finishes_its_tasklet_and_run_returns() {
     let mut home = Loop::new(());
     let handle = home.handle();
-    let ended = handle.schedule(ready::named(bomb_on_pool(), "the bomb"), Directive::Sync).unwrap();
+    let ended = handle.schedule(ready::named(bomb_on_pool(), "the bomb"), Directive::Home).unwrap();
     let report = home.run().unwrap();
     assert_eq!((report.panicked, report.finished), (1, 0));
-    assert_eq!((report.panics[0].name.as_ref(), report.panics[0].directive), ("the bomb", Directive::Async));
+    assert_eq!((report.panics[0].name.as_ref(), report.panics[0].directive), ("the bomb", Directive::Pool));
     assert_eq!(report.panics[0].panic.message(), ON_PURPOSE);
     assert!(matches!(ended.exit(), Some(Exit::Panicked(panic)) if panic.message() == ON_PURPOSE));
 }
@@ -231,7 +231,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
             let resumes = [cx.suspend(), cx.suspend(), cx.suspend()];
             if number == 0 {
                 // Three at once, while this step runs.
-                for (resume, to) in resumes.into_iter().zip([Directive::Async, Directive::Sync, Directive::Async]) {
+                for (resume, to) in resumes.into_iter().zip([Directive::Pool, Directive::Home, Directive::Pool]) {
                     wait(std::thread::spawn(move || resume.resume(to))).unwrap();
                 }
             }
@@ -242,16 +242,16 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
     let starts = Mutex::new(Some(tasklet));
     home.schedule(
         ready::from_fn(move |(): &mut (), cx| {
-            cx.schedule(starts.lock().unwrap().take().unwrap(), Directive::Async).unwrap();
+            cx.schedule(starts.lock().unwrap().take().unwrap(), Directive::Pool).unwrap();
             Directive::Done
         }),
-        Directive::Sync,
+        Directive::Home,
     )
     .unwrap();
     let other = std::thread::spawn(move || {
         wait(&begun);
-        let id = handle.holding().iter().find(|it| it.running && it.directive == Directive::Async).unwrap().id;
-        for directive in [Directive::Sync, Directive::Async, Directive::Sync] {
+        let id = handle.holding().iter().find(|it| it.running && it.directive == Directive::Pool).unwrap().id;
+        for directive in [Directive::Home, Directive::Pool, Directive::Home] {
             assert!(handle.redirect(id, directive).unwrap());
         }
         go.set(()).unwrap();
@@ -274,8 +274,8 @@ fn a_pool_can_be_given_and_shared_between_loops() {
         })
     };
     let (mut one, mut two) = (Loop::on((), &pool), Loop::on((), &pool));
-    one.schedule(tells(), Directive::Sync).unwrap().run().unwrap();
-    two.schedule(tells(), Directive::Sync).unwrap().run().unwrap();
+    one.schedule(tells(), Directive::Home).unwrap().run().unwrap();
+    two.schedule(tells(), Directive::Home).unwrap().run().unwrap();
     let threads = threads.lock().unwrap();
     assert_eq!(threads.len(), 2);
     assert!(threads.iter().all(|name| name.starts_with("procession-shared")), "{:?}", *threads);
@@ -299,7 +299,7 @@ fn the_default_pool_grows_on_demand() {
             wait(&all);
             Directive::Done
         });
-        home.schedule(waits, Directive::Sync).unwrap();
+        home.schedule(waits, Directive::Home).unwrap();
     }
     assert_eq!(home.run().unwrap().finished, MANY as u64);
 }
@@ -320,7 +320,7 @@ fn threads_of_a_loops_own_pool_end_with_the_loop() {
         TOLD.with(|place| *place.borrow_mut() = Some(Told(told.clone())));
         Directive::Done
     });
-    home.schedule(step, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(step, Directive::Home).unwrap().run().unwrap();
     drop(home);
     wait(&gone);
 }
@@ -333,11 +333,11 @@ fn a_pool_that_takes_no_job_gives_the_tasklet_back_or_ends_it_and_says_so() {
     let refused = Arc::new(AtomicBool::new(false));
     let tells = refused.clone();
     let asks = ready::from_fn(move |(): &mut (), cx| {
-        let why = cx.schedule(ready::done(), Directive::Async).unwrap_err().into_parts().1;
+        let why = cx.schedule(ready::done(), Directive::Pool).unwrap_err().into_parts().1;
         tells.store(matches!(why, ScheduleError::Pool(_)), Ordering::SeqCst);
-        Directive::Async
+        Directive::Pool
     });
-    let ended = home.handle().schedule(asks, Directive::Sync).unwrap();
+    let ended = home.handle().schedule(asks, Directive::Home).unwrap();
     let report = home.run().unwrap();
     assert!(refused.load(Ordering::SeqCst));
     assert_eq!((report.refused, report.ended()), (1, 1));
@@ -356,9 +356,9 @@ fn a_pool_that_is_stopped_ends_the_tasklets_that_wait_for_it() {
     .unwrap();
     wait(&begun);
     let mut home = Loop::on((), &pool);
-    home.schedule(elsewhere(|_: &mut Cx<'_, ()>| Directive::Done), Directive::Sync).unwrap();
+    home.schedule(elsewhere(|_: &mut Cx<'_, ()>| Directive::Done), Directive::Home).unwrap();
     assert_eq!(home.turn(1), Turn::Ran(1));
-    assert_eq!(home.holding()[0].directive, Directive::Async);
+    assert_eq!(home.holding()[0].directive, Directive::Pool);
     let _ = pool.stop(Some(std::time::Duration::ZERO));
     assert_eq!(home.run().unwrap().refused, 1);
     go.set(()).unwrap();

@@ -36,12 +36,12 @@ fn waits(resumes: mpsc::Sender<Resume>, woken: Arc<Mutex<Log>>) -> impl Tasklet<
 #[test]
 fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive() {
     for (directive, expected) in
-        [(Directive::Sync, vec!["home"]), (Directive::Async, vec!["pool"]), (Directive::Done, vec![])]
+        [(Directive::Home, vec!["home"]), (Directive::Pool, vec!["pool"]), (Directive::Done, vec![])]
     {
         let (sender, receiver) = mpsc::channel();
         let woken = Arc::new(Mutex::new(Log::new()));
         let mut home = Loop::new(Log::new());
-        home.schedule(waits(sender, woken.clone()), Directive::Sync).unwrap();
+        home.schedule(waits(sender, woken.clone()), Directive::Home).unwrap();
         assert_eq!(home.turn(10), Turn::Ran(1));
         assert_eq!(home.turn(10), Turn::Idle, "it waits");
         let handle = home.handle();
@@ -61,7 +61,7 @@ fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive()
 fn run_does_not_return_while_a_tasklet_waits() {
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::new(Log::new());
-    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    home.schedule(waits(sender, Arc::default()), Directive::Home).unwrap();
     let returned = Arc::new(Latch::new());
     let seen = returned.clone();
     let handle = home.handle();
@@ -69,7 +69,7 @@ fn run_does_not_return_while_a_tasklet_waits() {
         let resume: Resume = wait(&receiver).unwrap();
         until("it waits", || handle.holding()[0].directive == Directive::Wait);
         assert!(!seen.is_set());
-        resume.resume(Directive::Sync);
+        resume.resume(Directive::Home);
     });
     home.run().unwrap();
     returned.set(()).unwrap();
@@ -81,24 +81,24 @@ fn run_does_not_return_while_a_tasklet_waits() {
 fn a_resumption_can_be_a_plain_callback_with_its_directive_chosen_before() {
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::new(Log::new());
-    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    home.schedule(waits(sender, Arc::default()), Directive::Home).unwrap();
     let _ = home.turn(1);
-    let callback: Box<dyn FnOnce() + Send> = Box::new(wait(&receiver).unwrap().resume_later(Directive::Sync));
+    let callback: Box<dyn FnOnce() + Send> = Box::new(wait(&receiver).unwrap().resume_later(Directive::Home));
     wait(std::thread::spawn(callback)).unwrap();
     home.run().unwrap();
     assert_eq!(home.get(), &["home"]);
     // A callback that is thrown away is a resumption that is.
     let (sender, receiver) = mpsc::channel();
-    home.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    home.schedule(waits(sender, Arc::default()), Directive::Home).unwrap();
     let _ = home.turn(1);
-    drop(wait(&receiver).unwrap().resume_later(Directive::Sync));
+    drop(wait(&receiver).unwrap().resume_later(Directive::Home));
     assert_eq!(home.run().unwrap().abandoned, 1);
 }
 
 #[test]
 fn a_resumption_before_wait_is_returned_is_not_lost() {
     for (elsewhere, directive) in
-        [(false, Directive::Sync), (true, Directive::Sync), (false, Directive::Async), (true, Directive::Async)]
+        [(false, Directive::Home), (true, Directive::Home), (false, Directive::Pool), (true, Directive::Pool)]
     {
         let steps = counter();
         let (at_home, on_pool) = (steps.clone(), steps.clone());
@@ -124,7 +124,7 @@ fn a_resumption_before_wait_is_returned_is_not_lost() {
             },
         );
         let mut home = Loop::new(());
-        let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+        let report = home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
         assert_eq!((count(&steps), report.finished), (2, 1));
     }
 }
@@ -138,16 +138,16 @@ fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
             move |sum: &mut u32, _: &mut Cx<'_, u32>| {
                 steps += 1;
                 *sum = steps;
-                if steps == 1 { Directive::Async } else { Directive::Done }
+                if steps == 1 { Directive::Pool } else { Directive::Done }
             }
         },
         |cx: &mut Cx<'_, u32>| {
             let resume = cx.suspend();
-            wait(std::thread::spawn(move || resume.resume(Directive::Sync))).unwrap();
+            wait(std::thread::spawn(move || resume.resume(Directive::Home))).unwrap();
             Directive::Wait
         },
     );
-    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     assert_eq!(*home.get(), 2);
 }
 
@@ -159,7 +159,7 @@ fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does(
         // The resumption that was made at home came while the tasklet was on its way here.
         |_: &mut Cx<'_, u32>| Directive::Wait,
     );
-    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     assert_eq!(*home.get(), 2);
 
     fn numbered_steps() -> impl FnMut(&mut u32, &mut Cx<'_, u32>) -> Directive + Send + 'static {
@@ -168,8 +168,8 @@ fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does(
             if *steps == 2 {
                 return Directive::Done;
             }
-            cx.suspend().resume(Directive::Sync);
-            Directive::Async
+            cx.suspend().resume(Directive::Home);
+            Directive::Pool
         }
     }
 }
@@ -193,18 +193,18 @@ fn of_several_resumptions_of_one_wait_the_first_counts_and_the_others_do_nothing
             _ => Directive::Done,
         }
     });
-    home.schedule(tasklet, Directive::Sync).unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap();
     assert_eq!(home.run_until_idle(), Turn::Ran(1));
     let [one, two, three] = wait(&receiver).unwrap();
-    one.resume(Directive::Sync);
-    two.resume(Directive::Sync);
+    one.resume(Directive::Home);
+    two.resume(Directive::Home);
     assert_eq!(home.run_until_idle(), Turn::Ran(1), "two resumptions are one step");
-    three.resume(Directive::Sync);
+    three.resume(Directive::Home);
     assert_eq!(home.run_until_idle(), Turn::Idle, "it is of the wait before");
     let [one, two, three] = wait(&receiver).unwrap();
     drop((one, two));
     assert_eq!(home.run_until_idle(), Turn::Idle, "one is left");
-    three.resume(Directive::Sync);
+    three.resume(Directive::Home);
     assert_eq!(home.run().unwrap().finished, 1);
     assert_eq!(*home.get(), 3);
 }
@@ -218,20 +218,20 @@ fn resuming_a_tasklet_that_is_over_does_nothing() {
         sender.send(cx.suspend()).unwrap();
         Directive::Done
     });
-    home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     let late = wait(&receiver).unwrap();
     // Another one has its slot now.
     let next = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
-    late.resume(Directive::Sync);
+    late.resume(Directive::Home);
     assert_eq!((home.turn(1), *home.get()), (Turn::Idle, 1));
     next.cancel("over");
     // And of a loop that is gone.
     let (sender, receiver) = mpsc::channel();
     let mut gone = Loop::new(Log::new());
-    gone.schedule(waits(sender, Arc::default()), Directive::Sync).unwrap();
+    gone.schedule(waits(sender, Arc::default()), Directive::Home).unwrap();
     let _ = gone.turn(1);
     drop(gone);
-    wait(&receiver).unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Home);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_resumption_that_is_dropped_finishes_its_tasklet_and_the_report_names_it() {
             Directive::Wait
         });
         let mut home = Loop::new(());
-        let ended = home.handle().schedule(ready::named(tasklet, "forgotten"), Directive::Sync).unwrap();
+        let ended = home.handle().schedule(ready::named(tasklet, "forgotten"), Directive::Home).unwrap();
         let other = std::thread::spawn(move || drop(wait(&receiver)));
         let report = home.run().unwrap();
         wait(other).unwrap();
@@ -275,21 +275,21 @@ fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_t
             Directive::Done
         })
     };
-    let tasklets: Vec<_> = (0..5).map(|n| handle.schedule(pushes(n), Directive::Sync).unwrap()).collect();
+    let tasklets: Vec<_> = (0..5).map(|n| handle.schedule(pushes(n), Directive::Home).unwrap()).collect();
     assert!(tasklets[1].redirect(Directive::Wait).unwrap());
     assert!(tasklets[3].redirect(Directive::Done).unwrap());
     assert!(matches!(tasklets[3].exit(), Some(Exit::Done(()))));
     // Sync again, for one that is queued: one step.
-    assert!(tasklets[2].redirect(Directive::Sync).unwrap());
-    assert!(tasklets[4].redirect(Directive::Async).is_err(), "nobody runs the loop, and it stays where it is");
+    assert!(tasklets[2].redirect(Directive::Home).unwrap());
+    assert!(tasklets[4].redirect(Directive::Pool).is_err(), "nobody runs the loop, and it stays where it is");
     while home.turn(1) == Turn::Ran(1) {}
     assert_eq!(home.get(), &[0, 2, 4]);
-    assert!(tasklets[1].redirect(Directive::Sync).unwrap());
-    assert!(tasklets[1].redirect(Directive::Sync).unwrap());
+    assert!(tasklets[1].redirect(Directive::Home).unwrap());
+    assert!(tasklets[1].redirect(Directive::Home).unwrap());
     let report = home.run().unwrap();
     assert_eq!(home.get(), &[0, 2, 4, 1]);
     assert_eq!((report.finished, report.steps), (5, 4));
-    assert!(!tasklets[1].redirect(Directive::Sync).unwrap(), "it is over");
+    assert!(!tasklets[1].redirect(Directive::Home).unwrap(), "it is over");
 }
 
 #[test]
@@ -297,11 +297,11 @@ fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
     let (sender, receiver) = mpsc::channel();
     let woken = Arc::new(Mutex::new(Log::new()));
     let mut home = Loop::new(Log::new());
-    home.schedule(waits(sender, woken.clone()), Directive::Sync).unwrap();
+    home.schedule(waits(sender, woken.clone()), Directive::Home).unwrap();
     let _ = home.turn(1);
-    wait(&receiver).unwrap().resume(Directive::Async);
+    wait(&receiver).unwrap().resume(Directive::Pool);
     let held = home.holding();
-    assert_eq!((held[0].directive, held[0].running), (Directive::Async, false));
+    assert_eq!((held[0].directive, held[0].running), (Directive::Pool, false));
     assert_eq!(home.run().unwrap().async_steps, 1);
     assert_eq!(*woken.lock().unwrap(), ["pool"]);
 }
@@ -315,10 +315,10 @@ fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
         if step == 2 {
             return Directive::Done;
         }
-        cx.suspend().resume_after(Duration::from_secs(10), Directive::Sync);
+        cx.suspend().resume_after(Duration::from_secs(10), Directive::Home);
         Directive::Wait
     });
-    home.schedule(sleeps, Directive::Sync).unwrap();
+    home.schedule(sleeps, Directive::Home).unwrap();
     for expected in 1..=3 {
         assert_eq!(home.run_until_idle(), Turn::Ran(1));
         assert_eq!(*home.get(), expected);
@@ -333,10 +333,10 @@ fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
             if step == 1 {
                 return Directive::Done;
             }
-            cx.suspend().resume_after(delay, Directive::Sync);
+            cx.suspend().resume_after(delay, Directive::Home);
             Directive::Wait
         });
-        home.schedule(sleeps, Directive::Sync).unwrap();
+        home.schedule(sleeps, Directive::Home).unwrap();
         let _ = home.run_until_idle();
         manual.advance(Duration::from_secs(1_000_000));
         let _ = home.run_until_idle();
@@ -357,22 +357,22 @@ fn a_wait_with_a_limit_ends_when_the_limit_is_over_and_says_so_unless_it_was_res
         }
         if step == 2 {
             // What is not a wait with a limit has not timed out.
-            return Directive::Sync;
+            return Directive::Home;
         }
-        sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Sync)).unwrap();
+        sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Home)).unwrap();
         Directive::Wait
     });
-    home.schedule(tasklet, Directive::Sync).unwrap();
+    home.schedule(tasklet, Directive::Home).unwrap();
     let _ = home.run_until_idle();
     manual.advance(Duration::from_millis(4_999));
     assert_eq!(home.run_until_idle(), Turn::Idle);
     manual.advance(Duration::from_millis(1));
     assert_eq!(home.run_until_idle(), Turn::Ran(1));
     // The resumption of a wait that has timed out does nothing; that of the next one takes its timer with it.
-    wait(&receiver).unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Home);
     assert_eq!(home.run_until_idle(), Turn::Idle);
     assert!(manual.next_due().is_some());
-    wait(&receiver).unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Home);
     assert_eq!(manual.next_due(), None, "the timer is gone");
     home.run().unwrap();
     assert_eq!(home.get(), &[false, true, false, false]);
@@ -386,10 +386,10 @@ fn a_timer_of_the_system_wakes_a_sleeping_loop() {
         if step == 3 {
             return Directive::Done;
         }
-        cx.suspend().resume_after(Duration::from_millis(1), Directive::Sync);
+        cx.suspend().resume_after(Duration::from_millis(1), Directive::Home);
         Directive::Wait
     });
-    assert_eq!(home.schedule(sleeps, Directive::Sync).unwrap().run().unwrap().finished, 1);
+    assert_eq!(home.schedule(sleeps, Directive::Home).unwrap().run().unwrap().finished, 1);
     assert_eq!(*home.get(), 4);
 }
 
@@ -403,22 +403,22 @@ fn a_limit_for_a_wait_that_was_over_at_once_neither_ends_the_next_wait_nor_stays
         *steps += 1;
         match step {
             0 => {
-                cx.suspend().resume(Directive::Sync);
-                cx.suspend().resume_after(Duration::from_secs(5), Directive::Sync);
-                sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Sync)).unwrap();
+                cx.suspend().resume(Directive::Home);
+                cx.suspend().resume_after(Duration::from_secs(5), Directive::Home);
+                sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Home)).unwrap();
             }
             1 => sender.send(cx.suspend()).unwrap(),
             _ => return Directive::Done,
         }
         Directive::Wait
     });
-    home.schedule(asks, Directive::Sync).unwrap();
+    home.schedule(asks, Directive::Home).unwrap();
     assert_eq!(home.run_until_idle(), Turn::Ran(2));
     assert_eq!(manual.next_due(), None, "the timers have gone with their wait");
     manual.advance(Duration::from_secs(10));
-    wait(&receiver).unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Home);
     assert_eq!((home.run_until_idle(), *home.get()), (Turn::Idle, 2), "nobody has resumed the second wait");
-    wait(&receiver).unwrap().resume(Directive::Sync);
+    wait(&receiver).unwrap().resume(Directive::Home);
     home.run().unwrap();
     assert_eq!(*home.get(), 3);
 }
@@ -436,17 +436,17 @@ fn a_delay_goes_with_the_wait_that_it_is_for_however_that_ends() {
                     return Directive::Done;
                 }
                 sender.send(cx.suspend()).unwrap();
-                cx.suspend().resume_after(delay, Directive::Sync);
+                cx.suspend().resume_after(delay, Directive::Home);
                 Directive::Wait
             })
         };
-        let handles = [(); 4].map(|()| home.handle().schedule(waits(), Directive::Sync).unwrap());
+        let handles = [(); 4].map(|()| home.handle().schedule(waits(), Directive::Home).unwrap());
         assert_eq!(home.run_until_idle(), Turn::Ran(4));
         assert_eq!(manual.next_due().is_some(), delay != Duration::MAX);
         // That of the first tasklet.
-        wait(&receiver).unwrap().resume(Directive::Sync);
+        wait(&receiver).unwrap().resume(Directive::Home);
         handles[1].cancel("not wanted any more");
-        handles[2].redirect(Directive::Sync).unwrap();
+        handles[2].redirect(Directive::Home).unwrap();
         handles[3].redirect(Directive::Done).unwrap();
         assert_eq!(manual.next_due(), None);
         assert_eq!(home.run().unwrap().ended(), 4);

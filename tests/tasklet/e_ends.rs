@@ -20,7 +20,7 @@ fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
         });
         let token = Dropped(drops.clone());
         let on_pool = ready::from_fns(
-            |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+            |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
             move |_: &mut Cx<'_, ()>| {
                 let _ = &token;
                 Directive::Done
@@ -31,11 +31,11 @@ fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
             let _ = &token;
             Directive::Wait
         });
-        let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
-        home.schedule(at_home, Directive::Sync).unwrap().schedule(on_pool, Directive::Sync).unwrap();
+        let waits = home.handle().schedule(waits, Directive::Home).unwrap();
+        home.schedule(at_home, Directive::Home).unwrap().schedule(on_pool, Directive::Home).unwrap();
         let canceller = std::thread::spawn(move || {
             while !waits.cancel("enough") {
-                assert!(!waits.is_over());
+                assert!(!waits.is_finished());
             }
         });
         let report = home.run().unwrap();
@@ -54,17 +54,17 @@ fn a_panic_in_a_sync_step_finishes_that_tasklet_and_the_following_ones_run() {
         let _ = &token;
         panic!("on purpose")
     });
-    let ended = home.handle().schedule(ready::named(bomb, "the bomb"), Directive::Sync).unwrap();
+    let ended = home.handle().schedule(ready::named(bomb, "the bomb"), Directive::Home).unwrap();
     for _ in 0..3 {
         let counts = ready::from_fn(|count: &mut u32, _| {
             *count += 1;
             Directive::Done
         });
-        home.schedule(counts, Directive::Sync).unwrap();
+        home.schedule(counts, Directive::Home).unwrap();
     }
     let report = home.run().unwrap();
     assert_eq!((*home.get(), report.finished, report.panicked, count(&drops)), (3, 3, 1, 1));
-    assert_eq!((report.panics[0].name.as_ref(), report.panics[0].directive), ("the bomb", Directive::Sync));
+    assert_eq!((report.panics[0].name.as_ref(), report.panics[0].directive), ("the bomb", Directive::Home));
     assert!(!report.is_clean() && report.to_string().contains("the bomb"), "{report}");
     assert!(matches!(ended.exit(), Some(Exit::Panicked(panic)) if panic.message() == "on purpose"));
 }
@@ -73,20 +73,20 @@ fn a_panic_in_a_sync_step_finishes_that_tasklet_and_the_following_ones_run() {
 fn a_panic_never_reaches_the_code_that_called_schedule() {
     // From outside, from a step, from another thread, on an automatic loop; at home and on the pool.
     let mut home = Loop::new(());
-    home.schedule(bomb(), Directive::Sync).unwrap();
+    home.schedule(bomb(), Directive::Home).unwrap();
     let schedules = ready::from_fn(|(): &mut (), cx| {
-        cx.schedule(bomb(), Directive::Sync).unwrap();
-        cx.schedule(bomb(), Directive::Async).unwrap();
+        cx.schedule(bomb(), Directive::Home).unwrap();
+        cx.schedule(bomb(), Directive::Pool).unwrap();
         Directive::Done
     });
-    home.schedule(schedules, Directive::Sync).unwrap();
+    home.schedule(schedules, Directive::Home).unwrap();
     let handle = home.handle();
-    wait(std::thread::spawn(move || handle.schedule(bomb(), Directive::Sync).unwrap())).unwrap();
+    wait(std::thread::spawn(move || handle.schedule(bomb(), Directive::Home).unwrap())).unwrap();
     let report = home.run().unwrap();
     assert_eq!((report.panicked, report.finished), (4, 1));
 
     let mut automatic = Loop::automatic(());
-    automatic.schedule(bomb(), Directive::Sync).unwrap().schedule(ready::done(), Directive::Sync).unwrap();
+    automatic.schedule(bomb(), Directive::Home).unwrap().schedule(ready::done(), Directive::Home).unwrap();
     let report = automatic.take_report();
     assert_eq!((report.panicked, report.finished), (1, 1));
 }
@@ -96,25 +96,25 @@ fn a_panic_stops_the_loop_if_the_policy_says_so_and_what_is_left_goes_on_with_th
     for elsewhere in [false, true] {
         let mut home = Loop::new(0);
         home.on_panic(PanicPolicy::Stop);
-        let first = if elsewhere { Directive::Async } else { Directive::Sync };
+        let first = if elsewhere { Directive::Pool } else { Directive::Home };
         let schedules = ready::from_fn(move |_: &mut u32, cx| {
             cx.schedule(ready::named(bomb(), "the bomb"), first).unwrap();
             let rest = numbered(|step, steps: &mut u32, _| {
                 *steps += 1;
-                if step < 2 { Directive::Sync } else { Directive::Done }
+                if step < 2 { Directive::Home } else { Directive::Done }
             });
             // It waits until the bomb has gone off.
             cx.schedule(rest, Directive::Wait).unwrap();
             Directive::Done
         });
-        let cut = home.schedule(schedules, Directive::Sync).unwrap().run().unwrap_err();
+        let cut = home.schedule(schedules, Directive::Home).unwrap().run().unwrap_err();
         let Interruption::Panicked(panic) = cut.why() else { panic!("{cut}") };
         assert_eq!((panic.name.as_ref(), panic.panic.message()), ("the bomb", ON_PURPOSE));
         assert_eq!(panic.directive, first);
         assert_eq!((cut.left(), cut.holding()[0].directive), (1, Directive::Wait));
         assert_eq!((cut.report().panicked, cut.report().finished), (1, 1));
         let rest = cut.holding()[0].id;
-        assert!(home.handle().redirect(rest, Directive::Sync).unwrap());
+        assert!(home.handle().redirect(rest, Directive::Home).unwrap());
         assert_eq!(home.run().unwrap().finished, 1);
         assert_eq!(*home.get(), 3);
     }
@@ -124,11 +124,11 @@ fn a_panic_stops_the_loop_if_the_policy_says_so_and_what_is_left_goes_on_with_th
 fn a_panic_that_leaves_the_loop_empty_stops_it_all_the_same() {
     let mut home = Loop::new(());
     home.on_panic(PanicPolicy::Stop);
-    let cut = home.schedule(bomb(), Directive::Sync).unwrap().run().unwrap_err();
+    let cut = home.schedule(bomb(), Directive::Home).unwrap().run().unwrap_err();
     assert_eq!((cut.left(), cut.report().panicked), (0, 1));
     assert!(cut.to_string().contains(ON_PURPOSE), "{cut}");
     assert_eq!(home.run().unwrap().ended(), 0);
-    home.schedule(bomb(), Directive::Sync).unwrap();
+    home.schedule(bomb(), Directive::Home).unwrap();
     assert!(matches!(home.turn(1), Turn::Stopped(panic) if panic.panic.message() == ON_PURPOSE));
 }
 
@@ -143,16 +143,16 @@ fn a_handler_is_told_of_each_panic_on_its_thread_and_may_panic_itself() {
         }))
         .build(());
     let both = ready::from_fn(|(): &mut (), cx| {
-        cx.schedule(bomb(), Directive::Sync).unwrap();
-        cx.schedule(bomb(), Directive::Async).unwrap();
+        cx.schedule(bomb(), Directive::Home).unwrap();
+        cx.schedule(bomb(), Directive::Pool).unwrap();
         Directive::Done
     });
-    let report = home.schedule(both, Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(both, Directive::Home).unwrap().run().unwrap();
     assert_eq!((report.panicked, report.finished), (2, 1));
     let mut told = told.lock().unwrap().clone();
     told.sort_by_key(|(directive, ..)| *directive);
-    assert_eq!((told[0].0, told[0].1, told[0].2.as_str()), (Directive::Sync, me(), ON_PURPOSE));
-    assert_eq!((told[1].0, told[1].2.as_str()), (Directive::Async, ON_PURPOSE));
+    assert_eq!((told[0].0, told[0].1, told[0].2.as_str()), (Directive::Home, me(), ON_PURPOSE));
+    assert_eq!((told[1].0, told[1].2.as_str()), (Directive::Pool, ON_PURPOSE));
     assert_ne!(told[1].1, me());
 }
 
@@ -163,10 +163,10 @@ fn a_handler_may_use_the_loop() {
     let sees = seen.clone();
     home.on_panic(PanicPolicy::call(move |_| {
         assert!(handle.holding().is_empty());
-        handle.schedule(ready::done(), Directive::Sync).unwrap();
+        handle.schedule(ready::done(), Directive::Home).unwrap();
         sees.store(true, Ordering::SeqCst);
     }));
-    let report = home.schedule(bomb(), Directive::Sync).unwrap().run().unwrap();
+    let report = home.schedule(bomb(), Directive::Home).unwrap().run().unwrap();
     assert!(seen.load(Ordering::SeqCst));
     assert_eq!((report.panicked, report.finished), (1, 1));
     home.on_panic(PanicPolicy::Finish);
@@ -195,9 +195,9 @@ fn destructors_that_panic_disturb_nobody() {
             |_: &mut Cx<'_, ()>| Directive::Done,
         )
     };
-    let ends = [Directive::Done, Directive::Async, Directive::Wait];
+    let ends = [Directive::Done, Directive::Pool, Directive::Wait];
     let tasklets: Vec<_> =
-        ends.iter().enumerate().map(|(n, says)| handle.schedule(holds(n, *says), Directive::Sync).unwrap()).collect();
+        ends.iter().enumerate().map(|(n, says)| handle.schedule(holds(n, *says), Directive::Home).unwrap()).collect();
     let report = home.run_for(std::time::Duration::ZERO);
     assert!(report.is_err());
     assert!(tasklets[2].cancel("over"));
@@ -215,7 +215,7 @@ fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth()
         next: Option<Resume>,
     }
     impl Tasklet<()> for Link {
-        fn sync(&mut self, (): &mut (), cx: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), cx: &mut Cx<'_, ()>) -> Directive {
             let mine = cx.suspend();
             self.next = self.last.lock().unwrap().replace(mine);
             Directive::Wait
@@ -226,7 +226,7 @@ fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth()
         for cancels in [false, true] {
             let (mut home, last) = (Loop::new(()), Arc::new(Mutex::new(None)));
             for _ in 0..20_000 {
-                home.schedule(Link { last: last.clone(), next: None }, Directive::Sync).unwrap();
+                home.schedule(Link { last: last.clone(), next: None }, Directive::Home).unwrap();
             }
             assert_eq!(home.run_until_idle(), Turn::Ran(20_000));
             let first = last.lock().unwrap().take().unwrap();

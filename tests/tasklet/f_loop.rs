@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, Turn, ready};
-use procession::{Cancel, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
 
@@ -22,7 +22,7 @@ fn a_new_loop_does_nothing_until_it_is_run_and_an_empty_one_returns_at_once() {
         stepped.set(true);
         Directive::Done
     });
-    lazy.schedule(step, Directive::Sync).unwrap();
+    lazy.schedule(step, Directive::Home).unwrap();
     assert!(!stepped.get());
     lazy.run().unwrap();
     assert!(stepped.get());
@@ -37,7 +37,7 @@ fn the_loop_is_the_current_one_of_the_home_thread_until_run_returns() {
         *seen = Some((me(), LoopHandle::current() == Some(cx.handle())));
         Directive::Done
     });
-    home.schedule(asks, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(asks, Directive::Home).unwrap().run().unwrap();
     assert_eq!(*home.get(), Some((me(), true)));
     assert!(LoopHandle::<Option<(ThreadId, bool)>>::current().is_none());
     drop(handle);
@@ -53,7 +53,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
         (latch.clone(), latch)
     };
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
@@ -62,8 +62,8 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
     );
     let handle = home.handle();
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
-    handle.schedule(ready::done(), Directive::Sync).unwrap();
-    handle.schedule(on_pool, Directive::Sync).unwrap();
+    handle.schedule(ready::done(), Directive::Home).unwrap();
+    handle.schedule(on_pool, Directive::Home).unwrap();
     let returned = Arc::new(AtomicBool::new(false));
     let seen = returned.clone();
     let other = std::thread::spawn(move || {
@@ -74,7 +74,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
             assert!(!seen.load(Ordering::SeqCst));
         };
         wait(&begun);
-        held(&[(Directive::Wait, false), (Directive::Async, true)]);
+        held(&[(Directive::Wait, false), (Directive::Pool, true)]);
         go.set(()).unwrap();
         held(&[(Directive::Wait, false)]);
         waits.redirect(Directive::Done).unwrap();
@@ -94,11 +94,11 @@ fn a_loop_can_be_run_again_and_its_calls_be_chained() {
     }
     fn chained(home: &mut Loop<Vec<u32>>) -> Result<u64, Box<dyn std::error::Error>> {
         let report =
-            home.schedule(push(3), Directive::Sync)?.schedule(push(4), Directive::Sync)?.with(push(5))?.run()?;
+            home.schedule(push(3), Directive::Home)?.schedule(push(4), Directive::Home)?.with(push(5))?.run()?;
         Ok(report.finished)
     }
     let mut home = Loop::new(Vec::new());
-    home.schedule(push(1), Directive::Sync).unwrap().schedule(push(2), Directive::Sync).unwrap();
+    home.schedule(push(1), Directive::Home).unwrap().schedule(push(2), Directive::Home).unwrap();
     assert_eq!(home.run().unwrap().finished, 2);
     assert_eq!(chained(&mut home).unwrap(), 3);
     assert_eq!(home.get(), &[1, 2, 5, 3, 4], "`with` takes its step at once");
@@ -126,7 +126,7 @@ fn a_blocked_run_uses_no_processor_time() {
         let _ = set.set(link.file_name().unwrap().to_string_lossy().parse::<u64>().unwrap());
         Directive::Done
     });
-    home.schedule(tells, Directive::Sync).unwrap();
+    home.schedule(tells, Directive::Home).unwrap();
     let other = std::thread::spawn(move || {
         let task = wait(&task);
         let state = |task: u64| {
@@ -154,22 +154,22 @@ fn a_blocked_run_uses_no_processor_time() {
 #[test]
 fn a_run_that_is_cancelled_says_so_and_what_is_left_and_can_be_resumed() {
     let mut home = Loop::new(0);
-    let stop = Cancel::new();
+    let stop = CancelToken::new();
     let stops = stop.clone();
     let counts = numbered(move |step, count: &mut u32, _| {
         *count += 1;
         if step == 2 {
             stops.cancel("enough for now");
         }
-        if step < 9 { Directive::Sync } else { Directive::Done }
+        if step < 9 { Directive::Home } else { Directive::Done }
     });
-    home.schedule(ready::named(counts, "counts"), Directive::Sync).unwrap();
+    home.schedule(ready::named(counts, "counts"), Directive::Home).unwrap();
     let waits = home.handle().schedule(ready::named(ready::wait(), "waits"), Directive::Wait).unwrap();
     let cut = home.run_until(&stop).unwrap_err();
     assert_eq!(*cut.why(), Interruption::Cancelled(Reason::from("enough for now")));
     assert_eq!((*home.get(), cut.left(), cut.report().steps), (3, 2, 3));
     let left: Vec<_> = cut.holding().iter().map(|it| (it.name.as_ref(), it.directive)).collect();
-    assert_eq!(left, [("counts", Directive::Sync), ("waits", Directive::Wait)]);
+    assert_eq!(left, [("counts", Directive::Home), ("waits", Directive::Wait)]);
     assert!(cut.to_string().contains("2 tasklets are left"), "{cut}");
     // Nothing runs with a token that is cancelled already, but an empty loop is an empty loop.
     assert!(home.run_until(&stop).is_err());
@@ -185,7 +185,7 @@ fn a_token_wakes_a_home_thread_that_sleeps() {
     let mut home = Loop::new(());
     home.schedule(ready::wait(), Directive::Wait).unwrap();
     for _ in 0..200 {
-        let stop = Cancel::new();
+        let stop = CancelToken::new();
         let cancels = stop.clone();
         let other = std::thread::spawn(move || cancels.cancel(Reason::Cancelled));
         assert!(home.run_until(&stop).is_err());
@@ -219,9 +219,9 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
     let counts = ready::from_fn(move |count: &mut u32, _| {
         *count += 1;
         moves.advance(Duration::from_secs(1));
-        Directive::Sync
+        Directive::Home
     });
-    let endless = handle.schedule(counts, Directive::Sync).unwrap();
+    let endless = handle.schedule(counts, Directive::Home).unwrap();
     assert!(home.run_for(Duration::from_secs(10)).is_err());
     assert_eq!(*home.get(), 10);
     // No time at all is no step.
@@ -235,24 +235,24 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
 #[test]
 fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next_one() {
     let mut home = Loop::new(Vec::new());
-    let (begun, go, stop) = (Latch::new(), Latch::new(), Cancel::new());
+    let (begun, go, stop) = (Latch::new(), Latch::new(), CancelToken::new());
     let (set, gate) = (begun.clone(), go.clone());
     let mut first = true;
     let mut turns = 0;
     let tasklet = ready::from_fns(
         move |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
             seen.push("home");
-            if std::mem::take(&mut first) { Directive::Async } else { Directive::Done }
+            if std::mem::take(&mut first) { Directive::Pool } else { Directive::Done }
         },
         move |_: &mut Cx<'_, Vec<&str>>| {
             let _ = set.set(());
             wait(&gate);
             turns += 1;
             // The second time with nobody in the loop.
-            if turns < 3 { Directive::Async } else { Directive::Sync }
+            if turns < 3 { Directive::Pool } else { Directive::Home }
         },
     );
-    let ended = home.handle().schedule(tasklet, Directive::Sync).unwrap();
+    let ended = home.handle().schedule(tasklet, Directive::Home).unwrap();
     let stops = stop.clone();
     let other = std::thread::spawn(move || {
         wait(&begun);
@@ -263,7 +263,7 @@ fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next
     assert_eq!((cut.left(), cut.holding()[0].running), (1, true));
     go.set(()).unwrap();
     until("its step is over", || !home.holding()[0].running);
-    assert!(!ended.is_over());
+    assert!(!ended.is_finished());
     assert_eq!(cut.report().async_steps + home.run().unwrap().async_steps, 3);
     assert_eq!(home.get(), &["home", "home"]);
 }
@@ -278,12 +278,12 @@ fn no_loop_within_a_loop_is_confused_with_it() {
             seen.push(LoopHandle::current() == Some(cx.handle()));
             Directive::Done
         });
-        inner.schedule(asks, Directive::Sync).unwrap().run().unwrap();
+        inner.schedule(asks, Directive::Home).unwrap().run().unwrap();
         seen.append(inner.get_mut());
         seen.push(LoopHandle::current() == Some(cx.handle()));
         Directive::Done
     });
-    outer.schedule(step, Directive::Sync).unwrap().run().unwrap();
+    outer.schedule(step, Directive::Home).unwrap().run().unwrap();
     assert_eq!(outer.get(), &[true, true]);
 }
 
@@ -296,9 +296,9 @@ fn a_loop_of_a_state_that_may_be_sent_can_have_its_next_home_elsewhere() {
             Directive::Done
         })
     };
-    home.schedule(tells(), Directive::Sync).unwrap().run().unwrap();
+    home.schedule(tells(), Directive::Home).unwrap().run().unwrap();
     let seen = std::thread::spawn(move || {
-        home.schedule(tells(), Directive::Sync).unwrap().run().unwrap();
+        home.schedule(tells(), Directive::Home).unwrap().run().unwrap();
         assert_eq!(home.turn(1), Turn::Finished);
         (me(), home.into_inner())
     });
@@ -314,16 +314,16 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     let (begun, go) = (Latch::new(), Latch::new());
     let (set, gate, token) = (begun.clone(), go.clone(), Dropped(drops.clone()));
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = &token;
             let _ = set.set(());
             wait(&gate);
-            Directive::Sync
+            Directive::Home
         },
     );
-    let on_pool = handle.schedule(on_pool, Directive::Sync).unwrap();
-    let resting: Vec<_> = [Directive::Sync, Directive::Wait]
+    let on_pool = handle.schedule(on_pool, Directive::Home).unwrap();
+    let resting: Vec<_> = [Directive::Home, Directive::Wait]
         .into_iter()
         .map(|directive| {
             let token = Dropped(drops.clone());
@@ -341,12 +341,12 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     for tasklet in resting {
         assert!(matches!(tasklet.exit(), Some(Exit::Terminated(Reason::Shutdown))));
     }
-    assert!(!on_pool.is_over());
+    assert!(!on_pool.is_finished());
     go.set(()).unwrap();
     assert!(matches!(wait(&on_pool), Exit::Terminated(Reason::Shutdown)));
     assert_eq!(count(&drops), 3);
     assert!(handle.is_closed());
-    assert!(handle.schedule(ready::done(), Directive::Sync).is_err());
+    assert!(handle.schedule(ready::done(), Directive::Home).is_err());
 }
 
 #[test]

@@ -33,14 +33,14 @@ fn code_in_any_step_finds_its_loop_without_being_passed_it() {
             let mut seen = at_home.lock().unwrap();
             seen.push(deep());
             match seen.len() {
-                1 => Directive::Sync,
-                2 => Directive::Async,
+                1 => Directive::Home,
+                2 => Directive::Pool,
                 _ => Directive::Done,
             }
         },
         move |_: &mut Cx<'_, ()>| {
             on_pool.lock().unwrap().push(deep());
-            Directive::Sync
+            Directive::Home
         },
     );
     home.with(tasklet).unwrap();
@@ -57,11 +57,11 @@ fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
     let current = Arc::new(AtomicBool::new(false));
     let sees = current.clone();
     let expected = handle.clone();
-    home.schedule(pushes(0), Directive::Sync).unwrap();
+    home.schedule(pushes(0), Directive::Home).unwrap();
     let tasklet = numbered(move |step, seen: &mut Vec<u32>, cx| {
         seen.push(10 + step as u32);
         sees.store(LoopHandle::current().as_ref() == Some(&expected) && cx.handle() == expected, Ordering::SeqCst);
-        if step == 0 { Directive::Sync } else { Directive::Done }
+        if step == 0 { Directive::Home } else { Directive::Done }
     });
     home.with(tasklet).unwrap();
     assert_eq!(home.get(), &[10], "the step has run, and no other one");
@@ -79,7 +79,7 @@ fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
             return Directive::Done;
         }
         seen.push(7);
-        cx.suspend().resume(Directive::Sync);
+        cx.suspend().resume(Directive::Home);
         Directive::Wait
     });
     home.with(resumed).unwrap();
@@ -106,12 +106,12 @@ fn the_loop_before_is_current_again_after_with_also_after_a_panic_which_reaches_
         assert!(LoopHandle::<Vec<u32>>::current() == before);
         // The loop is unharmed, and has counted it.
         assert_eq!(inner.holding().len(), 0);
-        let report = inner.schedule(pushes(2), Directive::Sync).unwrap().run().unwrap();
+        let report = inner.schedule(pushes(2), Directive::Home).unwrap().run().unwrap();
         assert_eq!((report.panicked, report.finished), (1, 2));
         seen.append(inner.get_mut());
         Directive::Done
     });
-    let report = outer.schedule(step, Directive::Sync).unwrap().run().unwrap();
+    let report = outer.schedule(step, Directive::Home).unwrap().run().unwrap();
     assert_eq!((outer.get().as_slice(), report.panicked), ([1, 2].as_slice(), 0));
     // The policy is for those whom the panic does not reach by itself.
     outer.on_panic(PanicPolicy::Stop);
@@ -124,7 +124,7 @@ fn the_loop_before_is_current_again_after_with_also_after_a_panic_which_reaches_
 fn a_home_thread_is_in_no_loop_after_a_run_whose_steps_panicked() {
     let mut home = Loop::new(());
     home.on_panic(PanicPolicy::Stop);
-    assert!(home.schedule(bomb(), Directive::Sync).unwrap().run().is_err());
+    assert!(home.schedule(bomb(), Directive::Home).unwrap().run().is_err());
     assert!(LoopHandle::<()>::current().is_none());
 }
 
@@ -132,22 +132,22 @@ fn a_home_thread_is_in_no_loop_after_a_run_whose_steps_panicked() {
 fn on_an_automatic_loop_a_sync_tasklet_has_run_before_schedule_returns() {
     let mut home = Loop::automatic(Vec::new());
     assert!(home.is_automatic());
-    home.schedule(pushes(1), Directive::Sync).unwrap();
+    home.schedule(pushes(1), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1]);
     // All of its steps, and what it has scheduled.
     let spawns = numbered(|step, seen: &mut Vec<u32>, cx| {
         seen.push(2);
-        cx.schedule(pushes(3), Directive::Sync).unwrap();
-        if step == 0 { Directive::Sync } else { Directive::Done }
+        cx.schedule(pushes(3), Directive::Home).unwrap();
+        if step == 0 { Directive::Home } else { Directive::Done }
     });
-    home.schedule(spawns, Directive::Sync).unwrap();
+    home.schedule(spawns, Directive::Home).unwrap();
     assert_eq!(home.get(), &[1, 2, 3, 2, 3]);
     home.schedule(pushes(4), Directive::Wait).unwrap();
     assert_eq!(home.get().len(), 5);
     let waiting = home.holding()[0].id;
-    home.handle().redirect(waiting, Directive::Sync).unwrap();
+    home.handle().redirect(waiting, Directive::Home).unwrap();
     assert_eq!(home.get().len(), 5, "a handle only queues");
-    home.schedule(pushes(5), Directive::Sync).unwrap();
+    home.schedule(pushes(5), Directive::Home).unwrap();
     assert_eq!(home.get()[5..], [4, 5]);
 }
 
@@ -159,7 +159,7 @@ fn a_thread_has_one_automatic_loop_of_a_state_until_it_is_reset() {
     let first = ask();
     on_automatic(|home: &mut Loop<State>| {
         assert!(home.is_automatic());
-        home.schedule(pushes(1), Directive::Sync).unwrap();
+        home.schedule(pushes(1), Directive::Home).unwrap();
         assert_eq!(home.get(), &[1]);
     })
     .unwrap();
@@ -186,7 +186,7 @@ fn an_automatic_loop_that_is_in_use_is_not_lent_twice_and_comes_back_after_a_pan
             *inside += 1;
             Directive::Done
         });
-        home.schedule(nested, Directive::Sync).unwrap();
+        home.schedule(nested, Directive::Home).unwrap();
         *home.get()
     });
     assert_eq!(nested, Ok(1));
@@ -196,7 +196,7 @@ fn an_automatic_loop_that_is_in_use_is_not_lent_twice_and_comes_back_after_a_pan
     // Reset while it is in use: it ends when that is over.
     let handle = on_automatic(|home: &mut Loop<u64>| {
         assert!(reset_automatic::<u64>());
-        home.schedule(ready::done(), Directive::Sync).unwrap();
+        home.schedule(ready::done(), Directive::Home).unwrap();
         home.handle()
     })
     .unwrap();
@@ -209,14 +209,14 @@ fn an_automatic_loop_stays_automatic_after_a_run() {
     let mut home = Loop::automatic(Vec::new());
     home.schedule(pushes(1), Directive::Wait).unwrap();
     let waiting = home.holding()[0].id;
-    home.handle().redirect(waiting, Directive::Sync).unwrap();
+    home.handle().redirect(waiting, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(home.get(), &[1]);
     assert!(home.is_automatic());
-    home.schedule(pushes(2), Directive::Sync).unwrap();
+    home.schedule(pushes(2), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1, 2], "it turns by itself as before");
     assert_eq!(home.run_until_idle(), Turn::Finished);
-    home.schedule(pushes(3), Directive::Sync).unwrap();
+    home.schedule(pushes(3), Directive::Home).unwrap();
     assert_eq!(home.get().len(), 3);
 }
 
@@ -224,7 +224,7 @@ fn an_automatic_loop_stays_automatic_after_a_run() {
 fn an_automatic_loop_goes_on_after_a_panic_also_where_that_would_stop_a_run() {
     let mut home = Loop::automatic(Vec::new());
     home.on_panic(PanicPolicy::Stop);
-    home.schedule(bomb(), Directive::Sync).unwrap().schedule(pushes(1), Directive::Sync).unwrap();
+    home.schedule(bomb(), Directive::Home).unwrap().schedule(pushes(1), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1]);
     assert!(home.run().is_err(), "the next run has it");
     assert!(home.run().is_ok());
@@ -250,7 +250,7 @@ fn nothing_has_to_be_reset_by_hand_for_a_thread_to_leave_nothing_behind() {
                 let _ = &token;
                 Directive::Wait
             });
-            home.schedule(waits, Directive::Sync).unwrap();
+            home.schedule(waits, Directive::Home).unwrap();
         })
         .unwrap();
         LoopBuilder::new().pool(&Pool::builder().build().unwrap()).set_for_thread();
@@ -268,7 +268,7 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
         let names = ready::begin()
             .then_blocking(|()| std::thread::current().name().unwrap_or_default().to_owned())
             .then(|state: &mut String, name| *state = name);
-        home.schedule(names, Directive::Sync).unwrap().run().unwrap();
+        home.schedule(names, Directive::Home).unwrap().run().unwrap();
         home.into_inner()
     }
     let thread = std::thread::spawn(move || {
@@ -278,7 +278,7 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
         assert!(name_of_pool().starts_with("procession-mine"));
         // An automatic loop as well, and what an Async step makes, also of a loop that was made otherwise.
         on_automatic(|home: &mut Loop<()>| {
-            home.schedule(bomb(), Directive::Sync).unwrap();
+            home.schedule(bomb(), Directive::Home).unwrap();
             assert!(home.run().is_err(), "the policy is the thread's");
         })
         .unwrap();
@@ -290,7 +290,7 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
                 assert!(here.starts_with("procession-other"));
                 *state = made;
             });
-        home.schedule(inherits, Directive::Sync).unwrap().run().unwrap();
+        home.schedule(inherits, Directive::Home).unwrap().run().unwrap();
         assert!(home.get().starts_with("procession-mine"), "{:?}", home.get());
         // The pool's thread has it for the step only.
         let (sent, done) = (Arc::new(Mutex::new(String::new())), Latch::new());

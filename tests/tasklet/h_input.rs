@@ -11,7 +11,7 @@ fn equal_tasklets_are_two() {
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Equal;
     impl Tasklet<u32> for Equal {
-        fn sync(&mut self, steps: &mut u32, _: &mut procession::tasklet::Cx<'_, u32>) -> Directive {
+        fn home(&mut self, steps: &mut u32, _: &mut procession::tasklet::Cx<'_, u32>) -> Directive {
             *steps += 1;
             Directive::Done
         }
@@ -20,7 +20,7 @@ fn equal_tasklets_are_two() {
     let (one, two) = (Equal, Equal);
     assert!(one == two);
     let handle = home.handle();
-    let tasklets = [handle.schedule(one, Directive::Sync).unwrap(), handle.schedule(two, Directive::Sync).unwrap()];
+    let tasklets = [handle.schedule(one, Directive::Home).unwrap(), handle.schedule(two, Directive::Home).unwrap()];
     assert_ne!(tasklets[0].id(), tasklets[1].id());
     let report = home.run().unwrap();
     assert_eq!((*home.get(), report.finished), (2, 2));
@@ -29,7 +29,7 @@ fn equal_tasklets_are_two() {
 #[test]
 fn every_directive_and_every_tasklet_is_something() {
     // There is no null of either: all four directives are handled, and a tasklet is moved in whole.
-    for directive in [Directive::Sync, Directive::Async, Directive::Wait, Directive::Done] {
+    for directive in [Directive::Home, Directive::Pool, Directive::Wait, Directive::Done] {
         let mut home = Loop::new(());
         let drops = counter();
         let token = Dropped(drops.clone());
@@ -63,7 +63,7 @@ fn zero_and_greatest_limits_are_accepted() {
     assert!(home.run_for(Duration::ZERO).is_ok());
     assert!(home.run_for(Duration::MAX).is_ok());
     assert_eq!(home.turn(0), Turn::Finished);
-    let waits = home.handle().schedule(ready::wait(), Directive::Sync).unwrap();
+    let waits = home.handle().schedule(ready::wait(), Directive::Home).unwrap();
     assert_eq!(home.turn(0), Turn::Ran(0), "there is more to do");
     assert!(waits.wait_timeout(Duration::ZERO).is_err());
     assert_eq!(home.turn(1), Turn::Ran(1));
@@ -78,7 +78,7 @@ fn use_after_close_is_refused_and_hands_back() {
     let mut home = Loop::new(());
     let handle = home.handle();
     home.close(LIMIT).unwrap();
-    for directive in [Directive::Sync, Directive::Async, Directive::Wait, Directive::Done] {
+    for directive in [Directive::Home, Directive::Pool, Directive::Wait, Directive::Done] {
         let (_back, why) = handle.schedule(ready::done(), directive).unwrap_err().into_parts();
         assert!(matches!(why, ScheduleError::Closed), "{directive:?}: {why}");
     }

@@ -15,11 +15,11 @@ use crate::helpers::*;
 /// On the pool until its token is cancelled; tells when it has begun.
 fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
     ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |cx: &mut Cx<'_, ()>| {
             let _ = begun.set(());
             wait(cx.cancelled());
-            Directive::Sync
+            Directive::Home
         },
     )
 }
@@ -29,7 +29,7 @@ fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_r
     let drops = counter();
     let mut home = Loop::new(());
     let handle = home.handle();
-    for directive in [Directive::Sync, Directive::Wait] {
+    for directive in [Directive::Home, Directive::Wait] {
         let token = Dropped(drops.clone());
         let tasklet = ready::from_fn(move |(): &mut (), _| {
             let _ = &token;
@@ -43,7 +43,7 @@ fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_r
         assert!(matches!(tasklet.exit(), Some(Exit::Terminated(why)) if why == Reason::from("enough")));
     }
     let begun = Latch::new();
-    let on_pool = handle.schedule(until_cancelled(begun.clone()), Directive::Sync).unwrap();
+    let on_pool = handle.schedule(until_cancelled(begun.clone()), Directive::Home).unwrap();
     let canceller = std::thread::spawn({
         let on_pool = on_pool.clone();
         move || {
@@ -68,8 +68,8 @@ fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
             says
         })
     };
-    let goes_on = handle.schedule(ends(Directive::Sync), Directive::Sync).unwrap();
-    let done = handle.schedule(ends(Directive::Done), Directive::Sync).unwrap();
+    let goes_on = handle.schedule(ends(Directive::Home), Directive::Home).unwrap();
+    let done = handle.schedule(ends(Directive::Done), Directive::Home).unwrap();
     let report = home.run().unwrap();
     assert_eq!((report.steps, report.cancelled, report.finished), (2, 1, 1));
     assert!(matches!(goes_on.exit(), Some(Exit::Terminated(_))));
@@ -91,14 +91,14 @@ fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
     let (drops, steps) = (counter(), counter());
     let (token, counts) = (Dropped(drops.clone()), steps.clone());
     let tasklet = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = &token;
             counts.fetch_add(1, Ordering::SeqCst);
             Directive::Done
         },
     );
-    let tasklet = home.handle().schedule(tasklet, Directive::Sync).unwrap();
+    let tasklet = home.handle().schedule(tasklet, Directive::Home).unwrap();
     assert_eq!(home.turn(1), Turn::Ran(1));
     assert!(tasklet.cancel("too late"));
     assert_eq!(count(&drops), 1, "at once, although the pool is busy");
@@ -114,7 +114,7 @@ fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
     let handle = home.handle();
     let begun = Latch::new();
     let tasklets = [
-        handle.schedule(until_cancelled(begun.clone()), Directive::Sync).unwrap(),
+        handle.schedule(until_cancelled(begun.clone()), Directive::Home).unwrap(),
         handle.schedule(ready::wait(), Directive::Wait).unwrap(),
     ];
     let closer = handle.clone();
@@ -128,7 +128,7 @@ fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
     let cancelled = ran.map_or(0, |report| report.cancelled) + closed.unwrap().cancelled;
     assert_eq!(cancelled, 2);
     assert!(tasklets.iter().all(|it| matches!(it.exit(), Some(Exit::Terminated(Reason::Shutdown)))));
-    assert!(matches!(handle.schedule(ready::done(), Directive::Sync).unwrap_err().reason(), ScheduleError::Closed));
+    assert!(matches!(handle.schedule(ready::done(), Directive::Home).unwrap_err().reason(), ScheduleError::Closed));
     assert!(home.run().is_ok());
 }
 
@@ -139,14 +139,14 @@ fn closing_says_who_is_stuck_when_the_limit_is_over() {
     let (begun, go) = (Latch::new(), Latch::new());
     let (set, gate) = (begun.clone(), go.clone());
     let stubborn = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
-            Directive::Sync
+            Directive::Home
         },
     );
-    let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Sync).unwrap();
+    let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Home).unwrap();
     assert_eq!(home.turn(1), Turn::Ran(1));
     wait(&begun);
     let closer = std::thread::spawn({
@@ -167,7 +167,7 @@ fn closing_says_who_is_stuck_when_the_limit_is_over() {
 
 #[test]
 fn closing_from_a_step_of_the_loop_does_not_wait_for_itself() {
-    for first in [Directive::Sync, Directive::Async] {
+    for first in [Directive::Home, Directive::Pool] {
         let closed = counter();
         let (at_home, on_pool) = (closed.clone(), closed.clone());
         let closes = move |handle: LoopHandle<()>, closed: &AtomicUsize| {
@@ -177,18 +177,18 @@ fn closing_from_a_step_of_the_loop_does_not_wait_for_itself() {
         };
         let tasklet = ready::from_fns(
             move |(): &mut (), cx: &mut Cx<'_, ()>| {
-                if first == Directive::Sync {
+                if first == Directive::Home {
                     closes(cx.handle(), &at_home);
                 }
                 first
             },
             move |cx: &mut Cx<'_, ()>| {
                 closes(cx.handle(), &on_pool);
-                Directive::Sync
+                Directive::Home
             },
         );
         let mut home = Loop::new(());
-        let report = home.schedule(tasklet, Directive::Sync).unwrap().run().unwrap();
+        let report = home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
         assert_eq!((report.cancelled, count(&closed)), (1, 1));
     }
 }
@@ -198,10 +198,10 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
     /// Closes its loop when it is dropped.
     struct Closes(LoopHandle<()>, Directive, Arc<AtomicUsize>);
     impl Tasklet<()> for Closes {
-        fn sync(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
             self.1
         }
-        fn blocking(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+        fn pool(&mut self, _: &mut Cx<'_, ()>) -> Directive {
             Directive::Done
         }
     }
@@ -213,13 +213,13 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
         }
     }
     let closed = counter();
-    for ends_at in [Directive::Done, Directive::Async] {
+    for ends_at in [Directive::Done, Directive::Pool] {
         let mut home = Loop::new(());
-        home.schedule(Closes(home.handle(), ends_at, closed.clone()), Directive::Sync).unwrap().run().unwrap();
+        home.schedule(Closes(home.handle(), ends_at, closed.clone()), Directive::Home).unwrap().run().unwrap();
     }
     assert_eq!(count(&closed), 2, "at home and on the pool");
     let mut home = Loop::new(());
-    home.schedule(Closes(home.handle(), Directive::Wait, closed.clone()), Directive::Sync).unwrap();
+    home.schedule(Closes(home.handle(), Directive::Wait, closed.clone()), Directive::Home).unwrap();
     let _ = home.run_until_idle();
     home.close(LIMIT).unwrap();
     assert_eq!(count(&closed), 3, "on the thread that closes");
@@ -236,7 +236,7 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
         }));
         Directive::Wait
     });
-    let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
+    let waits = home.handle().schedule(waits, Directive::Home).unwrap();
     let _ = home.run_until_idle();
     waits.cancel("not wanted any more");
     assert_eq!(count(&closed), 4);
@@ -247,9 +247,9 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
         count_panic.fetch_add(1, Ordering::SeqCst);
     }));
     let goes =
-        ready::from_fns(|(): &mut (), _| Directive::Async, |_: &mut Cx<'_, ()>| std::panic::panic_any(ON_PURPOSE));
+        ready::from_fns(|(): &mut (), _| Directive::Pool, |_: &mut Cx<'_, ()>| std::panic::panic_any(ON_PURPOSE));
     quiet_panics();
-    home.schedule(goes, Directive::Sync).unwrap().run().unwrap();
+    home.schedule(goes, Directive::Home).unwrap().run().unwrap();
     assert_eq!(count(&closed), 5);
 }
 
@@ -271,7 +271,7 @@ fn a_token_tells_a_waiting_tasklets_friends_before_it_is_dropped() {
         kept.push(cx.cancelled().on_cancel(move |_| tells.lock().unwrap().push("told")));
         Directive::Wait
     });
-    let waits = home.handle().schedule(waits, Directive::Sync).unwrap();
+    let waits = home.handle().schedule(waits, Directive::Home).unwrap();
     let _ = home.run_until_idle();
     waits.cancel("enough");
     assert_eq!(*told.lock().unwrap(), ["told", "dropped"]);
@@ -295,16 +295,16 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
             seen.push(phases.pop().unwrap());
             Directive::Done
         },
-        |_: &mut Cx<'_, Vec<&str>>| Directive::Sync,
+        |_: &mut Cx<'_, Vec<&str>>| Directive::Home,
     );
-    handle.schedule(out_and_back, Directive::Async).unwrap();
+    handle.schedule(out_and_back, Directive::Pool).unwrap();
     wait(&wakes).unwrap();
     assert_eq!(home.turn(10), Turn::Ran(1));
     assert_eq!(home.turn(10), Turn::Finished);
     // Many at once are one call; work that is left after a turn is one more.
     let before = count(&calls);
     for _ in 0..10 {
-        handle.schedule(ready::done(), Directive::Sync).unwrap();
+        handle.schedule(ready::done(), Directive::Home).unwrap();
     }
     assert_eq!(count(&calls), before + 1);
     assert_eq!(home.turn(4), Turn::Ran(4));
@@ -325,9 +325,9 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
                             seen.push("home");
                             Directive::Done
                         },
-                        |_: &mut Cx<'_, Vec<&str>>| Directive::Sync,
+                        |_: &mut Cx<'_, Vec<&str>>| Directive::Home,
                     );
-                    let first = if n % 2 == 0 { Directive::Sync } else { Directive::Async };
+                    let first = if n % 2 == 0 { Directive::Home } else { Directive::Pool };
                     handle.schedule(tasklet, first).unwrap();
                 }
             });
@@ -363,7 +363,7 @@ fn a_hook_may_use_the_loop_and_may_panic() {
         assert!(uses.holding().len() < 2);
         std::panic::panic_any(ON_PURPOSE);
     });
-    handle.schedule(ready::done(), Directive::Sync).unwrap();
+    handle.schedule(ready::done(), Directive::Home).unwrap();
     assert_eq!(count(&calls), 1);
     assert_eq!(home.turn(5), Turn::Ran(1));
 }
@@ -372,7 +372,7 @@ fn a_hook_may_use_the_loop_and_may_panic() {
 fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
     let mut home = Loop::new(());
     let holds = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
-    assert!(holds.redirect(Directive::Async).unwrap());
+    assert!(holds.redirect(Directive::Pool).unwrap());
     let stepped = Latch::new();
     let set = stepped.clone();
     home.on_wake(move || {
@@ -394,7 +394,7 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
     let (lists, begun, go) = (listed.clone(), Latch::new(), Latch::new());
     let (set, gate) = (begun.clone(), go.clone());
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
@@ -410,8 +410,8 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
         let _ = go.set(());
         Directive::Done
     });
-    home.schedule(ready::named(on_pool, "on the pool"), Directive::Sync).unwrap();
-    home.schedule(ready::named(asks, "asks"), Directive::Sync).unwrap();
+    home.schedule(ready::named(on_pool, "on the pool"), Directive::Home).unwrap();
+    home.schedule(ready::named(asks, "asks"), Directive::Home).unwrap();
     home.schedule(ready::named(ready::wait(), "waits"), Directive::Wait).unwrap();
     manual.advance(Duration::from_secs(2));
     assert_eq!(handle.stuck(Duration::from_secs(2)).len(), 3);
@@ -424,8 +424,8 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
         .map(|it| (it.name.clone().into_owned(), it.directive, it.running, it.since.as_secs()))
         .collect();
     let expected = [
-        ("on the pool", Directive::Async, true, 3),
-        ("asks", Directive::Sync, true, 5),
+        ("on the pool", Directive::Pool, true, 3),
+        ("asks", Directive::Home, true, 5),
         ("waits", Directive::Wait, false, 5),
     ];
     assert_eq!(listed, expected.map(|(name, directive, running, since)| (name.to_owned(), directive, running, since)));
@@ -448,12 +448,12 @@ fn a_report_counts_all_and_names_the_first() {
     let mut home = Loop::new(());
     let many = MOST_NAMED as u64 + 20;
     for _ in 0..many {
-        home.schedule(bomb(), Directive::Sync).unwrap();
+        home.schedule(bomb(), Directive::Home).unwrap();
         let forgets = ready::from_fn(|(): &mut (), cx| {
             drop(cx.suspend());
             Directive::Wait
         });
-        home.schedule(forgets, Directive::Sync).unwrap();
+        home.schedule(forgets, Directive::Home).unwrap();
     }
     let report = home.run().unwrap();
     assert_eq!((report.panicked, report.abandoned, report.steps), (many, many, 2 * many));
@@ -470,14 +470,14 @@ fn a_report_counts_all_and_names_the_first() {
 fn sync_steps_of_other_threads_get_their_turn_beside_one_that_always_comes_again() {
     let mut home = Loop::new(0);
     let handle = home.handle();
-    let endless = handle.schedule(ready::from_fn(|_: &mut u32, _| Directive::Sync), Directive::Sync).unwrap();
+    let endless = handle.schedule(ready::from_fn(|_: &mut u32, _| Directive::Home), Directive::Home).unwrap();
     let other = std::thread::spawn(move || {
         for _ in 0..100 {
             let counts = ready::from_fn(|count: &mut u32, _| {
                 *count += 1;
                 Directive::Done
             });
-            assert!(handle.schedule(counts, Directive::Sync).unwrap().wait_timeout(LIMIT).is_ok());
+            assert!(handle.schedule(counts, Directive::Home).unwrap().wait_timeout(LIMIT).is_ok());
         }
         endless.cancel("over");
     });

@@ -23,8 +23,8 @@ impl Wake for Counts {
 #[test]
 fn the_end_of_a_tasklet_can_be_waited_for_from_another_thread_and_awaited() {
     let mut home = Loop::new(());
-    let tasklet = home.handle().schedule(ready::done(), Directive::Sync).unwrap();
-    assert!(!tasklet.is_over() && tasklet.exit().is_none());
+    let tasklet = home.handle().schedule(ready::done(), Directive::Home).unwrap();
+    assert!(!tasklet.is_finished() && tasklet.exit().is_none());
     let wakes = Arc::new(Counts(AtomicUsize::new(0)));
     let waker = Waker::from(wakes.clone());
     let mut cx = Context::from_waker(&waker);
@@ -67,12 +67,12 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
             Directive::Done
         })
     };
-    let answer: Answer<u32> = handle.schedule_with(keeps, Directive::Sync).unwrap();
+    let answer: Answer<u32> = handle.schedule_with(keeps, Directive::Home).unwrap();
     let other = std::thread::spawn(move || answer.wait().unwrap().into_result().unwrap());
     home.run().unwrap();
     assert_eq!(wait(other).unwrap(), 21);
 
-    let awaited = handle.schedule_with(keeps, Directive::Sync).unwrap();
+    let awaited = handle.schedule_with(keeps, Directive::Home).unwrap();
     let answer = awaited.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
     let waker = Waker::from(Arc::new(Counts(AtomicUsize::new(0))));
     let mut future = pin!(answer);
@@ -86,9 +86,9 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
 fn an_answer_says_why_there_is_no_value() {
     let mut home = Loop::new(());
     let handle = home.handle();
-    let forgets = handle.schedule_with(|_: Promise<u32>| ready::done(), Directive::Sync).unwrap();
-    let panics = handle.schedule_with(|_: Promise<u32>| bomb(), Directive::Sync).unwrap();
-    let cancelled = handle.schedule_with(|_: Promise<u32>| ready::wait(), Directive::Sync).unwrap();
+    let forgets = handle.schedule_with(|_: Promise<u32>| ready::done(), Directive::Home).unwrap();
+    let panics = handle.schedule_with(|_: Promise<u32>| bomb(), Directive::Home).unwrap();
+    let cancelled = handle.schedule_with(|_: Promise<u32>| ready::wait(), Directive::Home).unwrap();
     cancelled.handle().cancel("no longer");
     home.run().unwrap();
     let Exit::Failed(failure) = wait(forgets) else { panic!("it was done without a value") };
@@ -96,7 +96,7 @@ fn an_answer_says_why_there_is_no_value() {
     assert!(matches!(wait(panics), Exit::Panicked(panic) if panic.message() == ON_PURPOSE));
     assert!(matches!(wait(cancelled), Exit::Terminated(_)));
     // Of a loop that is gone.
-    let lost = handle.schedule_with(|_: Promise<u32>| ready::done(), Directive::Sync).unwrap();
+    let lost = handle.schedule_with(|_: Promise<u32>| ready::done(), Directive::Home).unwrap();
     drop(home);
     assert!(matches!(wait(lost), Exit::Terminated(_)));
 }
@@ -128,10 +128,10 @@ fn phases_run_where_they_belong_whatever_their_first_directive() {
     // Scheduled for the pool, it finds out that it begins at home.
     let mut phases = Some(begin());
     let starts = ready::from_fn(move |_: &mut Vec<ThreadId>, cx| {
-        cx.schedule(phases.take().unwrap(), Directive::Async).unwrap();
+        cx.schedule(phases.take().unwrap(), Directive::Pool).unwrap();
         Directive::Done
     });
-    assert_eq!(home.schedule(starts, Directive::Sync).unwrap().run().unwrap().finished, 2);
+    assert_eq!(home.schedule(starts, Directive::Home).unwrap().run().unwrap().finished, 2);
     assert_eq!(home.get().len(), 6);
 }
 
@@ -175,7 +175,7 @@ fn a_handle_does_nothing_to_a_loop_that_is_gone() {
     drop(home);
     drop(handle);
     assert!(!waits.cancel("late"));
-    assert!(!waits.redirect(Directive::Sync).unwrap());
+    assert!(!waits.redirect(Directive::Home).unwrap());
     assert!(matches!(wait(&waits), Exit::Terminated(_)));
     assert!(format!("{waits:?}").contains("Terminated"));
 }

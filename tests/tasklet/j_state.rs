@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
-use procession::state::Phase;
+use procession::shutdown::Phase;
 use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Tasklet, ready};
-use procession::{Exit, Latch, Reason, State, WaitError};
+use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::helpers::*;
 
@@ -21,14 +21,14 @@ struct Stubborn {
 }
 
 impl Tasklet<()> for Stubborn {
-    fn sync(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
-        Directive::Async
+    fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        Directive::Pool
     }
 
-    fn blocking(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+    fn pool(&mut self, _: &mut Cx<'_, ()>) -> Directive {
         let _ = self.begun.set(());
         wait(&self.gate);
-        Directive::Sync
+        Directive::Home
     }
 
     fn name(&self) -> std::borrow::Cow<'static, str> {
@@ -44,7 +44,7 @@ fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>
     let runs = std::thread::spawn(move || {
         let mut home = builder.build(());
         let _ = tell.set(home.handle());
-        home.schedule(stubborn, Directive::Sync).unwrap().run().is_ok()
+        home.schedule(stubborn, Directive::Home).unwrap().run().is_ok()
     });
     wait(&begun);
     (wait(&told), gate, runs)
@@ -55,7 +55,7 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
     let (pool, manual) = (Pool::new(2).unwrap(), ManualClock::new());
     let (handle, gate, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
-    let state = handle.state();
+    let state = handle.shutdown_node();
     manual.advance(SECOND);
     state.request_shutdown();
     assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
@@ -73,10 +73,13 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
 fn a_loop_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
     let pool = Pool::new(1).unwrap();
     let shared = Loop::on((), &pool);
-    assert_eq!(State::merge([shared.state(), shared.handle().state()]).report().nodes().len(), 2);
+    assert_eq!(
+        ShutdownNode::merge([shared.shutdown_node(), shared.handle().shutdown_node()]).report().nodes().len(),
+        2
+    );
 
     let (handle, gate, runs) = held(Loop::<()>::builder());
-    let state = handle.state();
+    let state = handle.shutdown_node();
     let report = state.report();
     let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["procession-tasklet", "loop"], "the pool closes after the loop");
@@ -93,23 +96,23 @@ fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was
         let builder = || if own { Loop::<()>::builder() } else { Loop::<()>::builder().pool(&pool) };
         let mut one = builder().build(());
         one.schedule(ready::wait(), Directive::Wait).unwrap();
-        let state = one.state();
+        let state = one.shutdown_node();
         one.close(LIMIT).unwrap();
         assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
 
         let two = builder().build(());
-        let (state, handle) = (two.state(), two.handle());
-        handle.schedule(ready::done(), Directive::Sync).unwrap();
+        let (state, handle) = (two.shutdown_node(), two.handle());
+        handle.schedule(ready::done(), Directive::Home).unwrap();
         drop(two);
         assert!(state.is_closed() && handle.is_closed());
 
         let three = builder().build(());
         let handle = three.handle();
         three.into_inner();
-        assert!(handle.state().is_closed(), "it had ended before");
+        assert!(handle.shutdown_node().is_closed(), "it had ended before");
 
         let (handle, gate, runs) = held(builder());
-        let state = handle.state();
+        let state = handle.shutdown_node();
         assert!(handle.close(Duration::ZERO).is_err());
         assert!(!state.is_closed(), "a step still runs");
         gate.set(()).unwrap();
@@ -124,7 +127,7 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
         let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
         let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
         let (handle, gate, runs) = held(if own { builder } else { builder.pool(&pool) });
-        let (store, store_tail) = State::job([handle.state()]);
+        let (store, store_tail) = ShutdownNode::job([handle.shutdown_node()]);
         store.request_shutdown();
         manual.advance(3 * SECOND - Duration::from_millis(1));
         assert_eq!(store.report().find("loop").unwrap().phase, Phase::Told);
@@ -142,7 +145,7 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
         assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
         pool.drain(None).unwrap();
-        assert!(handle.state().wait_closed(LONG).is_ok());
+        assert!(handle.shutdown_node().wait_closed(LONG).is_ok());
         until("the thread has left", || {
             // The step has returned; its thread is about to leave.
             store.shutdown(LONG).is_ok()
@@ -154,9 +157,9 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
 fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
     let pool = Pool::new(2).unwrap();
     let mut home = Loop::on((), &pool);
-    let state = home.state();
+    let state = home.shutdown_node();
     let answers = Arc::new(Mutex::new(Vec::new()));
-    let asks = move |state: &State| {
+    let asks = move |state: &ShutdownNode| {
         (state.shutdown(None).is_err_and(|e| e.why() == WaitError::Inside), state.wait_closed(None).is_ok())
     };
     let (at_home, on_pool) = (state.clone(), state.clone());
@@ -165,7 +168,7 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
     let (one, two) = (Latch::new(), Latch::new());
     let (set_one, set_two) = (one.clone(), two.clone());
     let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |_: &mut Cx<'_, ()>| {
             let _ = set_one.set(());
             wait(&two);
@@ -179,7 +182,7 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
         first.lock().unwrap().push(asks(&at_home));
         Directive::Done
     });
-    home.schedule(elsewhere, Directive::Sync).unwrap().schedule(here, Directive::Sync).unwrap();
+    home.schedule(elsewhere, Directive::Home).unwrap().schedule(here, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
     state.shutdown(LONG).unwrap();
@@ -189,10 +192,10 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
 fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_not_hang() {
     let pool = Pool::new(1).unwrap();
     let mut home = Loop::on((), &pool);
-    let (state, begun, told) = (home.state(), Latch::<()>::new(), Latch::<bool>::new());
+    let (state, begun, told) = (home.shutdown_node(), Latch::<()>::new(), Latch::<bool>::new());
     let (asks, begins, tell) = (state.clone(), begun.clone(), told.clone());
     let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Async,
+        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
         move |cx: &mut Cx<'_, ()>| {
             let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
             let _kept = token.on_cancel(move |_| {
@@ -204,7 +207,7 @@ fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_
         },
     );
     // The other one is cancelled after the callback has returned.
-    home.schedule(elsewhere, Directive::Sync).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
+    home.schedule(elsewhere, Directive::Home).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
     let closes = state.clone();
     let closer = std::thread::spawn(move || {
         wait(&begun);

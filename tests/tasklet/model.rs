@@ -62,7 +62,7 @@ fn predict(plan: &[Act], first: Directive) -> (usize, usize, End) {
     let (mut at_home, mut on_pool, mut where_next) = (0, 0, first);
     for act in plan.iter().chain([&Act::Say(Directive::Done)]) {
         match where_next {
-            Directive::Sync => at_home += 1,
+            Directive::Home => at_home += 1,
             _ => on_pool += 1,
         }
         where_next = match act {
@@ -116,7 +116,7 @@ impl Actor {
         let says = match act {
             Act::Say(directive) => directive,
             Act::Spawn(plan, directive) => {
-                schedule(&self.world, &cx.handle(), plan, Directive::Sync);
+                schedule(&self.world, &cx.handle(), plan, Directive::Home);
                 directive
             }
             Act::Resumed { early, with, resumptions } => {
@@ -151,19 +151,19 @@ impl Actor {
 }
 
 impl Tasklet<State> for Actor {
-    fn sync(&mut self, state: &mut State, cx: &mut Cx<'_, State>) -> Directive {
+    fn home(&mut self, state: &mut State, cx: &mut Cx<'_, State>) -> Directive {
         state.set(state.get() + 1);
         self.record.at_home.fetch_add(1, Ordering::SeqCst);
         if *self.world.home.lock().unwrap() != Some(me()) {
-            self.world.faults.lock().unwrap().push("a Sync step away from home".into());
+            self.world.faults.lock().unwrap().push("a home step away from home".into());
         }
         self.act(cx)
     }
 
-    fn blocking(&mut self, cx: &mut Cx<'_, State>) -> Directive {
+    fn pool(&mut self, cx: &mut Cx<'_, State>) -> Directive {
         self.record.on_pool.fetch_add(1, Ordering::SeqCst);
         if *self.world.home.lock().unwrap() == Some(me()) {
-            self.world.faults.lock().unwrap().push("an Async step at home".into());
+            self.world.faults.lock().unwrap().push("a pool step at home".into());
         }
         self.act(cx)
     }
@@ -181,8 +181,8 @@ fn schedule(world: &Arc<World>, handle: &LoopHandle<State>, plan: usize, first: 
     let (first, tasklet) = match handle.schedule(actor, first) {
         Ok(tasklet) => (first, tasklet),
         // Nobody is there yet, for the pool: it comes back, and goes home first.
-        Err(refused) => match handle.schedule(refused.into_inner(), Directive::Sync) {
-            Ok(tasklet) => (Directive::Sync, tasklet),
+        Err(refused) => match handle.schedule(refused.into_inner(), Directive::Home) {
+            Ok(tasklet) => (Directive::Home, tasklet),
             Err(refused) => panic!("{}", refused.reason()),
         },
     };
@@ -330,11 +330,11 @@ fn check(world: &World, home: &Loop<State>, report: &Report) -> Result<(), Strin
 }
 
 fn somewhere() -> impl Strategy<Value = Directive> {
-    prop_oneof![3 => Just(Directive::Sync), 2 => Just(Directive::Async)]
+    prop_oneof![3 => Just(Directive::Home), 2 => Just(Directive::Pool)]
 }
 
 fn act(plan: usize, plans: usize) -> BoxedStrategy<Act> {
-    let with = prop_oneof![3 => Just(Directive::Sync), 2 => Just(Directive::Async), 1 => Just(Directive::Done)];
+    let with = prop_oneof![3 => Just(Directive::Home), 2 => Just(Directive::Pool), 1 => Just(Directive::Done)];
     let resumed = (any::<bool>(), with, 1..4_usize).prop_map(|(early, with, resumptions)| Act::Resumed {
         early,
         with,
@@ -377,11 +377,11 @@ fn random_directive_sequences_from_several_threads_do_what_the_model_says() {
 
 #[test]
 fn the_model_itself_knows_where_steps_run_and_how_plans_end() {
-    use Directive::{Async, Done, Sync};
+    use Directive::{Done, Home, Pool};
     let resumed = |with| Act::Resumed { early: true, with, resumptions: 1 };
-    assert_eq!(predict(&[], Sync), (1, 0, End::Done));
-    assert_eq!(predict(&[Act::Say(Async), Act::Say(Sync)], Sync), (2, 1, End::Done));
-    assert_eq!(predict(&[resumed(Async), resumed(Done), Act::Panic], Sync), (1, 1, End::Done));
-    assert_eq!(predict(&[Act::Say(Async), Act::Panic], Sync), (1, 1, End::Panicked));
-    assert_eq!(predict(&[Act::Forgotten { early: false }, Act::Panic], Async), (0, 1, End::Abandoned));
+    assert_eq!(predict(&[], Home), (1, 0, End::Done));
+    assert_eq!(predict(&[Act::Say(Pool), Act::Say(Home)], Home), (2, 1, End::Done));
+    assert_eq!(predict(&[resumed(Pool), resumed(Done), Act::Panic], Home), (1, 1, End::Done));
+    assert_eq!(predict(&[Act::Say(Pool), Act::Panic], Home), (1, 1, End::Panicked));
+    assert_eq!(predict(&[Act::Forgotten { early: false }, Act::Panic], Pool), (0, 1, End::Abandoned));
 }

@@ -68,7 +68,7 @@ impl Growth {
     }
 
     /// Whether all have asked; the root does not.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.asked == self.actors - 1
     }
 

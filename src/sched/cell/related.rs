@@ -11,7 +11,7 @@ use super::LinkTold;
 use super::Place;
 use super::RELATED;
 use super::TRAPS;
-use crate::outcome::Linked;
+use crate::outcome::LinkedExit;
 use crate::process::Pid;
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::sync::enter;
@@ -43,7 +43,7 @@ impl Cell {
     /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps exits;
     /// else its own end, if there is a `killer`.
     #[inline]
-    pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<Linked>) -> LinkTold {
+    pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<LinkedExit>) -> LinkTold {
         let mut inner = enter(&self.inner);
         if inner.missing(pid).is_some() {
             return LinkTold::Refused(event);
@@ -87,7 +87,7 @@ impl Cell {
 
 impl Inner {
     /// Notes through which link the process is ended, where whoever ends it will look.
-    fn kill(&mut self, by: Linked) {
+    fn kill(&mut self, by: LinkedExit) {
         match &mut self.place {
             Place::Resting(body) => body.machine.mailbox().kill(by),
             Place::Out(inbox) => {

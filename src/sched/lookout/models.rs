@@ -6,7 +6,7 @@ use super::Lookout;
 use super::Record;
 use super::Scene;
 use super::Watchman;
-use crate::process::{Doing, Pid, ProcessRef, StuckStep};
+use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
 use crate::sched::search::{Searcher, find, search};
 use crate::sched::seat::Seat;
 use crate::sched::sleep::Sleep;
@@ -41,7 +41,7 @@ fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
                 lookout.works();
             }
         });
-        let describe = |pid| (ProcessRef { pid, type_name: "", name: None }, "");
+        let describe = |pid| (ProcessIdentity { pid, type_name: "", name: None }, "");
         let scene = Scene { now: 0, seats: &[], exact: false, describe, work: || false, resting: || sleep.resting() };
         if !lookout.look(&scene).again {
             looks.0.fetch_sub(1, Ordering::SeqCst);
@@ -143,8 +143,8 @@ fn a_spare_leaves_while_work_arrives() {
             // The worker is stuck, and the spare runs.
             let mut state = lock(&shared.lookout.state);
             (state.stuck, state.running) = (1, 1);
-            let process = ProcessRef { pid: Pid::FIRST, type_name: "", name: None };
-            let step = StuckStep { process, message_type: "", doing: Doing::Step, running_for: Duration::ZERO };
+            let process = ProcessIdentity { pid: Pid::FIRST, type_name: "", name: None };
+            let step = StuckStep { process, message_type: "", doing: StepActivity::Step, running_for: Duration::ZERO };
             state.seen[0].record = Some(Box::new(Record { step, untold: true }));
         }
         let spare = loom::thread::spawn({

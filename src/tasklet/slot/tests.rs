@@ -33,8 +33,8 @@ fn table(head: &str) -> Vec<Vec<String>> {
 
 fn directive(word: &str) -> Directive {
     match word.split(',').next().unwrap_or_default() {
-        "Sync" => Directive::Sync,
-        "Async" => Directive::Async,
+        "Sync" => Directive::Home,
+        "Async" => Directive::Pool,
         "Wait" => Directive::Wait,
         "Done" => Directive::Done,
         other => panic!("{other} is no directive"),
@@ -59,15 +59,15 @@ fn place_of(slots: &mut Small, id: TaskletId) -> &'static str {
 /// A tasklet at rest in this place.
 fn at_rest(slots: &mut Small, place: &str) -> TaskletId {
     slots.enter(Presence::Inside);
-    let first = if place == "ready" { Directive::Sync } else { Directive::Wait };
+    let first = if place == "ready" { Directive::Home } else { Directive::Wait };
     let (id, effects) = slots.insert(("a".into(), None), "body", first, &clock()).ok().unwrap();
     assert!(!effects.are_some());
     match place {
-        "handed" => assert!(slots.redirect(id, Directive::Async, &clock()).unwrap().unwrap().start.is_some()),
+        "handed" => assert!(slots.redirect(id, Directive::Pool, &clock()).unwrap().unwrap().start.is_some()),
         "held" => {
             slots.enter(Presence::Away);
             // Only from waiting: a queued one is refused.
-            let _ = slots.redirect(id, Directive::Async, &clock());
+            let _ = slots.redirect(id, Directive::Pool, &clock());
         }
         _ => {}
     }
@@ -143,11 +143,11 @@ fn the_ready_are_taken_in_their_order_also_when_some_leave_from_the_middle() {
     let mut slots = slots();
     slots.enter(Presence::Inside);
     let ids: Vec<_> =
-        (0..5).map(|_| slots.insert(("a".into(), None), "body", Directive::Sync, &clock()).ok().unwrap().0).collect();
+        (0..5).map(|_| slots.insert(("a".into(), None), "body", Directive::Home, &clock()).ok().unwrap().0).collect();
     for gone in [0, 2, 4] {
         assert!(slots.cancel(ids[gone], Reason::Cancelled).unwrap().over.is_some());
     }
-    let again = slots.insert(("a".into(), None), "body", Directive::Sync, &clock()).ok().unwrap().0;
+    let again = slots.insert(("a".into(), None), "body", Directive::Home, &clock()).ok().unwrap().0;
     let order: Vec<_> = std::iter::from_fn(|| slots.begin_home().map(|begun| begun.id)).collect();
     assert_eq!(order, [ids[1], ids[3], again]);
 }
@@ -172,7 +172,7 @@ fn the_hook_is_called_once_until_somebody_has_come() {
     let mut slots = slots();
     slots.set_hook(Some(Arc::new(|| {})));
     let schedule = |slots: &mut Small| {
-        let (_, effects) = slots.insert(("a".into(), None), "body", Directive::Sync, &clock()).ok().unwrap();
+        let (_, effects) = slots.insert(("a".into(), None), "body", Directive::Home, &clock()).ok().unwrap();
         matches!(effects.wake, Some(Wake::Hook(_)))
     };
     assert!(schedule(&mut slots));
@@ -193,7 +193,7 @@ fn the_home_thread_is_woken_once_for_what_has_come_and_for_the_end() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "waiting");
     slots.fall_asleep();
-    let effects = slots.redirect(id, Directive::Sync, &clock()).unwrap().unwrap();
+    let effects = slots.redirect(id, Directive::Home, &clock()).unwrap().unwrap();
     assert!(matches!(effects.wake, Some(Wake::Home)));
     let (_, effects) = slots.insert(("b".into(), None), "body", Directive::Done, &clock()).ok().unwrap();
     assert!(effects.wake.is_none(), "it is awake");
@@ -225,15 +225,15 @@ fn a_new_suspension_is_not_ended_by_what_resumed_an_older_one() {
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
     let ticket = slots.suspend(id, true);
-    assert!(!slots.resume(ticket, Directive::Sync, false, &clock()).are_some());
-    let _ = slots.settle(id, begun.body, Directive::Sync, &clock());
+    assert!(!slots.resume(ticket, Directive::Home, false, &clock()).are_some());
+    let _ = slots.settle(id, begun.body, Directive::Home, &clock());
     let begun = slots.begin_home().unwrap();
     let newer = slots.suspend(id, true);
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     assert_eq!(place_of(&mut slots, id), "waiting");
-    let _ = slots.resume(ticket, Directive::Sync, false, &clock());
+    let _ = slots.resume(ticket, Directive::Home, false, &clock());
     assert_eq!(place_of(&mut slots, id), "waiting", "the older one has been used");
-    let _ = slots.resume(newer, Directive::Sync, false, &clock());
+    let _ = slots.resume(newer, Directive::Home, false, &clock());
     assert_eq!(place_of(&mut slots, id), "ready");
 }
 
@@ -242,7 +242,7 @@ fn what_comes_in_the_step_before_it_suspends_is_not_taken_for_old() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
-    assert!(!slots.redirect(id, Directive::Sync, &clock()).unwrap().unwrap().are_some());
+    assert!(!slots.redirect(id, Directive::Home, &clock()).unwrap().unwrap().are_some());
     let _waits_for = slots.suspend(id, true);
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     assert_eq!(place_of(&mut slots, id), "ready");
@@ -273,13 +273,13 @@ fn what_was_made_for_a_wait_that_is_over_ends_no_later_one() {
     let begun = slots.begin_home().unwrap();
     // What it asks for is there at once; it has a limit for it all the same.
     let at_once = slots.suspend(id, true);
-    let _ = slots.resume(at_once, Directive::Sync, false, &clock());
+    let _ = slots.resume(at_once, Directive::Home, false, &clock());
     let limit = slots.suspend(id, false);
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     let begun = slots.begin_home().unwrap();
     let newer = slots.suspend(id, true);
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
-    let _ = slots.resume(limit, Directive::Sync, false, &clock());
+    let _ = slots.resume(limit, Directive::Home, false, &clock());
     assert_eq!(place_of(&mut slots, id), "waiting", "the limit was that of another wait");
     assert!(slots.release(newer).over.is_some(), "and nobody else can wake it");
 }
@@ -290,12 +290,12 @@ fn what_was_made_in_a_step_that_did_not_wait_is_no_part_of_a_suspension_made_aft
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
     let at_once = slots.suspend(id, true);
-    let _ = slots.resume(at_once, Directive::Sync, false, &clock());
+    let _ = slots.resume(at_once, Directive::Home, false, &clock());
     let limit = slots.suspend(id, false);
-    let _ = slots.settle(id, begun.body, Directive::Sync, &clock());
+    let _ = slots.settle(id, begun.body, Directive::Home, &clock());
     let begun = slots.begin_home().unwrap();
     let _newer = slots.suspend(id, true);
-    let _ = slots.resume(limit, Directive::Sync, false, &clock());
+    let _ = slots.resume(limit, Directive::Home, false, &clock());
     let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
     assert_eq!(place_of(&mut slots, id), "waiting");
 }
@@ -307,7 +307,7 @@ fn a_resumption_of_a_wait_that_a_redirection_ended_ends_no_later_wait() {
         let id = at_rest(&mut slots, "ready");
         let begun = slots.begin_home().unwrap();
         let (older, dropped) = (slots.suspend(id, true), slots.suspend(id, false));
-        let redirect = |slots: &mut Small| drop(slots.redirect(id, Directive::Sync, &clock()).unwrap().unwrap());
+        let redirect = |slots: &mut Small| drop(slots.redirect(id, Directive::Home, &clock()).unwrap().unwrap());
         if redirected_in_its_step {
             redirect(&mut slots);
         }
@@ -318,10 +318,10 @@ fn a_resumption_of_a_wait_that_a_redirection_ended_ends_no_later_wait() {
         let begun = slots.begin_home().unwrap();
         let newer = slots.suspend(id, true);
         let _ = slots.settle(id, begun.body, Directive::Wait, &clock());
-        assert!(!slots.resume(older, Directive::Sync, false, &clock()).are_some());
+        assert!(!slots.resume(older, Directive::Home, false, &clock()).are_some());
         assert!(!slots.release(dropped).are_some());
         assert_eq!(place_of(&mut slots, id), "waiting", "redirected in its step: {redirected_in_its_step}");
-        let _ = slots.resume(newer, Directive::Sync, false, &clock());
+        let _ = slots.resume(newer, Directive::Home, false, &clock());
         assert_eq!(place_of(&mut slots, id), "ready");
     }
 }

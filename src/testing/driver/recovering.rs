@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::Status;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason};
 use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::{CommandError, Naming, Process};
@@ -37,7 +37,7 @@ impl<P: Process> Driver<P> {
         }
         self.blocking.clear();
         self.commands.clear();
-        std::mem::replace(&mut self.cancel, Cancel::with_clock(self.clock.clock())).cancel(Reason::Ended);
+        std::mem::replace(&mut self.cancel, CancelToken::with_clock(self.clock.clock())).cancel(Reason::Ended);
         for group in std::mem::take(&mut self.related).own_groups {
             drop(self.bench.name(Naming::Leave { group, pid: self.pid }));
         }

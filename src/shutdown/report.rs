@@ -1,0 +1,344 @@
+//! The whole tree at a glance, and what keeps a shutdown from ending.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::{Names, write_names};
+use super::face::Kind;
+use super::node::Node;
+use super::parts::{Life, Own, Ready};
+use super::walk::{Go, walk};
+use crate::inside::WaitError;
+use crate::outcome::Failure;
+use crate::sync::Arc;
+
+/// Where a node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Nobody has asked it to close.
+    Running,
+    /// It has been asked, and waits for its children.
+    Closing,
+    /// Its children are done, and it has been told to end.
+    Told,
+    /// It has been told to end at once, for its limit was over.
+    Cancelled,
+    /// It is not waited for any longer, but has not ended.
+    GivenUp,
+    /// It and all below it have ended.
+    Done,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Running => "running",
+            Phase::Closing => "waits for its children",
+            Phase::Told => "told to end",
+            Phase::Cancelled => "told to cancel",
+            Phase::GivenUp => "given up",
+            Phase::Done => "done",
+        })
+    }
+}
+
+/// All nodes of a tree: top to bottom, then left to right, each one once. Each is as it was when it was looked at; a tree
+/// that changes meanwhile is not stopped for it.
+///
+/// Displayed, it is an indented list.
+#[derive(Clone, Debug)]
+pub struct Report {
+    nodes: Arc<[NodeReport]>,
+}
+
+/// One node in a [`Report`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Its name (or annotation), if it has one.
+    pub name: Option<Arc<str>>,
+    /// What sort of state it is.
+    pub kind: Kind,
+    /// The place in the report of the node above it, through which it was reached first.
+    pub above: Option<usize>,
+    /// How many nodes are above it on that way.
+    pub depth: usize,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// For how long.
+    pub for_time: Duration,
+    /// How long a job took from its end signal until it was done, if it is.
+    pub ending_took: Option<Duration>,
+    /// Its own error.
+    pub error: Option<Failure>,
+    /// Whether it is itself ready (and not: all below it, too).
+    pub is_ready: bool,
+    /// Its own count.
+    pub count: usize,
+    /// What it waits for, if it says so.
+    pub detail: Option<String>,
+}
+
+impl Report {
+    pub(super) fn of(root: &Arc<Node>) -> Report {
+        Report::with_hanging(root).0
+    }
+
+    /// The same, and the places of the nodes that were told to end and have not ended.
+    fn with_hanging(root: &Arc<Node>) -> (Report, Vec<usize>) {
+        let (mut nodes, mut hanging): (Vec<NodeReport>, _) = (Vec::new(), Vec::new());
+        walk(root, |place| {
+            let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
+            let (mut node, hangs, below) = node_report(place.node, place.above, depth);
+            if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
+                node.detail = place.node.face.detail();
+            }
+            if hangs {
+                hanging.push(nodes.len());
+            }
+            nodes.push(node);
+            Go::<()>::On(below)
+        });
+        (Report { nodes: nodes.into() }, hanging)
+    }
+
+    /// The nodes, the one that was asked first.
+    pub fn nodes(&self) -> &[NodeReport] {
+        &self.nodes
+    }
+
+    /// The first node of this name.
+    pub fn find(&self, name: &str) -> Option<&NodeReport> {
+        self.nodes.iter().find(|node| node.name.as_deref() == Some(name))
+    }
+
+    /// How many nodes are in this phase.
+    pub fn count(&self, phase: Phase) -> usize {
+        self.nodes.iter().filter(|node| node.phase == phase).count()
+    }
+}
+
+/// What is known of a node, whether it was told to end and has not ended, and what is below it.
+fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, bool, Vec<Arc<Node>>) {
+    let now = node.face.clock.now();
+    let inner = node.lock();
+    let times = inner.times;
+    let (phase, since) = match (inner.own, inner.life) {
+        (Own::GivenUp, _) => (Phase::GivenUp, times.done),
+        (_, Life::Done) => (Phase::Done, times.done),
+        (Own::Cancelled, _) => (Phase::Cancelled, times.told),
+        (_, Life::Told) => (Phase::Told, times.told),
+        (_, Life::Closing) => (Phase::Closing, times.asked),
+        (_, Life::Open) => (Phase::Running, Some(times.made)),
+    };
+    let report = NodeReport {
+        name: node.face.name.clone(),
+        kind: node.kind(),
+        above,
+        depth,
+        phase,
+        for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
+        ending_took: times
+            .told
+            .filter(|_| node.face.job.is_some())
+            .zip(times.done)
+            .map(|(told, done)| done.saturating_duration_since(told)),
+        error: inner.error.clone(),
+        is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
+        count: inner.count,
+        detail: None,
+    };
+    (report, inner.hangs(), inner.below())
+}
+
+/// A list that is indented deeper than this cannot be read.
+const DEEPEST: usize = 32;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, node) in self.nodes.iter().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{:indent$}{node}", "", indent = 2 * node.depth.min(DEEPEST))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "{name} ")?;
+        }
+        write!(f, "({}): {} for {:?}", self.kind, self.phase, self.for_time)?;
+        if let Some(took) = self.ending_took {
+            write!(f, ", ended in {took:?}")?;
+        }
+        if self.count > 0 {
+            write!(f, ", count {}", self.count)?;
+        }
+        if !self.is_ready {
+            f.write_str(", not ready")?;
+        }
+        if let Some(detail) = &self.detail {
+            write!(f, ", {detail}")?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ", error: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A shutdown has not succeeded: the limit was over before all was closed, or a job was given up. It goes on by itself, and
+/// a later call may succeed.
+///
+/// It reads `server: database: timeout expired`, with all that hang; in its alternate form (`{:#}`) the whole tree follows.
+pub struct ShutdownTimeout {
+    found: Box<Found>,
+}
+
+struct Found {
+    why: WaitError,
+    // The names on the way to what waits for the calling thread, if it does.
+    inside: Option<Names>,
+    open: Vec<OpenNode>,
+    report: Report,
+}
+
+/// A node that was told to end and has not ended.
+#[derive(Clone)]
+pub struct OpenNode {
+    // The names on the way to it are read when somebody asks for them: in a chain of which all hang they would take memory in
+    // proportion to the square of its length.
+    tree: Report,
+    place: usize,
+}
+
+impl OpenNode {
+    fn node(&self) -> &NodeReport {
+        &self.tree.nodes[self.place]
+    }
+
+    /// The names (annotations) on the way to it, outermost first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let way = std::iter::successors(Some(self.node()), |node| self.tree.nodes.get(node.above?));
+        let mut names: Vec<&str> = way.filter_map(|node| node.name.as_deref()).collect();
+        names.reverse();
+        names.into_iter()
+    }
+
+    /// What sort of state it is.
+    pub fn kind(&self) -> Kind {
+        self.node().kind
+    }
+
+    /// What it waits for, if it [says so](super::ShutdownNodeBuilder::detail).
+    pub fn detail(&self) -> Option<&str> {
+        self.node().detail.as_deref()
+    }
+
+    /// Whether it is not waited for any longer.
+    pub fn was_given_up(&self) -> bool {
+        self.node().phase == Phase::GivenUp
+    }
+}
+
+impl fmt::Debug for OpenNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenNode")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("kind", &self.kind())
+            .field("was_given_up", &self.was_given_up())
+            .field("detail", &self.detail())
+            .finish()
+    }
+}
+
+impl fmt::Display for OpenNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names().try_for_each(|name| write!(f, "{name}: "))?;
+        f.write_str("timeout expired")?;
+        match self.detail() {
+            Some(detail) => write!(f, " ({detail})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ShutdownTimeout {
+    pub(super) fn of(root: &Arc<Node>, why: WaitError, inside: Option<Names>) -> ShutdownTimeout {
+        let (report, hanging) = Report::with_hanging(root);
+        let open = hanging.into_iter().map(|place| OpenNode { tree: report.clone(), place }).collect();
+        let why = if inside.is_some() { WaitError::Inside } else { why };
+        ShutdownTimeout { found: Box::new(Found { why, inside, open, report }) }
+    }
+
+    /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
+    pub fn open(&self) -> &[OpenNode] {
+        &self.found.open
+    }
+
+    /// The tree as it was.
+    pub fn report(&self) -> &Report {
+        &self.found.report
+    }
+
+    /// Why the call has returned. [`WaitError::TimedOut`] also for a job that was given up. With [`WaitError::Inside`] and
+    /// [`WaitError::InsideStep`] nothing was waited for.
+    pub fn why(&self) -> WaitError {
+        self.found.why
+    }
+
+    /// Whether all is closed but for what was given up.
+    pub fn only_given_up(&self) -> bool {
+        self.open().iter().all(OpenNode::was_given_up)
+    }
+}
+
+/// So many are named; of the others, their number.
+const NAMED: usize = 8;
+
+impl fmt::Display for ShutdownTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.open();
+        if let Some(names) = &self.found.inside {
+            write_names(f, names)?;
+            f.write_str("called from inside, and would wait for its own caller")?;
+            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
+        }
+        if self.found.why == WaitError::InsideStep {
+            write!(f, "{}", self.found.why)?;
+            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
+        }
+        for (number, node) in open.iter().take(NAMED).enumerate() {
+            if number > 0 {
+                f.write_str("; ")?;
+            }
+            node.fmt(f)?;
+        }
+        match open.len() {
+            0 => f.write_str("timeout expired")?,
+            all if all > NAMED => write!(f, "; and {} more", all - NAMED)?,
+            _ => {}
+        }
+        if f.alternate() {
+            write!(f, "\n{}", self.report())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ShutdownTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.open();
+        f.debug_struct("ShutdownTimeout")
+            .field("open", &open.len())
+            .field("first", &&open[..open.len().min(NAMED)])
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for ShutdownTimeout {}

@@ -1,0 +1,220 @@
+//! Signals of the operating system ask for a shutdown. With the feature `signals`.
+
+use std::fmt;
+use std::io;
+
+use super::handle::ShutdownNode;
+use super::wait;
+use crate::latch::Latch;
+use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::threads;
+
+/// A signal that asks a program to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Signal {
+    /// `SIGINT`, or Ctrl-C.
+    Interrupt,
+    /// `SIGTERM`, on Unix.
+    Terminate,
+    /// `SIGHUP`, on Unix: the terminal was closed.
+    HangUp,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Signal::Interrupt => "SIGINT",
+            Signal::Terminate => "SIGTERM",
+            Signal::HangUp => "SIGHUP",
+        })
+    }
+}
+
+/// The handler of the program's signals. It stays for as long as the program runs, whether this is dropped or not.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    shared: Arc<Heard>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    handled: Vec<Signal>,
+    ignored: Vec<Signal>,
+    count: AtomicUsize,
+    again: Latch<()>,
+}
+
+/// Why no signal asks for a shutdown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// The program was started with all of these signals ignored.
+    #[error("no signal can ask for the shutdown: the program was started with all of them ignored")]
+    AllIgnored,
+    /// The program has a handler already, and the operating system (not Unix) has room for one only.
+    #[error("Ctrl-C cannot ask for the shutdown: the program has another handler for it")]
+    HasHandler,
+    /// The operating system refused the handler, or the thread that waits for the signals.
+    #[error("the signals of the program cannot be handled: {0}")]
+    System(#[source] io::Error),
+}
+
+impl Signals {
+    /// The signals that ask for the shutdown.
+    pub fn handled(&self) -> &[Signal] {
+        &self.shared.handled
+    }
+
+    /// The signals that stay ignored, because the program was started so.
+    pub fn ignored(&self) -> &[Signal] {
+        &self.shared.ignored
+    }
+
+    /// How many signals have come.
+    pub fn count(&self) -> usize {
+        // Ordering: Relaxed: a number to look at; nothing is read because of it.
+        self.shared.count.load(Ordering::Relaxed)
+    }
+
+    /// Has `callback` called when a second signal comes: whoever presses Ctrl-C twice does not want to wait. It comes also
+    /// when a callback of the shutdown hangs.
+    pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
+        wait::Subscription::new(self.shared.again.clone(), None, callback)
+    }
+}
+
+impl ShutdownNode {
+    /// From now on Ctrl-C (and on Unix `SIGTERM` and `SIGHUP`) asks this state to shut down, in place of ending the
+    /// program.
+    ///
+    /// On Unix, a signal stays ignored if the program was started so: `nohup` ignores `SIGHUP`, and shells ignore `SIGINT` for
+    /// what they run in the background. [`Signals::handled`] has the others. (The library finds this out on systems that have
+    /// `/proc/self/status`, as Linux has. Elsewhere it handles all three.) Handlers that were there before are called as
+    /// well; several states may be asked, each by a call of its own.
+    ///
+    /// ```no_run
+    /// use procession::ShutdownNode;
+    ///
+    /// let all = ShutdownNode::thread("server", |job| {
+    ///     job.end().wait();
+    ///     Ok(())
+    /// })?;
+    /// let signals = all.shutdown_on_signals()?;
+    /// println!("ends at {:?}, and not at {:?}", signals.handled(), signals.ignored());
+    /// signals.on_second(|| std::process::exit(130)).keep();
+    /// all.wait_closed(None)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// All of these signals are ignored; the program has another handler, on a system that has room for one only; the
+    /// operating system refuses the handler or a thread.
+    pub fn shutdown_on_signals(&self) -> Result<Signals, SignalError> {
+        let (ignored, handled): (Vec<_>, Vec<_>) = SIGNALS.iter().partition(|signal| is_ignored(**signal));
+        if handled.is_empty() {
+            return Err(SignalError::AllIgnored);
+        }
+        let (count, again) = (AtomicUsize::new(0), Latch::new());
+        let shared = Arc::new(Heard { handled, ignored, count, again });
+        let (heard, state) = (shared.clone(), self.clone());
+        let comes = move || {
+            if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
+                // By a thread of its own, for callbacks of the shutdown are called by it, and the second signal must be heard
+                // also if one of them hangs: that is what it is for.
+                let asks = state.clone();
+                if threads::start(String::from("procession-signals"), move || asks.request_shutdown()).is_err() {
+                    state.request_shutdown();
+                }
+            } else {
+                let _ = heard.again.set(());
+            }
+        };
+        listen(&shared.handled, comes)?;
+        Ok(Signals { shared })
+    }
+}
+
+#[cfg(unix)]
+const SIGNALS: [Signal; 3] = [Signal::Interrupt, Signal::Terminate, Signal::HangUp];
+
+#[cfg(not(unix))]
+const SIGNALS: [Signal; 1] = [Signal::Interrupt];
+
+#[cfg(unix)]
+fn number(signal: Signal) -> i32 {
+    match signal {
+        Signal::Interrupt => signal_hook::consts::SIGINT,
+        Signal::Terminate => signal_hook::consts::SIGTERM,
+        Signal::HangUp => signal_hook::consts::SIGHUP,
+    }
+}
+
+/// Whether the program was started with this signal ignored, as far as that can be found out: no safe call tells it.
+#[cfg(unix)]
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & 1 << (number(signal) - 1) != 0
+}
+
+#[cfg(not(unix))]
+fn is_ignored(_: Signal) -> bool {
+    false
+}
+
+/// Has `comes` called for each of the signals that comes, on a thread of its own.
+#[cfg(unix)]
+fn listen(signals: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
+    // The thread first: a handler that nobody listens to would take the signal's own effect away for good.
+    let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<signal_hook::iterator::Signals>(1);
+    let listens = move || {
+        if let Ok(mut coming) = handed_over.recv() {
+            coming.forever().for_each(|_| comes());
+        }
+    };
+    threads::start(String::from("procession-signals"), listens).map_err(SignalError::System)?;
+    let numbers = signals.iter().map(|signal| number(*signal));
+    let coming = signal_hook::iterator::Signals::new(numbers).map_err(SignalError::System)?;
+    // The thread waits for it.
+    let _ = hand_over.send(coming);
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn listen(_: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
+    ctrlc::try_set_handler(comes).map_err(|error| match error {
+        ctrlc::Error::System(error) => SignalError::System(error),
+        _ => SignalError::HasHandler,
+    })
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Whether the program handles this signal.
+    fn is_handled(signal: Signal) -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (number(signal) - 1) != 0
+    }
+
+    // The only test of this program that handles signals.
+    #[test]
+    fn without_a_thread_to_listen_the_signals_keep_their_own_effect() {
+        let (state, tail) = ShutdownNode::job([]);
+        threads::refuse(true);
+        let refused = state.shutdown_on_signals();
+        threads::refuse(false);
+        if SIGNALS.iter().all(|signal| is_ignored(*signal)) {
+            return assert!(matches!(refused, Err(SignalError::AllIgnored)));
+        }
+        assert!(matches!(refused, Err(SignalError::System(_))), "{refused:?}");
+        assert!(SIGNALS.iter().all(|signal| !is_handled(*signal)), "nobody would hear of them");
+        let signals = state.shutdown_on_signals().unwrap();
+        assert!(signals.handled().iter().all(|signal| is_handled(*signal)));
+        tail.done();
+    }
+}

@@ -1,0 +1,300 @@
+//! The table of phases and arrows on top of `node.rs` against the code, and what cannot be seen from outside.
+
+use std::time::Duration;
+
+use super::ShutdownNode;
+use super::drive;
+use super::error::AddError;
+use super::node::{Moves, Node};
+use super::parts::{Life, Own};
+use super::wait::{self, Look, Looks};
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{BoxError, Failure};
+use crate::sync::{Arc, thread};
+use crate::threads;
+use crate::wait::wait;
+
+/// The first cells of a table's rows.
+fn rows<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
+    let table = page.split(&format!("//! | {head} |")).nth(1).unwrap_or_default();
+    let lines = table.lines().skip(2).take_while(|line| line.starts_with("//! |"));
+    lines.map(|line| line.split('`').nth(1).unwrap_or_default()).collect()
+}
+
+#[test]
+fn the_tables_name_the_phases_and_the_arrows_that_there_are() {
+    let page = include_str!("node.rs");
+    let phases = [Life::Open, Life::Closing, Life::Told, Life::Done].map(|life| format!("{life:?}"));
+    assert_eq!(rows(page, "phase"), phases);
+    let arrows = rows(page, "arrow");
+    assert_eq!(arrows, ["ask", "strike", "end_own", "give_up", "release"]);
+    let code = [page, include_str!("node/adding.rs")].concat();
+    let makes = code.matches("/// Arrow: ").count();
+    assert_eq!(makes, arrows.len(), "each of them is marked as an arrow");
+    assert!(arrows.iter().all(|arrow| code.contains(&format!(" fn {arrow}("))));
+}
+
+/// Where a node is, and what it waits for.
+fn look(node: &Arc<Node>) -> (Life, Own) {
+    let inner = node.lock();
+    (inner.life, inner.own)
+}
+
+fn act(node: &Arc<Node>, arrow: &str) {
+    drive::after(|moves: &mut Moves| match arrow {
+        "ask" => node.ask(&super::parts::Closing::new(), moves),
+        "end_own" => drop(node.end_own(moves).then_some(())),
+        "cancel" => node.cancel(moves),
+        "give_up" => drop(node.give_up(moves).then_some(())),
+        other => panic!("there is no arrow {other}"),
+    });
+}
+
+#[test]
+fn each_arrow_leads_from_each_phase_where_the_table_says() {
+    use Life::{Closing, Done, Open, Told};
+    use Own::{Cancelled, Ended, GivenUp, Held, Nothing, Works};
+    // A node with a child that is open (`true`) or with none; the arrows; where each of them leads.
+    type Row = (Own, bool, &'static [(&'static str, Life, Own)]);
+    let table: &[Row] = &[
+        (Works, false, &[("end_own", Done, Ended), ("ask", Done, Ended), ("end_own", Done, Ended)]),
+        (Works, false, &[("ask", Told, Works), ("ask", Told, Works), ("end_own", Done, Ended)]),
+        (Works, false, &[("give_up", Open, Works), ("cancel", Open, Works), ("ask", Told, Works)]),
+        (Works, false, &[("ask", Told, Works), ("cancel", Told, Cancelled), ("end_own", Done, Ended)]),
+        (Works, false, &[("ask", Told, Works), ("give_up", Done, GivenUp), ("end_own", Done, Ended)]),
+        (Works, true, &[("end_own", Open, Ended), ("ask", Closing, Ended), ("give_up", Closing, Ended)]),
+        (Works, true, &[("ask", Closing, Works), ("give_up", Closing, Works), ("end_own", Closing, Ended)]),
+        (Held, false, &[("end_own", Done, Ended), ("ask", Done, Ended)]),
+        (Held, false, &[("ask", Done, Held), ("end_own", Done, Ended)]),
+        (Held, true, &[("end_own", Open, Ended), ("ask", Closing, Ended)]),
+        (Nothing, false, &[("ask", Done, Nothing), ("end_own", Done, Nothing), ("give_up", Done, Nothing)]),
+        (Nothing, true, &[("end_own", Open, Nothing), ("ask", Closing, Nothing), ("ask", Closing, Nothing)]),
+    ];
+    for (own, has_child, arrows) in table {
+        let (child, child_tail) = ShutdownNode::job([]);
+        let children = has_child.then_some(child);
+        // The tails are dropped at once in the real thing; here they must not be, for the arrows are made by hand.
+        let (state, _keep): (ShutdownNode, Box<dyn std::any::Any>) = match own {
+            Works => {
+                let (state, tail) = ShutdownNode::job(children);
+                (state, Box::new(tail))
+            }
+            Held => {
+                let (state, tail) = ShutdownNode::counted(children);
+                (state, Box::new(tail))
+            }
+            _ => (ShutdownNode::merge(children), Box::new(())),
+        };
+        for (arrow, life, own_then) in *arrows {
+            act(state.node(), arrow);
+            assert_eq!(
+                look(state.node()),
+                (*life, *own_then),
+                "{own:?}, child {has_child}, after {arrow} of {arrows:?}"
+            );
+        }
+        // The last arrow: the child is done.
+        let before = look(state.node());
+        drop(child_tail);
+        let then = match before {
+            (Open, Ended | Nothing) | (Closing, Ended | Nothing | Held) => Done,
+            (Closing, Works) => Told,
+            (life, _) => life,
+        };
+        assert_eq!(look(state.node()).0, then, "{own:?}, child {has_child}, the child is done");
+    }
+}
+
+#[test]
+fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
+    let ((one, one_counter), (two, two_counter)) = (ShutdownNode::counted([]), ShutdownNode::counted([]));
+    let all = ShutdownNode::merge([one.clone(), two.clone()]);
+    let look = |state: &ShutdownNode| wait::look(state.node(), &Clock::system(), Deadline::NEVER).unwrap();
+    let (idle, waited) = (look(&all), Look { waited: true, ..look(&all) });
+    drop(one_counter.add());
+    let raised = look(&all);
+    drop(two_counter.add());
+    let raised_again = look(&all);
+    let after = |state: &ShutdownNode, looks: &[&Look]| {
+        let mut before = Looks::of(state.node());
+        looks.iter().map(|look| before.are_enough((*look).clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(after(&all, &[&idle, &idle]), [false, true]);
+    // The work went from the one that was looked at last to the one that was looked at first.
+    assert_eq!(after(&all, &[&idle, &raised, &raised]), [false, false, true]);
+    assert_eq!(after(&all, &[&raised, &raised_again]), [false, false]);
+    assert_eq!(after(&all, &[&waited, &idle, &idle]), [false, false, true]);
+    assert_eq!(after(&one, &[&Look { waited: true, ..look(&one) }]), [true], "there is nobody to hand it to");
+    // In a group there may be, and it may have been raised as often, and have taken the place of the other.
+    let (group, _group) = ShutdownNode::group([one]);
+    assert_eq!(after(&group, &[&look(&group), &look(&two), &look(&group), &look(&group)]), [false, false, false, true]);
+    // And one that was taken in after the first look, and has left before the second, may have had the work all that time.
+    let (group, takes_in) = ShutdownNode::group([]);
+    let all = ShutdownNode::merge([two, group]);
+    let before = look(&all);
+    let (passing, passing_counter) = ShutdownNode::counted([]);
+    let passes = |state: ShutdownNode| takes_in.add(ShutdownNode::merge([state])).unwrap();
+    passes(passing);
+    drop(passing_counter);
+    let (job, job_tail) = ShutdownNode::job([]);
+    let after_passing = look(&all);
+    assert!(takes_in.is_empty());
+    assert_eq!(after(&all, &[&before, &after_passing, &after_passing]), [false, false, true]);
+    passes(job);
+    drop(job_tail);
+    assert_eq!(after(&all, &[&after_passing, &look(&all)]), [false, true], "what counts nothing may pass");
+}
+
+#[test]
+fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
+    let ((one, counter), (two, _two)) = (ShutdownNode::counted([]), ShutdownNode::counted([]));
+    let all = ShutdownNode::merge([one, two]);
+    let look = || {
+        let look = wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
+        look.counters.iter().map(|seen| seen.raised).collect::<Vec<_>>()
+    };
+    assert_eq!(look(), [0, 0]);
+    drop(counter.add());
+    assert_eq!(look(), [1, 0]);
+    let guard = counter.add();
+    let over = Clock::system().deadline(Duration::ZERO);
+    assert!(wait::look(all.node(), &Clock::system(), over).is_none());
+    let lowers = thread::spawn(move || drop(guard));
+    assert_eq!(look(), [2, 0]);
+    wait(lowers).unwrap();
+}
+
+#[test]
+fn a_state_that_many_depend_on_for_a_while_does_not_grow() {
+    let (store, _tail) = ShutdownNode::job([]);
+    let (_group_state, group) = ShutdownNode::group([]);
+    for _ in 0..1_000 {
+        let (request, tail) = ShutdownNode::job([store.clone()]);
+        drop(request.depends_on([store.clone()]));
+        // Taken in, and gone again, and refused.
+        group.add(ShutdownNode::merge([request.clone()])).unwrap();
+        tail.done();
+        let ((one, one_group), (two, _)) = (ShutdownNode::group([store.clone()]), ShutdownNode::group([]));
+        one_group.add(two).unwrap();
+        assert_eq!(*one_group.add(one).unwrap_err().reason(), AddError::Cycle);
+    }
+    assert_eq!(group.len(), 1_000, "they wait for the store");
+    assert_eq!(store.node().lock().links(), 1_000);
+    drop((group, _group_state));
+    assert_eq!(store.node().lock().links(), 0);
+}
+
+#[test]
+fn limits_for_which_there_is_no_thread_leave_the_job_waited_for() {
+    let (state, tail) = ShutdownNode::builder().give_up_after(Duration::ZERO).job();
+    threads::refuse(true);
+    state.request_shutdown();
+    threads::refuse(false);
+    assert!(tail.end().is_cancelled() && !state.is_closed());
+    tail.done();
+    assert!(state.is_closed());
+}
+
+#[test]
+fn a_thread_that_the_system_refuses_gives_the_work_back() {
+    threads::refuse(true);
+    let refused = ShutdownNode::thread("worker", |_| Ok(()));
+    threads::refuse(false);
+    assert_eq!(refused.unwrap_err().reason().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn an_error_that_is_still_on_its_way_up_is_not_lost_when_those_leave_who_have_it() {
+    let (job, tail) = ShutdownNode::job([]);
+    let (above, group) = ShutdownNode::group([]);
+    group.add(ShutdownNode::merge([job.clone()])).unwrap();
+    // One thread sets an error and is held up; another one says done meanwhile.
+    let mut held_up = Moves::default();
+    assert!(job.node().set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
+    tail.done();
+    assert!(group.is_empty());
+    assert_eq!(above.err().unwrap().to_string(), "late");
+    drive::run(held_up);
+    assert_eq!(above.err().unwrap().to_string(), "late");
+}
+
+#[test]
+fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
+    let (job, tail) = ShutdownNode::job([]);
+    let (above, group) = ShutdownNode::group([]);
+    group.add(job.clone()).unwrap();
+    job.request_shutdown();
+    // The thread whose limit is over is held up before the group has heard of it.
+    let mut held_up = Moves::default();
+    assert!(job.node().give_up(&mut held_up));
+    tail.done();
+    drive::run(held_up);
+    assert_eq!(above.report().nodes().len(), 1);
+}
+
+#[test]
+fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
+    let ((one, leaving), (two, coming)) = (ShutdownNode::group([]), ShutdownNode::group([]));
+    let (passes, tail) = ShutdownNode::job([]);
+    leaving.add(passes.annotate("leaves")).unwrap();
+    let all = ShutdownNode::merge([one, two.clone()]);
+    let (mut tail, mut tails, mut seen) = (Some(tail), Vec::new(), 0);
+    super::walk::walk::<()>(all.node(), |place| {
+        seen += 1;
+        if Arc::ptr_eq(place.node, two.node()) {
+            // What was seen ends, and others are made in its place.
+            drop(tail.take());
+            for _ in 0..16 {
+                let (comes, tail) = ShutdownNode::job([]);
+                coming.add(comes.annotate("comes")).unwrap();
+                tails.push(tail);
+            }
+        }
+        super::walk::Go::On(place.node.lock().below())
+    });
+    assert_eq!(seen, 5 + 2 * coming.len());
+}
+
+#[test]
+fn a_wait_for_counters_ends_with_its_limit_also_where_some_come_and_go_between_any_two_looks() {
+    let (group, takes_in) = ShutdownNode::group([]);
+    let looks = std::cell::Cell::new(0);
+    let look = || {
+        looks.set(looks.get() + 1);
+        takes_in.add(ShutdownNode::counted([]).0).unwrap();
+        wait::look(group.node(), &Clock::system(), Deadline::NEVER)
+    };
+    assert!(!wait::zeros(Looks::of(group.node()), look, || looks.get() >= 10));
+    assert_eq!(looks.get(), 10);
+    let (calm, _counter) = ShutdownNode::counted([]);
+    let all = ShutdownNode::merge([calm, group]);
+    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER);
+    assert!(wait::zeros(Looks::of(all.node()), look, || true), "two looks there are in any case");
+}
+
+#[test]
+#[cfg(not(procession_sanitize_thread))]
+fn a_wait_for_readiness_does_not_follow_a_growing_group() {
+    use crate::crowd::Crowd;
+    let crowd = Crowd::new();
+    let (state, group) = ShutdownNode::group([]);
+    let add = || {
+        let (member, tail) = ShutdownNode::readiness([]);
+        group.add(member).unwrap();
+        tail
+    };
+    let first: Vec<_> = (0..10).map(|_| add()).collect();
+    let waits = state.clone();
+    let waiter = threads::start(String::from("waiter"), move || waits.wait_ready(None).unwrap()).unwrap();
+    let mut later = Vec::new();
+    for tail in first {
+        // It waits for this one.
+        crowd.until_idle();
+        later.push(add());
+        tail.ok();
+    }
+    crate::wait::wait(waiter).unwrap();
+    assert!(!state.is_ready(), "it has not waited for those that came later");
+    later.iter().for_each(|tail| tail.ok());
+    assert!(state.is_ready());
+}
