@@ -27,6 +27,9 @@
 //! is well, 1 if an item is lost or the shutdown does not end in time, 2 for options that make no sense, and 130 after
 //! Ctrl-C.
 
+#[path = "arguments/mod.rs"]
+mod arguments;
+
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -36,6 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::shutdown::Job;
 use procession::{BoxError, Latch, ShutdownNode};
 
@@ -61,17 +66,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let options = match Options::parse(&arguments) {
+    let options = match arguments::read("ordered_shutdown", USAGE, Options::parse) {
         Ok(options) => options,
-        Err(problem) => {
-            eprintln!("ordered_shutdown: {problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     let directory = std::env::temp_dir().join(format!("procession-ordered-shutdown-{}", std::process::id()));
     let result = fs::create_dir_all(&directory).map_err(BoxError::from).and_then(|()| run(options, &directory));
@@ -83,24 +80,21 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> Result<Options, String> {
+    fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
         let mut options = Options { items: 200_000, limit: Duration::from_secs(10), freeze: false };
-        let mut arguments = arguments.iter();
-        while let Some(option) = arguments.next() {
-            let mut number = |most: u64| {
-                let value = arguments.next().ok_or_else(|| format!("{option} needs a number"))?;
-                let number = value.parse().ok().filter(|number| (1..=most).contains(number));
-                number.ok_or_else(|| format!("{option} takes a number from 1 to {most}, and was given {value:?}"))
-            };
-            match option.as_str() {
-                "--items" => options.items = number(100_000_000)?,
-                "--limit-ms" => options.limit = Duration::from_millis(number(3_600_000)?),
-                "--forever" => options.items = u64::MAX,
-                "--freeze" => options.freeze = true,
-                _ => return Err(format!("there is no option {option:?}")),
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("items") => options.items = arguments::number(arguments, "--items", 1..=100_000_000)?,
+                Long("limit-ms") => {
+                    options.limit = Duration::from_millis(arguments::number(arguments, "--limit-ms", 1..=3_600_000)?);
+                }
+                Long("forever") => options.items = u64::MAX,
+                Long("freeze") => options.freeze = true,
+                other => return Err(other.unexpected()),
             }
         }
-        Ok(options)
+        Ok(Some(options))
     }
 }
 

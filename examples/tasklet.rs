@@ -12,29 +12,33 @@
 //! Ctrl-C stops it: what was found until then is shown, and the exit code is 130. It is 1 if something could not be read, and
 //! 2 if the arguments are wrong.
 
+#[path = "arguments/mod.rs"]
+#[allow(dead_code)]
+mod arguments;
+
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::Parser;
 use procession::tasklet::{Cx, Directive, Interruption, Loop, Report, Tasklet, ready};
 use procession::{BoxError, CancelToken, Reason};
+
+const USAGE: &str = "\
+Lists the longest files below a folder.
+
+usage: tasklet [FOLDER]";
 
 /// So many files are shown.
 const SHOWN: usize = 10;
 
 fn main() -> ExitCode {
-    let folder = match arguments(std::env::args().skip(1)) {
-        Ok(Some(folder)) => folder,
-        Ok(None) => {
-            println!("Lists the longest files below a folder.\n\nusage: tasklet [FOLDER]");
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            eprintln!("tasklet: {problem}");
-            return ExitCode::from(2);
-        }
+    let folder = match arguments::read("tasklet", USAGE, parse) {
+        Ok(folder) => folder,
+        Err(code) => return code,
     };
     let stop = CancelToken::new();
     let interrupts = stop.clone();
@@ -58,17 +62,17 @@ fn main() -> ExitCode {
 }
 
 /// The folder that was named, or this one; nothing if help was asked for.
-fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<PathBuf>, String> {
-    let folder = match arguments.next().as_deref() {
-        Some("--help" | "-h") => return Ok(None),
-        Some(option) if option.starts_with('-') => return Err(format!("unknown option {option:?}; allowed is --help")),
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from("."),
-    };
-    match arguments.next() {
-        None => Ok(Some(folder)),
-        Some(more) => Err(format!("one folder is enough; what is {more:?}?")),
+fn parse(arguments: &mut Parser) -> Result<Option<PathBuf>, lexopt::Error> {
+    let mut folder = None;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
+            Value(more) => return Err(format!("only one FOLDER can be listed, and {more:?} is a second one").into()),
+            option => return Err(option.unexpected()),
+        }
     }
+    Ok(Some(folder.unwrap_or_else(|| PathBuf::from("."))))
 }
 
 /// What the home thread draws in. No other thread can reach it.
@@ -253,10 +257,10 @@ mod tests {
 
     #[test]
     fn arguments_are_one_folder_at_most() {
-        let read = |words: &[&str]| arguments(words.iter().map(|word| (*word).to_owned()));
-        assert_eq!(read(&[]), Ok(Some(PathBuf::from("."))));
-        assert_eq!(read(&["src"]), Ok(Some(PathBuf::from("src"))));
-        assert_eq!(read(&["-h"]), Ok(None));
+        let read = |words: &[&str]| parse(&mut Parser::from_args(words));
+        assert_eq!(read(&[]).unwrap(), Some(PathBuf::from(".")));
+        assert_eq!(read(&["src"]).unwrap(), Some(PathBuf::from("src")));
+        assert_eq!(read(&["-h"]).unwrap(), None);
         assert!(read(&["--colour"]).is_err() && read(&["a", "b"]).is_err());
     }
 

@@ -134,11 +134,11 @@ fn without_a_path_or_with_an_unknown_option_there_is_usage() {
     for arguments in [&[][..], &["--surely-not", "."]] {
         let ran = run(arguments);
         assert_eq!((ran.code, ran.lines.len()), (Some(2), 0));
-        assert!(ran.errors.contains("Usage: word_count"), "{}", ran.errors);
+        assert!(ran.errors.contains("usage: word_count"), "{}", ran.errors);
     }
     let ran = run(["--help"]);
     assert_eq!((ran.code, ran.errors.as_str()), (Some(0), ""));
-    assert!(ran.lines.iter().any(|line| line.contains("Usage: word_count")));
+    assert!(ran.lines.iter().any(|line| line.contains("usage: word_count")));
 }
 
 #[test]

@@ -2,6 +2,10 @@
 //!
 //! Each is a loop around one thing, repeated; the least of all rounds counts, for everything else is disturbance.
 
+#[allow(dead_code)]
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -12,6 +16,8 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_deque::{Injector, Steal, Worker};
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 
 /// One thing that the machine does.
 struct Thing {
@@ -36,12 +42,18 @@ const THINGS: [Thing; 9] = [
 
 const ROUNDS: usize = 7;
 
+const USAGE: &str = "\
+What this machine does at best, in nanoseconds.
+
+usage: cargo bench --bench floor -- [--smoke]
+
+  --smoke  small counts, to see that everything works";
+
 fn main() -> ExitCode {
-    let smoke = std::env::args().any(|argument| argument == "--smoke") || cfg!(debug_assertions);
-    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
-        println!("What this machine does at best, in ns.\n\nusage: cargo bench --bench floor -- [--smoke]");
-        return ExitCode::SUCCESS;
-    }
+    let smoke = match arguments::read("floor", USAGE, parse) {
+        Ok(smoke) => smoke,
+        Err(code) => return code,
+    };
     println!("| | ns at best | ns in the median round |\n|---|---|---|");
     for thing in &THINGS {
         let times = if smoke { thing.times / 1_000 } else { thing.times };
@@ -50,6 +62,21 @@ fn main() -> ExitCode {
         println!("| {} | {:.1} | {:.1} |", thing.name, rounds[0], rounds[ROUNDS / 2]);
     }
     ExitCode::SUCCESS
+}
+
+/// Whether the counts are small; nothing if help was asked for.
+fn parse(arguments: &mut Parser) -> Result<Option<bool>, lexopt::Error> {
+    let mut smoke = cfg!(debug_assertions);
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("smoke") => smoke = true,
+            // Cargo passes this to every benchmark.
+            Long("bench") => {}
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(smoke))
 }
 
 /// Nanoseconds for one of `times`.

@@ -3,6 +3,8 @@
 //! Each point of a curve is a program in a process of its own, so that its memory is its own; it checks what came of it. A
 //! point is taken several times, and the points of a curve take turns, so that a slow minute does not fall on one of them.
 
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
 #[path = "../workloads/births.rs"]
 #[allow(dead_code)]
 mod births;
@@ -18,17 +20,19 @@ mod runtime;
 #[path = "../workloads/shape.rs"]
 mod shape;
 
+use std::ffi::OsString;
 use std::process::{Command, ExitCode};
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::Parser;
 
 use self::curves::{CURVES, Curve};
 use self::measure::Outcome;
 
 /// A point was not reached, or its result was wrong.
 const WRONG: u8 = 1;
-/// Something was wrong with the arguments.
-const MISUSED: u8 = 2;
 
-const HELP: &str = "\
+const USAGE: &str = "\
 How cost grows, as one table for each curve.
 
 usage: cargo bench --bench growth -- [CURVE...] [--runs N] [--smoke]
@@ -45,21 +49,13 @@ struct Options {
     smoke: bool,
     /// One point, here and now: `CURVE X`.
     point: Option<(&'static Curve, u64)>,
-    help: bool,
 }
 
 fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
+    let options = match arguments::read("growth", USAGE, parse) {
         Ok(options) => options,
-        Err(problem) => {
-            eprintln!("growth: {problem}");
-            return ExitCode::from(MISUSED);
-        }
+        Err(code) => return code,
     };
-    if options.help {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
     let result = match options.point {
         Some((curve, x)) => here(curve, x),
         None => options.curves.iter().try_for_each(|curve| draw(curve, &options)),
@@ -73,36 +69,35 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { curves: Vec::new(), runs: 5, smoke: false, point: None, help: false };
-    let named = |name: &str| {
-        let names: Vec<&str> = CURVES.iter().map(|curve| curve.name).collect();
-        let found = CURVES.iter().find(|curve| curve.name == name);
-        found.ok_or(format!("no curve {name:?}; there are {}", names.join(", ")))
-    };
-    let value = |of: &str, arguments: &mut dyn Iterator<Item = String>| {
-        let text = arguments.next().ok_or(format!("{of} needs a number"))?;
-        text.parse::<u64>().map_err(|_| format!("{of} needs a number, and was given {text:?}"))
-    };
-    while let Some(argument) = arguments.next() {
-        match &*argument {
-            "--help" | "-h" => options.help = true,
-            "--smoke" => options.smoke = true,
-            // Cargo says so to every benchmark.
-            "--bench" => {}
-            "--runs" => options.runs = value("--runs", &mut arguments)?.max(1) as usize,
-            "--point" => {
-                let curve = named(&arguments.next().unwrap_or_default())?;
-                options.point = Some((curve, value("--point", &mut arguments)?));
+fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
+    let mut options = Options { curves: Vec::new(), runs: 5, smoke: false, point: None };
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("smoke") => options.smoke = true,
+            // Cargo passes this to every benchmark.
+            Long("bench") => {}
+            Long("runs") => options.runs = arguments::number(arguments, "--runs", 1..=1_000)?,
+            Long("point") => {
+                let curve = curve(arguments.value()?)?;
+                options.point = Some((curve, arguments::number(arguments, "--point", 1..=u64::MAX)?));
             }
-            other if other.starts_with('-') => return Err(format!("no option {other:?}; --help lists them")),
-            name => options.curves.push(named(name)?),
+            Value(name) => options.curves.push(curve(name)?),
+            other => return Err(other.unexpected()),
         }
     }
     if options.curves.is_empty() {
         options.curves = CURVES.iter().collect();
     }
-    Ok(options)
+    Ok(Some(options))
+}
+
+/// The curve of that name.
+fn curve(name: OsString) -> Result<&'static Curve, String> {
+    CURVES.iter().find(|curve| name == curve.name).ok_or_else(|| {
+        let names: Vec<&str> = CURVES.iter().map(|curve| curve.name).collect();
+        format!("unknown curve {name:?}; allowed are {}", names.join(", "))
+    })
 }
 
 /// Takes one point, and prints its figures.

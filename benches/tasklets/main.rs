@@ -6,11 +6,17 @@
 //! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library, and does
 //! nothing but to count before it passes on what it was asked.
 
+#[allow(dead_code)]
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::tasklet::{Cx, Directive, Loop, Turn, ready};
 
 struct Counting;
@@ -50,23 +56,41 @@ struct Measured {
     allowed: Option<u64>,
 }
 
-fn main() -> ExitCode {
-    let (mut json, mut smoke) = (false, cfg!(debug_assertions));
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            "--json" => json = true,
-            "--smoke" => smoke = true,
-            "--bench" => {}
-            "--help" | "-h" => {
-                println!("What the turns of a loop cost.\n\nusage: cargo bench --bench tasklets -- [--smoke] [--json]");
-                return ExitCode::SUCCESS;
-            }
-            other => {
-                eprintln!("tasklets: unknown option {other:?}; allowed are --smoke, --json, --help");
-                return ExitCode::from(2);
+const USAGE: &str = "\
+What the steps of a loop cost.
+
+usage: cargo bench --bench tasklets -- [--smoke] [--json]
+
+  --smoke  small counts, to see that everything works
+  --json   one line of JSON for each measurement";
+
+struct Options {
+    json: bool,
+    smoke: bool,
+}
+
+impl Options {
+    fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
+        let mut options = Options { json: false, smoke: cfg!(debug_assertions) };
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("json") => options.json = true,
+                Long("smoke") => options.smoke = true,
+                // Cargo passes this to every benchmark.
+                Long("bench") => {}
+                other => return Err(other.unexpected()),
             }
         }
+        Ok(Some(options))
     }
+}
+
+fn main() -> ExitCode {
+    let Options { json, smoke } = match arguments::read("tasklets", USAGE, Options::parse) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
     let n = if smoke { 10_000 } else { 1_000_000 };
     // That with a pool comes last: its threads allocate when they end.
     let all = [steps(n, 1), steps(n, 1_000), resumptions(n / 10), births(n / 10), round_trips(n / 100)];

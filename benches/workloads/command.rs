@@ -1,18 +1,22 @@
 //! The command of a set of workloads: what it can be asked for, and how they are run, one in this process or several in a
 //! process each.
 
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::{Parser, ValueExt as _};
 
 use super::measure::{Outcome, Setting, Workload};
 use super::table;
 
 /// Something was wrong with the result of a workload.
 const WRONG: u8 = 1;
-/// Something was wrong with the arguments.
-const MISUSED: u8 = 2;
 
-const MOST_WORKERS: u64 = 1024;
+const MOST_WORKERS: usize = 1024;
 const DEFAULT_WORKERS: usize = 2;
 
 /// The workloads of one command.
@@ -36,23 +40,11 @@ struct Options<'a> {
     bare: bool,
 }
 
-enum Asked<'a> {
-    Help,
-    Run(Options<'a>),
-}
-
 /// Does what the command line asks for.
 pub(crate) fn run(suite: &Suite) -> ExitCode {
-    let options = match suite.parse(std::env::args().skip(1)) {
-        Ok(Asked::Help) => {
-            print!("{}", suite.help());
-            return ExitCode::SUCCESS;
-        }
-        Ok(Asked::Run(options)) => options,
-        Err(problem) => {
-            eprintln!("{}: {problem}", suite.name);
-            return ExitCode::from(MISUSED);
-        }
+    let options = match arguments::read(suite.name, &suite.usage(), |arguments| suite.parse(arguments)) {
+        Ok(options) => options,
+        Err(code) => return code,
     };
     if !options.bare {
         if cfg!(debug_assertions) {
@@ -112,8 +104,7 @@ impl Options<'_> {
 }
 
 impl Suite {
-    /// Reads the arguments; the problem with them, in words, if there is one.
-    fn parse(&self, mut arguments: impl Iterator<Item = String>) -> Result<Asked<'_>, String> {
+    fn parse(&self, arguments: &mut Parser) -> Result<Option<Options<'_>>, lexopt::Error> {
         let mut options = Options {
             workloads: Vec::new(),
             n: None,
@@ -124,45 +115,41 @@ impl Suite {
             smoke: cfg!(debug_assertions),
             bare: false,
         };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--help" | "-h" => return Ok(Asked::Help),
-                "--json" => options.json = true,
-                "--smoke" => options.smoke = true,
-                "--bare" => options.bare = true,
-                // Cargo says what it is doing.
-                "--bench" => {}
-                "--n" => options.n = Some(number("--n", arguments.next(), u64::MAX)?),
-                "--workers" => options.workers = number("--workers", arguments.next(), MOST_WORKERS)? as usize,
-                "--runs" => options.runs = number("--runs", arguments.next(), u64::MAX)?,
-                other if other.starts_with('-') => {
-                    let allowed = "--n N, --workers W, --runs R, --json, --smoke, --bare, --help";
-                    return Err(format!("unknown option {other:?}; allowed are {allowed}"));
-                }
-                name => {
-                    let known = self.workloads.iter().find(|workload| workload.name.eq_ignore_ascii_case(name));
-                    options.workloads.push(known.ok_or_else(|| {
-                        let names: Vec<_> = self.workloads.iter().map(|workload| workload.name).collect();
-                        format!("unknown workload {name:?}; allowed are {}", names.join(", "))
-                    })?);
-                }
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("json") => options.json = true,
+                Long("smoke") => options.smoke = true,
+                Long("bare") => options.bare = true,
+                // Cargo passes this to every benchmark.
+                Long("bench") => {}
+                Long("n") => options.n = Some(arguments::number(arguments, "--n", 1..=u64::MAX)?),
+                Long("workers") => options.workers = arguments::number(arguments, "--workers", 1..=MOST_WORKERS)?,
+                Long("runs") => options.runs = arguments::number(arguments, "--runs", 1..=u64::MAX)?,
+                Value(name) => options.workloads.push(self.workload(&name.string()?)?),
+                other => return Err(other.unexpected()),
             }
         }
         if options.workloads.is_empty() {
             options.workloads.extend(&self.workloads);
         }
-        for workload in &options.workloads {
-            if let Some(problem) = (self.refuses)(workload, options.count(workload)) {
-                return Err(problem);
-            }
+        match options.workloads.iter().find_map(|workload| (self.refuses)(workload, options.count(workload))) {
+            Some(problem) => Err(problem.into()),
+            None => Ok(Some(options)),
         }
-        Ok(Asked::Run(options))
     }
 
-    fn help(&self) -> String {
+    fn workload(&self, name: &str) -> Result<&Workload, String> {
+        self.workloads.iter().find(|workload| workload.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let names: Vec<_> = self.workloads.iter().map(|workload| workload.name).collect();
+            format!("unknown workload {name:?}; allowed are {}", names.join(", "))
+        })
+    }
+
+    fn usage(&self) -> String {
         let Suite { name, about, .. } = self;
         let mut help = format!(
-            "Usage: cargo bench --bench {name} -- [WORKLOAD...] [OPTION...]\n\n\
+            "usage: cargo bench --bench {name} -- [WORKLOAD...] [OPTION...]\n\n\
              {about}\n\n\
              Options:\n  \
              --n N        how much each workload does (what is counted: see below)\n  \
@@ -183,14 +170,5 @@ impl Suite {
              process each, one after the other. The exit code is 1 if a result was wrong, 2 if the arguments were.\n",
         );
         help
-    }
-}
-
-fn number(option: &str, given: Option<String>, most: u64) -> Result<u64, String> {
-    let allowed = if most == u64::MAX { String::from("1 or more") } else { format!("1 to {most}") };
-    let given = given.ok_or_else(|| format!("{option} needs a number: {allowed}"))?;
-    match given.parse() {
-        Ok(number) if (1..=most).contains(&number) => Ok(number),
-        _ => Err(format!("{option} was given {given:?}; allowed is a number: {allowed}")),
     }
 }

@@ -10,6 +10,8 @@
 //! sum of all accounts is the same at the end.
 
 mod actors;
+#[path = "../arguments/mod.rs"]
+mod arguments;
 mod bank;
 
 use std::io::{self, IsTerminal as _};
@@ -19,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::supervisor::{SupervisorMessage, Tree};
 use procession::{BoxError, Runtime};
 
@@ -40,23 +44,18 @@ struct Options {
     transfers: u64,
 }
 
-fn options(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
     let mut options = Options { seed: 1, accounts: 20, transfers: 2_000 };
-    let mut arguments = arguments.peekable();
-    while let Some(name) = arguments.next() {
-        if !["--seed", "--accounts", "--transfers"].contains(&&*name) {
-            return Err(format!("there is no option {name:?}"));
-        }
-        let value = arguments.next().ok_or_else(|| format!("{name} needs a number"))?;
-        let number: u64 = value.parse().map_err(|_| format!("{name} needs a number, and was given {value:?}"))?;
-        match &*name {
-            "--seed" => options.seed = number,
-            "--accounts" if (2..=10_000).contains(&number) => options.accounts = number as usize,
-            "--accounts" => return Err(format!("there may be 2 to 10000 accounts, not {number}")),
-            _ => options.transfers = number,
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("seed") => options.seed = arguments::number(arguments, "--seed", 0..=u64::MAX)?,
+            Long("accounts") => options.accounts = arguments::number(arguments, "--accounts", 2..=10_000)?,
+            Long("transfers") => options.transfers = arguments::number(arguments, "--transfers", 0..=u64::MAX)?,
+            other => return Err(other.unexpected()),
         }
     }
-    Ok(options)
+    Ok(Some(options))
 }
 
 /// What came of it.
@@ -123,17 +122,9 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let options = match options(arguments.into_iter()) {
+    let options = match arguments::read("actor_system", USAGE, parse) {
         Ok(options) => options,
-        Err(problem) => {
-            eprintln!("actor_system: {problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     // Crashes are expected here.
     std::panic::set_hook(Box::new(|_| ()));
@@ -179,7 +170,7 @@ mod tests {
     #[test]
     fn wrong_arguments_are_told() {
         for arguments in [vec!["--seed"], vec!["--seed", "x"], vec!["--accounts", "1"], vec!["--speed", "9"]] {
-            assert!(options(arguments.into_iter().map(String::from)).is_err());
+            assert!(parse(&mut Parser::from_args(arguments)).is_err());
         }
     }
 }

@@ -22,6 +22,8 @@
 //! unless `--healthy` is given, and a folder. The exit code is 0 if all checks have passed, 1 if one has not, 2 for options
 //! that make no sense, and 130 after Ctrl-C.
 
+#[path = "../arguments/mod.rs"]
+mod arguments;
 mod checks;
 mod service;
 #[cfg(test)]
@@ -32,6 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::BoxError;
 use procession::task::TaskScheduler;
 
@@ -51,17 +55,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let options = match Options::parse(&arguments) {
+    let options = match arguments::read("health_check", USAGE, Options::parse) {
         Ok(options) => options,
-        Err(problem) => {
-            eprintln!("health_check: {problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     match run(&options) {
         Ok(code) => code,
@@ -73,23 +69,19 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> Result<Options, String> {
+    fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
         let mut options = Options { healthy: false, limit: Duration::from_secs(2) };
-        let mut arguments = arguments.iter();
-        while let Some(option) = arguments.next() {
-            match option.as_str() {
-                "--healthy" => options.healthy = true,
-                "--limit" => {
-                    let value = arguments.next().ok_or("--limit needs a number of seconds")?;
-                    let seconds = value.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
-                    let seconds =
-                        seconds.ok_or_else(|| format!("--limit takes 1 to 3600 seconds, and was given {value:?}"))?;
-                    options.limit = Duration::from_secs(seconds);
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("healthy") => options.healthy = true,
+                Long("limit") => {
+                    options.limit = Duration::from_secs(arguments::number(arguments, "--limit", 1..=3600)?);
                 }
-                _ => return Err(format!("there is no option {option:?}")),
+                other => return Err(other.unexpected()),
             }
         }
-        Ok(options)
+        Ok(Some(options))
     }
 }
 

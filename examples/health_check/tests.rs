@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use lexopt::Parser;
 use procession::clock::ManualClock;
 use procession::task::TaskScheduler;
 
@@ -133,12 +134,12 @@ fn a_check_that_panics_has_failed_and_all_that_pass_are_well() {
 
 #[test]
 fn options_are_read_or_explained() {
-    let parse = |text: &str| Options::parse(&text.split_whitespace().map(String::from).collect::<Vec<_>>());
-    assert_eq!(parse("").unwrap(), Options { healthy: false, limit: LIMIT });
+    let parse = |text: &str| Options::parse(&mut Parser::from_args(text.split_whitespace()));
+    assert_eq!(parse("").unwrap(), Some(Options { healthy: false, limit: LIMIT }));
+    assert_eq!(parse("--healthy -h").unwrap(), None);
     let limit = Duration::from_secs(60);
-    assert_eq!(parse("--limit 60 --healthy").unwrap(), Options { healthy: true, limit });
-    for (bad, part) in [("--limit", "needs a number"), ("--limit 0", "\"0\""), ("--limit x", "\"x\""), ("-x", "\"-x\"")]
-    {
-        assert!(parse(bad).unwrap_err().contains(part), "{bad}");
+    assert_eq!(parse("--limit 60 --healthy").unwrap(), Some(Options { healthy: true, limit }));
+    for (bad, part) in [("--limit", "needs a number"), ("--limit 0", "\"0\""), ("--limit x", "\"x\""), ("-x", "'-x'")] {
+        assert!(parse(bad).unwrap_err().to_string().contains(part), "{bad}");
     }
 }

@@ -25,6 +25,8 @@
 //! In the end the books of the warehouse, the bank and the carrier are compared with what the orders say. The exit code
 //! is 0 if all is in order, 1 if it is not, 2 for options that make no sense, and 130 after Ctrl-C.
 
+#[path = "../arguments/mod.rs"]
+mod arguments;
 mod gateway;
 mod order;
 mod report;
@@ -33,12 +35,13 @@ mod tests;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::clock::ManualClock;
 use procession::{BoxError, ProcessInfo, ProcessState, Runtime};
 use rand::RngExt as _;
@@ -65,17 +68,9 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let options = match Options::parse(&arguments) {
+    let options = match arguments::read("order_workflow", USAGE, Options::parse) {
         Ok(options) => options,
-        Err(problem) => {
-            eprintln!("order_workflow: {problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     match run(&options) {
         Ok(code) => code,
@@ -87,29 +82,19 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> Result<Options, String> {
+    fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
         let mut options = Options { orders: 10_000, seed: 1, workers: None };
-        let mut arguments = arguments.iter();
-        while let Some(option) = arguments.next() {
-            let value = arguments.next();
-            match option.as_str() {
-                "--orders" => options.orders = number(option, value, 1, 1_000_000)?,
-                "--seed" => options.seed = number(option, value, 0, u64::MAX)?,
-                "--workers" => options.workers = Some(number(option, value, 1, 1024)?),
-                _ => return Err(format!("there is no option {option:?}")),
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("orders") => options.orders = arguments::number(arguments, "--orders", 1..=1_000_000)?,
+                Long("seed") => options.seed = arguments::number(arguments, "--seed", 0..=u64::MAX)?,
+                Long("workers") => options.workers = Some(arguments::number(arguments, "--workers", 1..=1024)?),
+                other => return Err(other.unexpected()),
             }
         }
-        Ok(options)
+        Ok(Some(options))
     }
-}
-
-fn number<T>(option: &str, value: Option<&String>, least: T, most: T) -> Result<T, String>
-where
-    T: FromStr + PartialOrd + std::fmt::Display,
-{
-    let value = value.ok_or_else(|| format!("{option} needs a number"))?;
-    let number = value.parse().ok().filter(|number| (&least..=&most).contains(&number));
-    number.ok_or_else(|| format!("{option} takes a number from {least} to {most}, and was given {value:?}"))
 }
 
 fn run(options: &Options) -> Result<ExitCode, BoxError> {

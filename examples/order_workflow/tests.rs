@@ -4,6 +4,7 @@ use std::any::type_name;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lexopt::Parser;
 use procession::testing::{Driver, Outstanding, Status};
 use procession::{BoxError, CommandError, Exit, Failure};
 
@@ -394,10 +395,11 @@ fn the_report_sees_what_the_books_say_otherwise() {
 
 #[test]
 fn options_are_numbers_in_range() {
-    let parse = |line: &str| Options::parse(&line.split_whitespace().map(String::from).collect::<Vec<_>>());
-    assert_eq!(parse(""), Ok(Options { orders: 10_000, seed: 1, workers: None }));
+    let parse = |line: &str| Options::parse(&mut Parser::from_args(line.split_whitespace()));
+    assert_eq!(parse("").unwrap(), Some(Options { orders: 10_000, seed: 1, workers: None }));
+    assert_eq!(parse("--seed 5 --help").unwrap(), None);
     let all = "--orders 5 --seed 0 --workers 2";
-    assert_eq!(parse(all), Ok(Options { orders: 5, seed: 0, workers: Some(2) }));
+    assert_eq!(parse(all).unwrap(), Some(Options { orders: 5, seed: 0, workers: Some(2) }));
     for bad in
         ["--orders", "--orders 0", "--orders -1", "--workers 0", "--workers 1025", "--seed x", "--color red", "5"]
     {

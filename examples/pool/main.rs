@@ -21,6 +21,8 @@
 //! ends with 130. The exit code is 0 if every job is accounted for, 1 if not, 2 for options that make no sense.
 
 mod acts;
+#[path = "../arguments/mod.rs"]
+mod arguments;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
 use procession::pool::Pool;
 use procession::{BoxError, CancelToken, Reason};
 
@@ -44,17 +48,9 @@ usage: pool [--jobs N] [--millis M]
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let plan = match parse(&arguments) {
+    let plan = match arguments::read("pool", USAGE, parse) {
         Ok(plan) => plan,
-        Err(problem) => {
-            eprintln!("pool: {problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     match run(&plan) {
         Ok(code) => code,
@@ -65,26 +61,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(arguments: &[String]) -> Result<Plan, String> {
+fn parse(arguments: &mut Parser) -> Result<Option<Plan>, lexopt::Error> {
     let mut plan = Plan::default();
-    let mut arguments = arguments.iter();
-    while let Some(option) = arguments.next() {
-        let value = arguments.next().map(String::as_str).unwrap_or_default();
-        let number = |most: u64| value.parse().ok().filter(|number| *number <= most);
-        match option.as_str() {
-            "--jobs" => {
-                let jobs = number(10_000).filter(|jobs| *jobs > 0);
-                plan.jobs = jobs.ok_or(format!("--jobs takes a number from 1 to 10000, and was given {value:?}"))?;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("jobs") => plan.jobs = arguments::number(arguments, "--jobs", 1..=10_000)?,
+            Long("millis") => {
+                plan.takes = Duration::from_millis(arguments::number(arguments, "--millis", 0..=1_000)?);
             }
-            "--millis" => {
-                let millis = number(1_000);
-                let millis = millis.ok_or(format!("--millis takes a number up to 1000, and was given {value:?}"))?;
-                plan.takes = Duration::from_millis(millis);
-            }
-            _ => return Err(format!("there is no option {option:?}")),
+            other => return Err(other.unexpected()),
         }
     }
-    Ok(plan)
+    Ok(Some(plan))
 }
 
 fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
@@ -148,12 +137,13 @@ mod tests {
 
     #[test]
     fn options_are_understood_or_explained() {
-        let parse = |arguments: &[&str]| parse(&arguments.iter().map(|one| one.to_string()).collect::<Vec<_>>());
-        assert_eq!(parse(&[]).unwrap(), Plan::default());
-        let plan = parse(&["--millis", "0", "--jobs", "7"]).unwrap();
+        let parse = |arguments: &[&str]| parse(&mut Parser::from_args(arguments));
+        assert_eq!(parse(&[]).unwrap(), Some(Plan::default()));
+        assert_eq!(parse(&["--help"]).unwrap(), None);
+        let plan = parse(&["--millis", "0", "--jobs", "7"]).unwrap().unwrap();
         assert_eq!((plan.jobs, plan.takes), (7, Duration::ZERO));
         for bad in [&["--jobs"][..], &["--jobs", "0"], &["--millis", "1001"], &["--speed", "1"]] {
-            assert!(parse(bad).unwrap_err().contains(bad[0]), "{bad:?}");
+            assert!(parse(bad).unwrap_err().to_string().contains(bad[0]), "{bad:?}");
         }
     }
 }

@@ -36,6 +36,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../arguments/mod.rs"]
+#[allow(dead_code)]
+mod arguments;
 mod blocks;
 mod console;
 mod counts;
@@ -43,10 +46,8 @@ mod file;
 mod tally;
 mod walker;
 
-use std::env;
 use std::error::Error;
-use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::Parser;
 use procession::{Exit, Handle, Runtime, WaitError};
 
 use self::console::{Console, write_summary};
@@ -67,30 +70,26 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(6);
 const TICK: Duration = Duration::from_millis(100);
 
 const FAILED: u8 = 1;
-const WRONG_USAGE: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
-const HELP: &str = "\
+const USAGE: &str = "\
 Counts the lines, words and bytes of files, and of all files below directories.
 
-Usage: word_count [--] PATH...
+usage: word_count [--] PATH...
 
 Prints the ten most frequent words, and `total files=F lines=L words=W bytes=B failed=N`.
 ";
 
 fn main() -> ExitCode {
+    let paths = match arguments::read("word_count", USAGE, parse) {
+        Ok(paths) => paths,
+        Err(code) => return code,
+    };
     let console = Arc::new(Console::new());
-    ExitCode::from(match asked_for(env::args_os().skip(1)) {
-        Ok(Asked::Help) => code_of(io::stdout().write_all(HELP.as_bytes()), &console),
-        Ok(Asked::Count(paths)) => count(paths, &console).unwrap_or_else(|error| {
-            console.say(&error.to_string());
-            FAILED
-        }),
-        Err(wrong) => {
-            console.say(&format!("{wrong}\n\n{HELP}"));
-            WRONG_USAGE
-        }
-    })
+    ExitCode::from(count(paths, &console).unwrap_or_else(|error| {
+        console.say(&error.to_string());
+        FAILED
+    }))
 }
 
 fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Error>> {
@@ -160,27 +159,21 @@ fn report_on(summary: &Summary, console: &Console) -> u8 {
     code_of(written, console).max(if has_failed { FAILED } else { 0 })
 }
 
-/// What the command line asks for.
-#[derive(Debug, PartialEq)]
-enum Asked {
-    Help,
-    Count(Vec<PathBuf>),
-}
-
-fn asked_for(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+/// The paths that are to be counted; nothing if help was asked for.
+fn parse(arguments: &mut Parser) -> Result<Option<Vec<PathBuf>>, lexopt::Error> {
     let mut paths = Vec::new();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        match argument.to_str() {
-            Some("--help" | "-h") => return Ok(Asked::Help),
-            Some("--") => paths.extend(arguments.by_ref().map(PathBuf::from)),
-            _ if argument.as_encoded_bytes().starts_with(b"-") => {
-                return Err(format!("unknown option {argument:?}; a path that begins so is written ./-PATH"));
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Value(path) if path != "-" => paths.push(PathBuf::from(path)),
+            Value(_) => return Err("the standard input is /dev/stdin, and a file of the name \"-\" is ./-".into()),
+            option => {
+                let problem = option.unexpected();
+                return Err(format!("{problem}; a PATH that begins with a dash is written ./-PATH").into());
             }
-            _ => paths.push(PathBuf::from(argument)),
         }
     }
-    if paths.is_empty() { Err(String::from("no PATH is given")) } else { Ok(Asked::Count(paths)) }
+    if paths.is_empty() { Err("no PATH is given".into()) } else { Ok(Some(paths)) }
 }
 
 /// The exit code after printing. Whoever reads it may have seen enough (`| head -1`): that is no failure.
@@ -198,18 +191,18 @@ fn code_of(printed: io::Result<()>, console: &Console) -> u8 {
 mod tests {
     use super::*;
 
-    fn asked(arguments: &[&str]) -> Result<Asked, String> {
-        asked_for(arguments.iter().map(OsString::from))
+    fn parse(arguments: &[&str]) -> Result<Option<Vec<PathBuf>>, lexopt::Error> {
+        super::parse(&mut Parser::from_args(arguments))
     }
 
     #[test]
-    fn the_command_line_is_paths_and_what_begins_with_a_dash_is_none() {
-        let count = |paths: &[&str]| Ok(Asked::Count(paths.iter().map(PathBuf::from).collect()));
-        assert_eq!(asked(&["a", "b c"]), count(&["a", "b c"]));
-        assert_eq!(asked(&["a", "--", "-b", "--help"]), count(&["a", "-b", "--help"]));
-        assert_eq!(asked(&["a", "--help"]), Ok(Asked::Help));
+    fn arguments_are_paths_unless_they_begin_with_a_dash() {
+        let paths = |paths: &[&str]| Some(paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(parse(&["a", "b c"]).unwrap(), paths(&["a", "b c"]));
+        assert_eq!(parse(&["a", "--", "-b", "--help"]).unwrap(), paths(&["a", "-b", "--help"]));
+        assert_eq!(parse(&["a", "--help"]).unwrap(), None);
         for wrong in [&[][..], &["--"], &["-x", "a"], &["-"]] {
-            assert!(asked(wrong).is_err(), "{wrong:?}");
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
 }

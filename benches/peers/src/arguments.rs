@@ -1,17 +1,20 @@
 //! The command line.
 
+#[path = "../../../examples/arguments/mod.rs"]
+pub(crate) mod command_line;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use lexopt::Arg::{Long, Short};
+use lexopt::{Parser, ValueExt as _};
+
+use crate::arguments::command_line::number;
 use crate::registry::{Group, Peer, Row, groups, peers};
 use crate::savina::problems::queens::Board;
 
-const MOST_RUNS: u64 = 1_000;
-const MOST_WORKERS: u64 = 1_024;
-
 /// What the command line asks for.
 pub(crate) enum Asked {
-    Help,
     Rounds(Options),
     Single(Single),
 }
@@ -48,8 +51,8 @@ pub(crate) fn of_single(peer: &str, workload: &str, n: u64, workers: usize) -> [
     ["--single", peer, workload, "--n", &n, "--workers", &workers].map(String::from)
 }
 
-/// Reads the arguments; the problem with them, in words, if there is one.
-pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
+/// What the arguments ask for; nothing if that is help.
+pub(crate) fn parse(arguments: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
     let mut options = Options {
         peers: peers(),
         groups: groups(),
@@ -60,25 +63,26 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
         out: PathBuf::from("target/peers"),
     };
     let (mut chosen, mut workloads, mut others, mut runs, mut single) = (Vec::new(), Vec::new(), false, None, None);
-    while let Some(argument) = arguments.next() {
-        let mut given = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--help" | "-h" => return Ok(Asked::Help),
-            "--peer" => chosen.push(known("peer", given()?, &names_of_peers(&options))?),
-            "--workload" => workloads.push(known("workload", given()?, &names_of_workloads(&options))?),
-            "--runs" => runs = Some(number("--runs", &given()?, MOST_RUNS)?),
-            "--workers" => options.workers = number("--workers", &given()?, MOST_WORKERS)? as usize,
-            "--n" => options.n = Some(number("--n", &given()?, u64::MAX)?),
-            "--out" => options.out = PathBuf::from(given()?),
-            "--smoke" => options.smoke = true,
-            "--others" => others = true,
-            "--single" => single = Some((given()?, given()?)),
-            other => return Err(format!("unknown argument {other:?}; --help lists what there is")),
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("peer") => chosen.push(known("peer", arguments.value()?.string()?, &names_of_peers(&options))?),
+            Long("workload") => {
+                workloads.push(known("workload", arguments.value()?.string()?, &names_of_workloads(&options))?);
+            }
+            Long("runs") => runs = Some(number(arguments, "--runs", 1..=1_000)?),
+            Long("workers") => options.workers = number(arguments, "--workers", 1..=1_024)?,
+            Long("n") => options.n = Some(number(arguments, "--n", 1..=u64::MAX)?),
+            Long("out") => options.out = PathBuf::from(arguments.value()?),
+            Long("smoke") => options.smoke = true,
+            Long("others") => others = true,
+            Long("single") => single = Some((arguments.value()?.string()?, arguments.value()?.string()?)),
+            other => return Err(other.unexpected()),
         }
     }
     if let Some((peer, workload)) = single {
         let n = options.n.ok_or("--single needs --n")?;
-        return Ok(Asked::Single(Single { peer, workload, n, workers: options.workers }));
+        return Ok(Some(Asked::Single(Single { peer, workload, n, workers: options.workers })));
     }
     options.runs = runs.unwrap_or(if options.smoke { 1 } else { options.runs });
     let all_peers = chosen.is_empty();
@@ -96,13 +100,13 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     for row in options.groups.iter().flat_map(|group| &group.rows) {
         let n = options.count(row);
         if row.workload == "skynet" && !(n >= 10 && 10_u64.pow(n.ilog10()) == n) {
-            return Err(format!("--n is {n}; for skynet allowed are powers of 10, from 10 upwards"));
+            return Err(format!("--n is {n}; for skynet allowed are powers of 10, from 10 upwards").into());
         }
         if row.workload == "NQueens" {
             Board::empty(n).map_err(|problem| format!("--n is too much for NQueens: {problem}"))?;
         }
     }
-    Ok(Asked::Rounds(options))
+    Ok(Some(Asked::Rounds(options)))
 }
 
 fn names_of_peers(options: &Options) -> Vec<&'static str> {
@@ -122,17 +126,9 @@ fn known(what: &str, name: String, allowed: &[&str]) -> Result<String, String> {
     Err(format!("unknown {what} {name:?}; allowed are {}", allowed.join(", ")))
 }
 
-fn number(option: &str, given: &str, most: u64) -> Result<u64, String> {
-    let allowed = if most == u64::MAX { String::from("1 or more") } else { format!("1 to {most}") };
-    match given.parse() {
-        Ok(number) if (1..=most).contains(&number) => Ok(number),
-        _ => Err(format!("{option} was given {given:?}; allowed is a number: {allowed}")),
-    }
-}
-
-pub(crate) fn help() -> String {
+pub(crate) fn usage() -> String {
     let mut help = String::from(
-        "Usage: cargo run --release --manifest-path benches/peers/Cargo.toml -- [OPTION...]\n\n\
+        "usage: cargo run --release --manifest-path benches/peers/Cargo.toml -- [OPTION...]\n\n\
          Runs workloads with Procession and with other libraries, each in a process of its own, round after round with the\n\
          peers taking turns, and writes runs.jsonl, table.md and chart.svg.\n\n\
          Options:\n  \
@@ -165,18 +161,21 @@ pub(crate) fn help() -> String {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::{Asked, Options, parse};
 
     fn options(line: &str) -> Options {
-        match parse(line.split_whitespace().map(String::from)) {
-            Ok(Asked::Rounds(options)) => options,
+        match parse(&mut Parser::from_args(line.split_whitespace())) {
+            Ok(Some(Asked::Rounds(options))) => options,
             Ok(_) => panic!("{line:?} asks for something else"),
             Err(problem) => panic!("{line:?}: {problem}"),
         }
     }
 
     fn problem(line: &str) -> String {
-        parse(line.split_whitespace().map(String::from)).err().unwrap_or_default()
+        let problem = parse(&mut Parser::from_args(line.split_whitespace())).err();
+        problem.map(|problem| problem.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -219,7 +218,7 @@ mod tests {
         assert!(problem("--runs 0").contains("1 to 1000"));
         assert!(problem("--n 25").contains("powers of 10"));
         assert!(problem("--workload savina --n 100").contains("1 to"));
-        assert!(problem("--out").contains("needs a value"));
-        assert!(problem("--fast").contains("--help"));
+        assert!(problem("--out").contains("--out"));
+        assert!(problem("--fast").contains("--fast"));
     }
 }

@@ -22,30 +22,24 @@ mod chart;
 
 use std::process::ExitCode;
 
-use self::arguments::{Asked, Options, Single};
+use self::arguments::{Asked, Options, Single, command_line};
 use self::ours::measure::{Outcome, Setting};
 use self::registry::Programs;
 use self::rounds::Ending;
 
 /// A result was wrong, or a run failed.
 const WRONG: u8 = 1;
-/// Something was wrong with the arguments.
-const MISUSED: u8 = 2;
 /// Ctrl-C, as shells say it.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let ended = match arguments::parse(std::env::args().skip(1)) {
-        Ok(Asked::Help) => {
-            print!("{}", arguments::help());
-            return ExitCode::SUCCESS;
-        }
-        Ok(Asked::Single(single)) => one(&single).map(|()| 0),
-        Ok(Asked::Rounds(options)) => all(&options),
-        Err(problem) => {
-            eprintln!("peers: {problem}");
-            return ExitCode::from(MISUSED);
-        }
+    let asked = match command_line::read("peers", &arguments::usage(), arguments::parse) {
+        Ok(asked) => asked,
+        Err(code) => return code,
+    };
+    let ended = match asked {
+        Asked::Single(single) => one(&single).map(|()| 0),
+        Asked::Rounds(options) => all(&options),
     };
     ExitCode::from(ended.unwrap_or_else(|problem| {
         eprintln!("peers: {problem}");

@@ -72,7 +72,7 @@ impl Handler<Ask> for Root {
     fn handle(&mut self, Ask(from): Ask, _: &mut Context<Self>) {
         if let Some(grant) = self.growth.ask() {
             from.do_send(NodeMessage::Granted(grant));
-        } else if self.growth.is_over() {
+        } else if self.growth.is_finished() {
             self.children.visit();
         }
     }

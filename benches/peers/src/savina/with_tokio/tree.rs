@@ -69,7 +69,7 @@ async fn grow(most: u64) -> Option<Part> {
             TreeMessage::Ask(from) => {
                 if let Some(grant) = growth.ask() {
                     from.send(TreeMessage::Granted(grant)).ok()?;
-                } else if growth.is_over() {
+                } else if growth.is_finished() {
                     children.visit();
                 }
             }

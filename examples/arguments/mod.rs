@@ -1,0 +1,62 @@
+//! The command line of an example or a benchmark: its usage, its problems, and numbers within bounds.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use lexopt::{Error, Parser};
+
+/// The exit code for arguments that make no sense.
+const MISUSED: u8 = 2;
+
+/// The exit code for a usage that could not be printed.
+const FAILED: u8 = 1;
+
+/// Reads the command line of `program` with `parse`, which returns `None` if `--help` is asked for.
+///
+/// # Errors
+///
+/// The exit code of a program that has nothing more to do: the usage is printed, or the problem and the usage.
+pub(crate) fn read<T>(
+    program: &str,
+    usage: &str,
+    parse: impl FnOnce(&mut Parser) -> Result<Option<T>, Error>,
+) -> Result<T, ExitCode> {
+    match parse(&mut Parser::from_env()) {
+        Ok(Some(options)) => Ok(options),
+        Ok(None) => Err(print(usage)),
+        Err(problem) => {
+            eprintln!("{program}: {problem}\n\n{}", usage.trim_end());
+            Err(ExitCode::from(MISUSED))
+        }
+    }
+}
+
+/// The value of `option`, which must be a number in `allowed`.
+///
+/// # Errors
+///
+/// The value is missing, is no number, or is out of bounds.
+pub(crate) fn number<T>(parser: &mut Parser, option: &str, allowed: RangeInclusive<T>) -> Result<T, Error>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let bounds = format!("a number from {} to {}", allowed.start(), allowed.end());
+    let value = parser.value().map_err(|_| format!("{option} needs {bounds}"))?;
+    let number = value.to_str().and_then(|text| text.parse().ok()).filter(|number| allowed.contains(number));
+    number.ok_or_else(|| format!("{option} takes {bounds}, and was given {value:?}").into())
+}
+
+/// Prints the usage. A reader that has closed its end of a pipe has read enough, which is no failure.
+fn print(usage: &str) -> ExitCode {
+    use std::io::Write as _;
+
+    match writeln!(std::io::stdout(), "{}", usage.trim_end()) {
+        Err(problem) if problem.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("cannot print the usage: {problem}");
+            ExitCode::from(FAILED)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
