@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn another_peer_goes_first_in_each_round() {
         let line = "--peer procession --peer tokio --peer xtra --workload ring --workload big --runs 2";
-        let Ok(Asked::Rounds(options)) = parse(line.split(' ').map(String::from)) else { panic!("{line}") };
+        let Ok(Some(Asked::Rounds(options))) = parse(&mut lexopt::Parser::from_args(line.split(' '))) else { panic!("{line}") };
         let peers: Vec<_> = options.peers.iter().collect();
         let order: Vec<_> = plan(&options, &peers).iter().map(|(_, row, peer)| (row.workload, peer.name)).collect();
         let [us, tokio, xtra] = ["procession", "tokio", "xtra"];
