@@ -11,8 +11,6 @@ mod glossary;
 mod imports;
 #[path = "tidy/prose.rs"]
 mod prose;
-#[path = "tidy/still_to_rewrite.rs"]
-mod still_to_rewrite;
 
 /// The most lines of code of a file. Comments, empty lines and unit tests do not count.
 const LONGEST: usize = 500;
