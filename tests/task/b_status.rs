@@ -14,7 +14,7 @@ const ALL: [(Status, &str); 6] = [
     (Status::Running, "Running"),
     (Status::Stopped, "Stopped"),
     (Status::Cancelled, "Cancelled"),
-    (Status::Completed, "Completion"),
+    (Status::Completed, "Completed"),
     (Status::TimedOut, "TimedOut"),
 ];
 

@@ -60,7 +60,7 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
     state.request_shutdown();
     assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
     let error = state.shutdown(ZERO).unwrap_err();
-    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Async for 1s, in a step)";
+    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Pool for 1s, in a step)";
     assert_eq!(error.to_string(), expected);
     assert!(handle.is_closed() && !runs.is_finished());
     gate.set(()).unwrap();
