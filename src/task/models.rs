@@ -72,6 +72,12 @@ impl Bench {
         Some((task, handle))
     }
 
+    /// As the scheduler does, but on this thread.
+    fn stop(&self) {
+        let stopped = self.shared.begin_stop();
+        self.shared.finish_stop(stopped);
+    }
+
     fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
@@ -95,7 +101,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
         });
-        bench.shared.stop();
+        bench.stop();
         let status = handle.status();
         assert!(status.is_finished(), "when stop returns, it is over");
         let cancelled = canceller.join().unwrap();
@@ -109,7 +115,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.len(), table.inside().count(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.len(), table.abandoned(), table.counts.over()), (0, 0, 1));
     });
 }
 
@@ -169,7 +175,7 @@ fn submitting_against_stopping() {
                 Some(handle)
             }
         });
-        bench.shared.stop();
+        bench.stop();
         let over_then = {
             let table = lock(&bench.shared.table);
             table.records().all(|record| record.status().is_finished())
@@ -231,8 +237,8 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.run(&bench.shared)
         });
-        bench.shared.stop();
-        assert!(bench.shared.wait_until_returned(Deadline::NEVER).is_empty());
+        bench.stop();
+        assert!(bench.shared.wait_until_returned(Deadline::NEVER, true).0.is_empty());
         let had_begun = handle.info().started.is_some();
         assert_eq!(bench.calls(), usize::from(had_begun));
         drop(handle);

@@ -6,7 +6,6 @@ use super::home::Loop;
 use crate::outcome::Reason;
 use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::Arc;
-use crate::threads;
 
 /// So many are named.
 const NAMED: usize = 8;
@@ -62,12 +61,10 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
         detail: Box::new(move || who_is_left(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
-            // Destructors and callbacks of the user's.
-            threads::on_helper_thread("procession-shutdown", move || {
-                if let Some(shared) = ends.upgrade() {
-                    shared.close(&Reason::Shutdown);
-                }
-            });
+            // Destructors and callbacks of tasklets run here: a loop has no thread of its own.
+            if let Some(shared) = ends.upgrade() {
+                shared.close(&Reason::Shutdown);
+            }
         }),
         cancel: None,
         on: shared.has_own_pool().then(|| shared.pool().shutdown_node()),

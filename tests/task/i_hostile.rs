@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use procession::pool::Pool;
 use procession::task::{Keep, Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
@@ -171,42 +170,4 @@ fn quietly<R: Send>(run: impl FnOnce() -> R + Send) -> R {
         let quiet = std::thread::Builder::new().name("procession-quiet".into()).spawn_scoped(scope, run);
         wait(quiet.unwrap()).unwrap()
     })
-}
-
-#[test]
-fn a_destructor_that_blocks_holds_up_no_timer() {
-    struct Blocks(Latch<()>, Latch<()>);
-    impl Drop for Blocks {
-        fn drop(&mut self) {
-            wait(&self.0);
-            let _ = self.1.set(());
-        }
-    }
-    // By the system's clock: by one that is moved by hand, whoever moves it does what is due, and waits for that.
-    let pool = Pool::builder().max(1).name("procession-test").build().unwrap();
-    let tasks = TaskScheduler::on(&pool);
-    let held = stubborn(&tasks, TaskOptions::new());
-    let (go, gone) = (Latch::new(), Latch::new());
-    let soon = || TaskOptions::new().start_timeout(MILLI);
-    let blocks: Vec<_> = (0..3)
-        .map(|_| {
-            let blocks = Blocks(go.clone(), gone.clone());
-            tasks.submit_with(soon(), move |_| {
-                let _blocks = blocks;
-                Ok::<_, String>(())
-            })
-        })
-        .map(Result::unwrap)
-        .collect();
-    for _ in 0..20 {
-        let counted = Counted::default();
-        let task = tasks.submit_with(soon(), counted.closure()).unwrap();
-        assert!(was_ended(&end(task), Reason::TimedOut));
-        until("its closure is dropped, too", || counted.alive() == 0);
-    }
-    until("they are over", || blocks.iter().all(|task| task.status() == Status::TimedOut));
-    assert!(!gone.is_set());
-    go.set(()).unwrap();
-    wait(&gone);
-    held.let_go();
 }
