@@ -65,7 +65,7 @@ mod tree;
 mod models;
 
 pub use self::handle::TaskHandle;
-pub use self::options::{Keep, TaskOptions};
+pub use self::options::{Retention, TaskOptions};
 pub use self::repeat::Repeat;
 pub use self::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 pub use self::scheduler::{TaskScheduler, TaskSchedulerBuilder};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handle::TaskHandle;
-use super::options::Keep;
+use super::options::Retention;
 use super::record::{Life, LooseEnd};
 use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
@@ -41,7 +41,7 @@ impl Bench {
     fn with(threads: usize) -> Arc<Bench> {
         let clock = ManualClock::new().clock();
         let pool = Pool::builder().max(threads).clock(clock.clone()).build().unwrap();
-        let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle, None));
+        let shared = Arc::new(Shared::new(pool, clock, Retention::WithHandle, None));
         Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
     }
 
@@ -58,7 +58,7 @@ impl Bench {
             calls.fetch_add(1, Ordering::Relaxed);
             Ok(Token(drops))
         });
-        let accepted = self.shared.accept(Keep::WithHandle, body, |id, body| Whole {
+        let accepted = self.shared.accept(Retention::WithHandle, body, |id, body| Whole {
             id,
             name: None,
             submitted: self.shared.clock.now(),

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use super::handle::TaskHandle;
-use super::options::{Keep, StartBy, TaskOptions};
+use super::options::{Retention, StartBy, TaskOptions};
 use super::record::Life;
 use super::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 use super::shared::{AnyRecord, GRACE, Shared, Tasks, Whole};
@@ -39,7 +39,7 @@ pub struct TaskSchedulerBuilder {
     pool: Option<Pool>,
     limit: Option<usize>,
     clock: Option<Clock>,
-    keep: Keep,
+    keep: Retention,
     shutdown_limit: Option<Duration>,
 }
 
@@ -78,7 +78,7 @@ impl TaskScheduler {
     }
 
     /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
-    /// [with the handle](Keep::WithHandle), no limit for a shutdown.
+    /// [with the handle](Retention::WithHandle), no limit for a shutdown.
     pub fn builder() -> TaskSchedulerBuilder {
         TaskSchedulerBuilder::default()
     }
@@ -357,7 +357,7 @@ impl TaskSchedulerBuilder {
     }
 
     /// How long the records of tasks can be looked up that do not say so themselves.
-    pub fn keep(mut self, keep: Keep) -> TaskSchedulerBuilder {
+    pub fn retention(mut self, keep: Retention) -> TaskSchedulerBuilder {
         self.keep = keep;
         self
     }

@@ -23,7 +23,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::options::Keep;
+use super::options::Retention;
 use super::record::{End, Left, Life, Loose, LooseEnd};
 use super::status::{Status, TaskId, TaskInfo};
 use super::table::{Settled, Table};
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
-    pub(super) keep: Keep,
+    pub(super) keep: Retention,
     pub(super) begun: AtomicU64,
     /// Its place in a shutdown tree, if somebody has asked for it.
     pub(super) part: Part,
@@ -151,7 +151,7 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep, shutdown_limit: Option<Duration>) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, keep: Retention, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
@@ -168,7 +168,7 @@ impl Shared {
     /// that is refused is not made: what it would have been made of comes back.
     pub(super) fn accept<F, R: AnyRecord + 'static>(
         &self,
-        keep: Keep,
+        keep: Retention,
         of: F,
         make: impl FnOnce(TaskId, F) -> R,
     ) -> Result<Arc<R>, F> {

@@ -2,14 +2,14 @@
 //! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
 //! taken out of the book is handed back, to be dropped with the lock free.
 //!
-//! A record goes when its task is over, its handle is dropped, and its [`Keep`] is past: the second of the first two asks
+//! A record goes when its task is over, its handle is dropped, and its [`Retention`] is past: the second of the first two asks
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
 //! their submission.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use super::options::Keep;
+use super::options::Retention;
 use super::status::{Status, TaskId};
 use crate::clock::Clock;
 use crate::sync::ThreadId;
@@ -33,7 +33,7 @@ pub(super) struct Table<R> {
 
 struct Entry<R> {
     record: R,
-    keep: Keep,
+    keep: Retention,
     has_handle: bool,
     ended: Option<Instant>,
     kept: Kept,
@@ -84,7 +84,7 @@ pub enum RemoveError {
     Unknown(TaskId),
     /// The task is scheduled or running.
     #[error("task {0} is not over")]
-    NotOver(TaskId),
+    NotFinished(TaskId),
 }
 
 impl<R: Clone> Table<R> {
@@ -109,7 +109,7 @@ impl<R: Clone> Table<R> {
     }
 
     /// Accepts a task. To be asked only if it is not stopped.
-    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Keep) {
+    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Retention) {
         self.counts.submitted += 1;
         self.entries.insert(id, Entry { record, keep, has_handle: true, ended: None, kept: Kept::No });
     }
@@ -188,7 +188,7 @@ impl<R: Clone> Table<R> {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
                     // Reading the time costs more than all the rest, and few ask for it.
-                    let now = if let Keep::For(_) = entry.keep { Some(clock.now()) } else { None };
+                    let now = if let Retention::For(_) = entry.keep { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
                 Settled { gone: None, until: None, unwanted: false }
@@ -202,11 +202,11 @@ impl<R: Clone> Table<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
         match entry.keep {
-            Keep::UntilRemoved => {}
-            Keep::For(time) if !is_past(entry.ended, time, now) => {
+            Retention::UntilRemoved => {}
+            Retention::For(time) if !is_past(entry.ended, time, now) => {
                 settled.until = entry.ended.and_then(|ended| ended.checked_add(time));
             }
-            Keep::Newest(newest @ 1..) => {
+            Retention::Newest(newest @ 1..) => {
                 self.arrivals += 1;
                 entry.kept = Kept::Among { newest, arrival: self.arrivals };
                 let kept = self.newest.entry(newest).or_default();
@@ -214,7 +214,7 @@ impl<R: Clone> Table<R> {
                 let oldest = if kept.len() > newest { kept.pop_first() } else { None };
                 settled.gone = oldest.and_then(|(_, id)| self.entries.remove(&id)).map(|entry| entry.record);
             }
-            Keep::WithHandle | Keep::For(_) | Keep::Newest(0) => {
+            Retention::WithHandle | Retention::For(_) | Retention::Newest(0) => {
                 settled.gone = self.entries.remove(&id).map(|entry| entry.record);
             }
         }
@@ -230,7 +230,7 @@ impl<R: Clone> Table<R> {
     pub(super) fn remove(&mut self, id: TaskId) -> Result<Removed<R>, RemoveError> {
         match self.entries.get(&id) {
             None => return Err(RemoveError::Unknown(id)),
-            Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotOver(id)),
+            Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotFinished(id)),
             Some(_) => {}
         }
         let Some(Entry { record, kept, .. }) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
@@ -314,7 +314,7 @@ mod tests {
             Bench { table: Table::new(), manual: ManualClock::new() }
         }
 
-        fn insert(&mut self, id: u64, keep: Keep) {
+        fn insert(&mut self, id: u64, keep: Retention) {
             assert_eq!(self.table.next_id(), TaskId(id));
             self.table.insert(TaskId(id), id, keep);
         }
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_record_goes_with_the_second_of_end_and_handle() {
         let mut bench = Bench::new();
-        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
         let over = bench.over(1);
         assert_eq!((over.gone, over.unwanted), (None, false));
         assert_eq!(bench.drop_handle(1).gone, Some(1));
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn a_kept_record_stays_until_it_is_removed() {
         let mut bench = Bench::new();
-        bench.insert(1, Keep::UntilRemoved);
-        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::NotOver(TaskId(1)));
+        bench.insert(1, Retention::UntilRemoved);
+        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::NotFinished(TaskId(1)));
         assert!(bench.drop_handle(1).gone.is_none() && bench.over(1).gone.is_none());
         assert_eq!(bench.there(), [1]);
         assert_eq!(bench.table.remove(TaskId(1)).unwrap().record, 1);
@@ -360,7 +360,7 @@ mod tests {
     fn a_record_that_is_kept_for_a_time_stays_so_long_after_its_end() {
         let mut bench = Bench::new();
         for (id, time) in [(1, 2 * SECOND), (2, 2 * SECOND), (3, Duration::MAX), (4, Duration::ZERO)] {
-            bench.insert(id, Keep::For(time));
+            bench.insert(id, Retention::For(time));
             assert!(bench.over(id).until.is_none(), "its handle lives");
         }
         let end = bench.manual.now();
@@ -377,16 +377,16 @@ mod tests {
     #[test]
     fn each_rule_of_the_newest_counts_its_own_and_what_was_removed_takes_no_place() {
         let mut bench = Bench::new();
-        (1..=3).for_each(|id| bench.insert(id, Keep::Newest(2)));
-        (4..=5).for_each(|id| bench.insert(id, Keep::Newest(1)));
-        bench.insert(6, Keep::Newest(0));
+        (1..=3).for_each(|id| bench.insert(id, Retention::Newest(2)));
+        (4..=5).for_each(|id| bench.insert(id, Retention::Newest(1)));
+        bench.insert(6, Retention::Newest(0));
         (1..=6).for_each(|id| drop(bench.drop_handle(id)));
         // Those that end last are the newest, whenever they were submitted.
         let gone: Vec<_> = [3, 2, 4, 1, 6, 5].map(|id| bench.over(id).gone).to_vec();
         assert_eq!(gone, [None, None, None, Some(3), Some(6), Some(4)]);
         assert_eq!(bench.there(), [1, 2, 5]);
         bench.table.remove(TaskId(2)).unwrap();
-        bench.insert(7, Keep::Newest(2));
+        bench.insert(7, Retention::Newest(2));
         assert!(bench.over(7).gone.is_none() && bench.drop_handle(7).gone.is_none());
         assert_eq!(bench.there(), [1, 5, 7]);
         [1, 5, 7].iter().for_each(|id| assert_eq!(bench.table.remove(TaskId(*id)).unwrap().record, *id));
@@ -404,7 +404,7 @@ mod tests {
             (3, Status::Stopped, None),
             (4, Status::Completed, Some(here)),
         ] {
-            bench.insert(id, Keep::WithHandle);
+            bench.insert(id, Retention::WithHandle);
             let _ = bench.table.end(TaskId(id), status, bench.manual.now(), thread);
         }
         let others = |table: &Table<u64>, but| table.inside(but).copied().collect::<Vec<_>>();
@@ -421,7 +421,7 @@ mod tests {
     fn it_has_ended_when_it_is_stopped_all_are_over_and_have_returned_and_no_stop_is_open() {
         let mut bench = Bench::new();
         assert!(!bench.table.has_ended());
-        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
         let here = std::thread::current().id();
         assert_eq!((bench.table.begin_stop(), bench.table.begin_stop()), (vec![1, 2], vec![1, 2]));
         assert_eq!((bench.table.clears(here, 1), bench.table.clears(here, 2)), (None, Some(1)));
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
         let mut bench = Bench::new();
-        (1..=3).for_each(|id| bench.insert(id, Keep::WithHandle));
+        (1..=3).for_each(|id| bench.insert(id, Retention::WithHandle));
         let _ = bench.over(2);
         assert!(!bench.table.is_stopped());
         assert_eq!(bench.table.begin_stop(), [1, 3]);

@@ -16,7 +16,7 @@ impl<S: 'static> Loop<S> {
     /// loops that stand on it.
     ///
     /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
-    /// its [token](super::Cx::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
+    /// its [token](super::TaskletContext::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
     /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
     /// that is closed otherwise, or dropped, closes it as well. Tasklets that should be finished are waited for by whoever has
     /// scheduled them, before that one says that it is done.
@@ -73,7 +73,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
 
 /// Which tasklets have not ended.
 fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
-    let left = shared.holding();
+    let left = shared.tasklets();
     let mut text = match left.len() {
         0 => return None,
         1 => String::from("1 tasklet is left"),

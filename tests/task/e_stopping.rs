@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::task::{Keep, Status, SubmitError, TaskOptions, TaskScheduler};
+use procession::task::{Retention, Status, SubmitError, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason, WaitError};
 
 use crate::helpers::*;
@@ -31,7 +31,7 @@ fn when_stop_returns_every_task_is_over() {
 #[test]
 fn stopping_leaves_the_ends_that_there_are() {
     let (manual, tasks) = manual();
-    let keep = || TaskOptions::new().keep(Keep::UntilRemoved);
+    let keep = || TaskOptions::new().retention(Retention::UntilRemoved);
     let completed = tasks.submit_with(keep(), |_| Ok::<_, Reason>(1)).unwrap();
     let cancelled = tasks.submit_with(keep(), obedient).unwrap();
     let timed_out = tasks.submit_with(keep().timeout(SECOND), obedient).unwrap();
@@ -181,7 +181,7 @@ fn submitting_against_stopping_is_refused_or_over() {
 #[test]
 fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
     let tasks = tasks();
-    let kept = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), obedient).unwrap();
+    let kept = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), obedient).unwrap();
     let id = kept.id();
     tasks.stop();
     assert_eq!(tasks.status(id).unwrap(), Status::Stopped);

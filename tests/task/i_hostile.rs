@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use procession::task::{Keep, Status, TaskOptions, TaskScheduler};
+use procession::task::{Retention, Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -95,7 +95,7 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
         let (_, _pool, tasks) = bounded(1);
         let held = stubborn(&tasks, TaskOptions::new());
         let meddles = Meddles(tasks.clone(), drops.clone());
-        let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| Ok::<_, String>(meddles));
+        let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(meddles));
         let task = task.unwrap();
         match way {
             0 => drop(task.cancel()),
@@ -118,10 +118,10 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
 #[test]
 fn outputs_that_cannot_be_dropped_in_peace_hurt_nobody() {
     let tasks = tasks();
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
     until("it is over", || task.status().is_finished());
     quietly(|| drop(task));
-    drop(tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());
+    drop(tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());
     until("both are over", || tasks.stats().completed == 2);
     let after = tasks.submit(|_| Ok::<_, String>(1)).unwrap();
     assert_eq!(end(after).output(), Some(&1));
