@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
-use procession::tasklet::{Cx, Directive, Interruption, Loop, Report, Tasklet, ready};
+use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, Report, Tasklet, ready};
 use procession::{BoxError, CancelToken, Reason};
 
 const USAGE: &str = "\
@@ -143,7 +143,7 @@ struct Folder {
 }
 
 impl Tasklet<Desk> for Folder {
-    fn home(&mut self, desk: &mut Desk, cx: &mut Cx<'_, Desk>) -> Directive {
+    fn home(&mut self, desk: &mut Desk, cx: &mut TaskletContext<'_, Desk>) -> Directive {
         // Phase 1: nothing is known yet. Phase 3: the pool has answered.
         let Some(found) = self.found.take() else { return Directive::Pool };
         match found {
@@ -159,7 +159,7 @@ impl Tasklet<Desk> for Folder {
         Directive::Done
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, Desk>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, Desk>) -> Directive {
         // Phase 2, where blocking is allowed.
         let read = || std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.path())).collect();
         self.found = Some(read());
@@ -172,7 +172,7 @@ impl Tasklet<Desk> for Folder {
 }
 
 /// A folder is a tasklet of a type; a file is one of three closures.
-fn schedule(path: PathBuf, cx: &Cx<'_, Desk>) -> Result<(), BoxError> {
+fn schedule(path: PathBuf, cx: &TaskletContext<'_, Desk>) -> Result<(), BoxError> {
     if path.is_symlink() {
         return Ok(());
     }
@@ -232,8 +232,8 @@ mod tests {
         assert!(outcome.problems.is_empty() && outcome.report.is_clean() && !outcome.interrupted);
         // Each file and each folder (the root, 3, and 15 in them) goes home, out, and home.
         let tasklets = 30 + 1 + 3 + 15;
-        assert_eq!((outcome.report.finished, outcome.report.async_steps), (tasklets, tasklets));
-        assert_eq!(outcome.report.steps, 2 * tasklets);
+        assert_eq!((outcome.report.finished, outcome.report.pool_steps), (tasklets, tasklets));
+        assert_eq!(outcome.report.home_steps, 2 * tasklets);
     }
 
     #[test]

@@ -228,8 +228,8 @@ fn a_loop_with_nothing_but_waiting_tasklets_waits_without_a_limit() {
     .unwrap();
     let handle = handle.recv_timeout(LIMIT).unwrap();
     crowd.until_idle();
-    assert_eq!(handle.holding().len(), 1);
-    assert!(handle.cancel(handle.holding()[0].id, "the end"));
+    assert_eq!(handle.tasklets().len(), 1);
+    assert!(handle.cancel(handle.tasklets()[0].id, "the end"));
     wait(home).unwrap();
     pool.drain(Some(LIMIT)).unwrap();
     drop(handle);

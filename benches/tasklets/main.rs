@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
-use procession::tasklet::{Cx, Directive, Loop, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, TurnOutcome, ready};
 
 struct Counting;
 
@@ -133,9 +133,9 @@ fn steps(n: u64, tasklets: u64) -> Measured {
         home.schedule(counts, Directive::Home).expect("the loop is open");
     }
     let warm = 10 * tasklets;
-    assert_eq!(home.turn(warm as usize), Turn::Ran(warm as usize));
+    assert_eq!(home.turn(warm as usize), TurnOutcome::Ran(warm as usize));
     let name = if tasklets == 1 { "a Sync step, of one tasklet" } else { "a Sync step, of a thousand tasklets" };
-    let measured = measure(name, n, Some(0), || assert_eq!(home.turn(n as usize), Turn::Ran(n as usize)));
+    let measured = measure(name, n, Some(0), || assert_eq!(home.turn(n as usize), TurnOutcome::Ran(n as usize)));
     assert_eq!(*home.get(), n + warm, "all steps were taken");
     measured
 }
@@ -157,16 +157,16 @@ fn births(n: u64) -> Measured {
 fn round_trips(n: u64) -> Measured {
     let mut home = Loop::new(0_u64);
     let goes = ready::from_fns(
-        move |count: &mut u64, _: &mut Cx<'_, u64>| {
+        move |count: &mut u64, _: &mut TaskletContext<'_, u64>| {
             *count += 1;
             if *count > n { Directive::Done } else { Directive::Pool }
         },
-        |_: &mut Cx<'_, u64>| Directive::Home,
+        |_: &mut TaskletContext<'_, u64>| Directive::Home,
     );
     home.schedule(goes, Directive::Home).expect("the loop is open");
     measure("home to the pool and back", n, None, || {
         let report = home.run().expect("nothing stops it");
-        assert_eq!(report.async_steps, n);
+        assert_eq!(report.pool_steps, n);
     })
 }
 
@@ -184,6 +184,6 @@ fn resumptions(n: u64) -> Measured {
     home.schedule(waits, Directive::Home).expect("the loop is open");
     let _ = home.turn(10);
     measure("suspended, resumed and stepped again", n, Some(0), || {
-        assert_eq!(home.turn(n as usize), Turn::Ran(n as usize));
+        assert_eq!(home.turn(n as usize), TurnOutcome::Ran(n as usize));
     })
 }

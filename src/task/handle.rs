@@ -118,21 +118,12 @@ impl<T, E> TaskHandle<T, E> {
         if self.runs_here() {
             return false;
         }
-        if self.shared.stops_here() {
-            // In a destructor or a callback that stopping has called: the same thread would come to this one later.
-            self.stop();
-        }
         while let Helped::NotYet = self.run_if_inside(None) {
             let rung = Latch::new();
             self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
             rung.wait();
         }
         true
-    }
-
-    /// As its scheduler does when that is stopped. Whether this call decided.
-    pub(super) fn stop(&self) -> bool {
-        self.record.terminate(&self.shared, Status::Stopped, Reason::Shutdown)
     }
 
     /// Whether its closure runs on the calling thread, which would wait for itself.

@@ -65,9 +65,9 @@ mod tree;
 mod models;
 
 pub use self::handle::TaskHandle;
-pub use self::options::{Keep, TaskOptions};
+pub use self::options::{Retention, TaskOptions};
 pub use self::repeat::Repeat;
-pub use self::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
+pub use self::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 pub use self::scheduler::{TaskScheduler, TaskSchedulerBuilder};
 pub use self::set::{Finished, TaskSet};
 pub use self::status::{Status, TaskId, TaskInfo};

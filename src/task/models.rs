@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handle::TaskHandle;
-use super::options::Keep;
+use super::options::Retention;
 use super::record::{Life, LooseEnd};
 use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
@@ -41,7 +41,7 @@ impl Bench {
     fn with(threads: usize) -> Arc<Bench> {
         let clock = ManualClock::new().clock();
         let pool = Pool::builder().max(threads).clock(clock.clone()).build().unwrap();
-        let shared = Arc::new(Shared::new(pool, clock, Keep::WithHandle, None));
+        let shared = Arc::new(Shared::new(pool, clock, Retention::WithHandle, None));
         Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
     }
 
@@ -58,7 +58,7 @@ impl Bench {
             calls.fetch_add(1, Ordering::Relaxed);
             Ok(Token(drops))
         });
-        let accepted = self.shared.accept(Keep::WithHandle, body, |id, body| Whole {
+        let accepted = self.shared.accept(Retention::WithHandle, body, |id, body| Whole {
             id,
             name: None,
             submitted: self.shared.clock.now(),
@@ -70,6 +70,12 @@ impl Bench {
         let task: Subject = accepted.ok()?;
         let handle = TaskHandle::new(task.clone(), self.shared.clone());
         Some((task, handle))
+    }
+
+    /// As the scheduler does, but on this thread.
+    fn stop(&self) {
+        let stopped = self.shared.begin_stop();
+        self.shared.finish_stop(stopped);
     }
 
     fn calls(&self) -> usize {
@@ -95,7 +101,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
         });
-        bench.shared.stop();
+        bench.stop();
         let status = handle.status();
         assert!(status.is_finished(), "when stop returns, it is over");
         let cancelled = canceller.join().unwrap();
@@ -109,7 +115,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.len(), table.inside().count(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.len(), table.abandoned(), table.counts.over()), (0, 0, 1));
     });
 }
 
@@ -169,7 +175,7 @@ fn submitting_against_stopping() {
                 Some(handle)
             }
         });
-        bench.shared.stop();
+        bench.stop();
         let over_then = {
             let table = lock(&bench.shared.table);
             table.records().all(|record| record.status().is_finished())
@@ -231,8 +237,8 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.run(&bench.shared)
         });
-        bench.shared.stop();
-        assert!(bench.shared.wait_until_returned(Deadline::NEVER).is_empty());
+        bench.stop();
+        assert!(bench.shared.wait_until_returned(Deadline::NEVER, true).0.is_empty());
         let had_begun = handle.info().started.is_some();
         assert_eq!(bench.calls(), usize::from(had_begun));
         drop(handle);

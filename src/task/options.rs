@@ -8,7 +8,7 @@ use crate::sync::Arc;
 /// How long the record of a task can be looked up. It always can as long as the task is not over and as long as its
 /// handle lives; this says how it goes on when both are past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
+pub enum Retention {
     /// Not at all: whoever dropped the handle was not interested.
     #[default]
     WithHandle,
@@ -24,11 +24,11 @@ pub enum Keep {
 /// Options of a task, each with its default: no timeout, begun as soon as a thread is free, without a name.
 ///
 /// ```
-/// use procession::task::{Keep, TaskOptions, TaskScheduler};
+/// use procession::task::{Retention, TaskOptions, TaskScheduler};
 /// use std::time::Duration;
 ///
 /// let tasks = TaskScheduler::new();
-/// let options = TaskOptions::new().name("backup").timeout(Duration::from_secs(60)).keep(Keep::UntilRemoved);
+/// let options = TaskOptions::new().name("backup").timeout(Duration::from_secs(60)).retention(Retention::UntilRemoved);
 /// let backup = tasks.submit_with(options, |cancel| {
 ///     cancel.check()?;
 ///     Ok::<_, procession::Reason>("backed up")
@@ -42,7 +42,7 @@ pub struct TaskOptions {
     pub(super) timeout: Option<Duration>,
     pub(super) start_by: Option<StartBy>,
     pub(super) delay: Option<Duration>,
-    pub(super) keep: Option<Keep>,
+    pub(super) keep: Option<Retention>,
     pub(super) under: Option<CancelToken>,
 }
 
@@ -92,8 +92,8 @@ impl TaskOptions {
     }
 
     /// How long its record can be looked up; without this, as the scheduler was told
-    /// ([`TaskSchedulerBuilder::keep`](super::TaskSchedulerBuilder::keep)).
-    pub fn keep(mut self, keep: Keep) -> TaskOptions {
+    /// ([`TaskSchedulerBuilder::retention`](super::TaskSchedulerBuilder::retention)).
+    pub fn retention(mut self, keep: Retention) -> TaskOptions {
         self.keep = Some(keep);
         self
     }

@@ -3,7 +3,7 @@
 //! Each round is a task like any other, accepted when the one before it has returned, and given to the pool after the
 //! period. So there is one task at most, it can be seen waiting, and rounds never overlap, however long one takes.
 //!
-//! Who ends a round, or the scheduler, drops the round's closure or lets it return; both drop its [`Turn`], and that is what
+//! Who ends a round, or the scheduler, drops the round's closure or lets it return; both drop its [`Round`], and that is what
 //! brings the next round about, or the end. So however a round ended, nothing is forgotten.
 
 use std::fmt::{self, Display};
@@ -51,7 +51,7 @@ struct State {
 }
 
 /// One round. Dropped, called or not, it sees to what comes next.
-struct Turn<F, E>
+struct Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
@@ -131,7 +131,7 @@ where
 {
     /// Submits a round. If it is refused the closure comes back, and there will be no other.
     fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
-        let turn = Turn { repetition: self.clone(), job: None };
+        let turn = Round { repetition: self.clone(), job: None };
         match tasks.submit_with(options, move |cancel| turn.run(cancel)) {
             Ok(task) => {
                 let is_cancelled = {
@@ -222,7 +222,7 @@ impl<F: Send> Repeating for Repetition<F> {
     }
 }
 
-impl<F, E> Turn<F, E>
+impl<F, E> Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
@@ -241,7 +241,7 @@ where
     }
 }
 
-impl<F, E> Drop for Turn<F, E>
+impl<F, E> Drop for Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
@@ -271,7 +271,7 @@ mod tests {
             over: Latch::new(),
         });
         // It was accepted, and its number is not noted yet.
-        let turn = Turn { repetition: repetition.clone(), job: None };
+        let turn = Round { repetition: repetition.clone(), job: None };
         assert!(repetition.cancel() && !repetition.over.is_set());
         turn.run(&CancelToken::new()).unwrap();
         assert!(repetition.over.is_set());

@@ -1,5 +1,7 @@
 //! What a scheduler counts, and why it says no.
 
+use std::fmt;
+
 use super::status::{TaskId, TaskInfo};
 use crate::inside::WaitError;
 use crate::pool::PoolError;
@@ -45,19 +47,36 @@ pub enum SubmitError {
     NoThread(#[source] std::io::Error),
 }
 
-/// There is no record of a task with this number (any more).
+/// There is no record of a task with this number: there never was, or it was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no task {0}")]
-pub struct UnknownTask(pub TaskId);
+pub struct UnknownTaskError(pub TaskId);
 
-/// These closures had not returned when the call did. Their tasks are over.
-#[derive(Debug, thiserror::Error)]
-#[error("{why}: {} closures have not returned: {}", .tasks.len(), names(.tasks))]
-pub struct Unreturned {
-    /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
+/// A scheduler has been stopped, and user code of its tasks had not returned when the call did. The tasks are over.
+#[derive(Debug)]
+pub struct StopError {
+    /// Why the call has returned: the limit was over, or the caller must not wait.
     pub why: WaitError,
     /// The tasks whose closures are still running, in the order of their submission.
     pub tasks: Vec<TaskInfo>,
+    /// The tasks of which a waker, a callback or a destructor has not returned. There is one for each call that has stopped the
+    /// scheduler. What comes after it may not have been called or dropped.
+    pub clearing: Vec<TaskInfo>,
+}
+
+impl std::error::Error for StopError {}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)?;
+        if !self.tasks.is_empty() {
+            write!(f, ": {} closures have not returned: {}", self.tasks.len(), names(&self.tasks))?;
+        }
+        if !self.clearing.is_empty() {
+            write!(f, ": a waker, a callback or a destructor of task {} has not returned", names(&self.clearing))?;
+        }
+        Ok(())
+    }
 }
 
 fn names(tasks: &[TaskInfo]) -> String {

@@ -4,22 +4,24 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use super::handle::TaskHandle;
-use super::options::{Keep, StartBy, TaskOptions};
+use super::options::{Retention, StartBy, TaskOptions};
 use super::record::Life;
-use super::report::{SubmitError, TaskStats, UnknownTask, Unreturned};
-use super::shared::{AnyRecord, Shared, Whole};
+use super::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
+use super::shared::{AnyRecord, GRACE, Shared, Tasks, Whole};
 use super::status::{Status, TaskId, TaskInfo};
 use super::table::RemoveError;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
-use crate::inside::{deadline_here, why_not_over};
+use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
-/// A scheduler of tasks. Clones are the same scheduler; when the last one is dropped it is stopped, without waiting.
-/// Handles of tasks do not count, and go on working.
+/// A scheduler of tasks. Clones are the same scheduler.
+///
+/// When the last clone is dropped, the scheduler is stopped as by [`stop`](TaskScheduler::stop). Handles of tasks do not count,
+/// and go on working.
 #[derive(Clone)]
 pub struct TaskScheduler {
     pub(super) owner: Arc<Owner>,
@@ -37,7 +39,7 @@ pub struct TaskSchedulerBuilder {
     pool: Option<Pool>,
     limit: Option<usize>,
     clock: Option<Clock>,
-    keep: Keep,
+    keep: Retention,
     shutdown_limit: Option<Duration>,
 }
 
@@ -76,7 +78,7 @@ impl TaskScheduler {
     }
 
     /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
-    /// [with the handle](Keep::WithHandle), no limit for a shutdown.
+    /// [with the handle](Retention::WithHandle), no limit for a shutdown.
     pub fn builder() -> TaskSchedulerBuilder {
         TaskSchedulerBuilder::default()
     }
@@ -165,7 +167,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// There is no record of it (any more).
-    pub fn status(&self, id: TaskId) -> Result<Status, UnknownTask> {
+    pub fn status(&self, id: TaskId) -> Result<Status, UnknownTaskError> {
         self.record(id).map(|record| record.status())
     }
 
@@ -173,7 +175,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// There is no record of it (any more).
-    pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTask> {
+    pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTaskError> {
         self.record(id).map(|record| record.info())
     }
 
@@ -193,7 +195,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// There is no record of it (any more).
-    pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTask> {
+    pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTaskError> {
         self.cancel_because(id, Reason::Cancelled)
     }
 
@@ -201,7 +203,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// There is no record of it (any more).
-    pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTask> {
+    pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTaskError> {
         let record = self.record(id)?;
         Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
     }
@@ -222,33 +224,38 @@ impl TaskScheduler {
     }
 
     /// Takes no more tasks, and stops those that are not over: when this returns, every task that was ever accepted is over.
-    /// It does not wait for closures, which go on until they look at their request; those that were never called are
-    /// dropped.
+    /// It does not wait for closures, which go on until they look at their token. Closures that were never called are dropped.
     ///
-    /// May be called several times, by several threads at once, and by a task of this scheduler, which is then stopped like
+    /// Wakers, callbacks and destructors run on a helper thread. This call waits for them for at most 250 ms, and not at all in a
+    /// step or in a job of the scheduler's pool.
+    ///
+    /// It may be called several times, by several threads at once, and by a task of this scheduler, which is then stopped like
     /// the others. A pool that is shared goes on.
     pub fn stop(&self) {
         self.owner.stop();
     }
 
-    /// Stops, and waits until all closures have returned. With a pool of its own, its threads have then ended.
+    /// Stops, and waits until all closures have returned and what is the user's is dropped. With a pool of its own, its threads
+    /// have then ended.
     ///
-    /// Called by a task of this scheduler it does not wait for that one (it would wait for itself), nor for others that wait
-    /// here at the same time (they would wait for each other).
+    /// Wakers, callbacks and destructors run on a helper thread, which has 250 ms longer than `limit`.
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock, or the caller is a step, which does not wait.
-    /// [`Duration::MAX`] is never over. The error lists the tasks whose closures have not returned.
-    pub fn stop_and_join(&self, limit: Duration) -> Result<(), Unreturned> {
-        self.stop();
+    /// `limit` was over before that, by the scheduler's clock; [`Duration::MAX`] is never over. Or the caller must not wait, and
+    /// something is left: it is a step, or a task of this scheduler, which would wait for itself. The error lists the tasks whose
+    /// closures have not returned, and the one whose waker, callback or destructor hangs.
+    pub fn stop_and_join(&self, limit: Duration) -> Result<(), StopError> {
         let shared = &self.owner.shared;
-        let deadline = deadline_here(&shared.clock, shared.clock.deadline(limit));
-        let left = shared.wait_until_returned(deadline);
-        if !left.is_empty() {
-            let tasks = left.iter().map(|record| record.info()).collect();
-            return Err(Unreturned { why: why_not_over(limit), tasks });
+        let deadline = shared.clock.deadline(limit);
+        self.owner.begin_stop();
+        let is_inside = shared.is_inside();
+        let (running, clearing) = shared.wait_until_returned(deadline, !is_inside && !is_step());
+        if !(running.is_empty() && clearing.is_empty()) {
+            let why = if is_inside { WaitError::Inside } else { why_not_over(limit) };
+            let infos = |tasks: Tasks| tasks.iter().map(|task| task.info()).collect();
+            return Err(StopError { why, tasks: infos(running), clearing: infos(clearing) });
         }
-        if self.owner.owns_pool {
+        if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));
             // All closures have returned. What may take longer is the destructors of the threads' own values.
             let _ = shared.pool.stop(rest);
@@ -277,23 +284,36 @@ impl TaskScheduler {
             cancelled: counts.cancelled,
             timed_out: counts.timed_out,
             stopped: counts.stopped,
-            abandoned: table.inside().count(),
+            abandoned: table.abandoned(),
             records: table.len(),
             timers: shared.timers.pending(),
         }
     }
 
-    fn record(&self, id: TaskId) -> Result<Arc<dyn AnyRecord>, UnknownTask> {
-        lock(&self.owner.shared.table).get(id).cloned().ok_or(UnknownTask(id))
+    fn record(&self, id: TaskId) -> Result<Arc<dyn AnyRecord>, UnknownTaskError> {
+        lock(&self.owner.shared.table).get(id).cloned().ok_or(UnknownTaskError(id))
     }
 }
 
 impl Owner {
-    pub(super) fn stop(&self) {
-        self.shared.stop();
+    /// Ends all tasks. The latch is set when all that is the user's is called and dropped, if there is anything.
+    pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
+        let finished = self.shared.stop();
         if self.owns_pool {
             // Nothing waits there any more but jobs of tasks that are over, which do nothing.
             self.shared.pool.close();
+        }
+        finished
+    }
+
+    /// The same, and waits for user code, but no longer than the [`GRACE`].
+    pub(super) fn stop(&self) {
+        if let Some(finished) = self.begin_stop()
+            && !is_step()
+            && !self.shared.pool.is_inside()
+        {
+            let system = Clock::system();
+            finished.wait_until(&system, system.deadline(GRACE));
         }
     }
 }
@@ -337,7 +357,7 @@ impl TaskSchedulerBuilder {
     }
 
     /// How long the records of tasks can be looked up that do not say so themselves.
-    pub fn keep(mut self, keep: Keep) -> TaskSchedulerBuilder {
+    pub fn retention(mut self, keep: Retention) -> TaskSchedulerBuilder {
         self.keep = keep;
         self
     }

@@ -50,8 +50,6 @@ pub struct TaskSet<T, E> {
     ready: Arc<Ready>,
     // The first task's scheduler's.
     clock: Option<Clock>,
-    // Those whose tasks have come since it was empty.
-    schedulers: Vec<Arc<Shared>>,
 }
 
 /// Those of one scheduler that had not begun, in the order in which they came.
@@ -119,16 +117,12 @@ impl<T, E> TaskSet<T, E> {
             unbegun: Vec::new(),
             ready: Arc::default(),
             clock: None,
-            schedulers: Vec::new(),
         }
     }
 
     /// Adds a task.
     pub fn push(&mut self, mut task: TaskHandle<T, E>) {
         self.clock.get_or_insert_with(|| task.shared().clock.clone());
-        if !self.schedulers.iter().any(|shared| Arc::ptr_eq(shared, task.shared())) {
-            self.schedulers.push(task.shared().clone());
-        }
         self.next += 1;
         let number = self.next;
         let bell = self.bell(number, true);
@@ -229,22 +223,10 @@ impl<T, E> TaskSet<T, E> {
         }
         self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
         if self.is_empty() {
-            self.schedulers.clear();
             // Whoever comes next would look for it in the room that many have left.
             self.waiting.shrink_to(ROOM);
         }
         Some(finished(task))
-    }
-
-    /// Stops those which the calling thread is about to stop anyway, once it has left the destructor or callback in which it
-    /// waits for them here. Whether there was one.
-    fn stop_those_stopped_next(&self) -> bool {
-        let stopping = self.schedulers.iter().filter(|shared| shared.stops_here());
-        let theirs = stopping.flat_map(|shared| {
-            let waiting = self.waiting.values();
-            waiting.filter(move |task| Arc::ptr_eq(task.shared(), shared))
-        });
-        theirs.filter(|task| task.stop()).count() > 0
     }
 
     /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that another
@@ -308,7 +290,7 @@ impl<T, E> TaskSet<T, E> {
             if let Some(finished) = self.try_next() {
                 return Ok(Some(finished));
             }
-            if helps && (self.stop_those_stopped_next() || self.help(&mut others).is_some()) {
+            if helps && self.help(&mut others).is_some() {
                 continue;
             }
             // The first one that does not is enough to know that.

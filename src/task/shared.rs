@@ -3,34 +3,44 @@
 //! Several may want to end a task: its closure returns; somebody cancels it, or what it stands under; a timer is due; the
 //! scheduler is stopped; the pool drops its job. Each of them does the same:
 //!
-//! 1. Under the task's lock: decide (`task/record.rs`), and note it in the table (under the table's lock, which is taken
-//!    inside of it; nobody takes a task's lock under the table's). Status, result, counts and retention change in this one
-//!    step.
-//! 2. With the locks free: wake who waits; make the request that the closure was given; clear timers and the job in the
-//!    pool's line away; drop what is the user's, contained.
+//! 1. Under the task's lock: decide (`task/life.rs`), and note it in the table. The table's lock is taken inside of the task's
+//!    lock, never the other way round. Status, result, counts and retention change in this one step.
+//! 2. With the locks free: wake the threads that wait, call wakers and callbacks, cancel the closure's token, remove timers and
+//!    the job in the pool's queue, drop the user's values. Panics are contained.
 //!
-//! Who comes second finds the task over at 1 and does nothing; a closure that does so has its result back, and drops it.
-//! So when any of these calls has returned, the task is over, whoever it was.
+//! The second caller finds the task over at 1 and does nothing. A closure that returns too late gets its result back and drops
+//! it. So when any of these calls has returned, the task is over.
+//!
+//! **Stopping** does step 1 for all tasks on the calling thread, and then step 2 for all of them on a helper thread. So no user
+//! code runs before every task is over: a destructor may wait for any other task of the scheduler. User code that hangs holds
+//! up the helper thread only. A stop is *open* from its begin (under the table's lock) until its step 2 is done; `stop_and_join`
+//! and the shutdown tree wait until no stop is open.
 //!
 //! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock: either
-//! the end comes later and finds it, or it comes back and is cleared away by whoever made it. A task enters the table under
+//! the end comes later and finds it, or `attach` hands it back, and the caller removes it. A task enters the table under
 //! the same lock under which the scheduler is stopped: either it is refused, or the stop finds it there.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::options::Keep;
-use super::record::{End, Life, Loose, LooseEnd};
+use super::options::Retention;
+use super::record::{End, Left, Life, Loose, LooseEnd};
 use super::status::{Status, TaskId, TaskInfo};
 use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
-use crate::latch::Latch;
+use crate::latch::{Calls, Latch};
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::{CountsOnOthers, Pool};
 use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
-use crate::threads::Reaper;
+use crate::threads;
 use crate::timer::Timers;
+
+/// How long the end of a scheduler waits for user code beyond its limit: destructors, wakers and callbacks, which return at once
+/// in nearly every program.
+pub(super) const GRACE: Duration = Duration::from_millis(250);
+
+pub(super) type Tasks = Vec<Arc<dyn AnyRecord>>;
 
 pub(super) struct Shared {
     pub(super) table: Mutex<Table<Arc<dyn AnyRecord>>>,
@@ -39,10 +49,8 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
-    pub(super) keep: Keep,
+    pub(super) keep: Retention,
     pub(super) begun: AtomicU64,
-    /// For closures that are dropped uncalled when a timer is due: whatever their destructors do, the next timer is on time.
-    reaper: Reaper,
     /// Its place in a shutdown tree, if somebody has asked for it.
     pub(super) part: Part,
 }
@@ -63,6 +71,15 @@ pub(super) trait AnyRecord: Send + Sync {
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
+    /// Decides that it is stopped, and leaves the rest to be done later. Nothing if it is over already.
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>>;
+}
+
+/// A task that was stopped, with what is left to do for it. Both calls run user code.
+pub(super) trait Stopped: Send {
+    fn task(&self) -> Arc<dyn AnyRecord>;
+    fn tell(&mut self);
+    fn clear(self: Box<Self>);
 }
 
 /// What a thread has done for a task that it waits for.
@@ -81,6 +98,47 @@ pub(super) trait Record<T, E>: AnyRecord {
     fn put_back(&self, exit: Exit<T, E>);
 }
 
+/// What is left to do when the end of a task is decided.
+struct Rest<T, E, F> {
+    calls: Option<Calls<()>>,
+    reason: Reason,
+    left: Left<F>,
+    settled: Settled<Arc<dyn AnyRecord>>,
+    unwanted: Option<Exit<T, E>>,
+}
+
+impl<T, E, F> Rest<T, E, F> {
+    /// Wakers of those who wait for the task, and callbacks of its closure's token.
+    fn tell(&mut self) {
+        if let Some(calls) = self.calls.take() {
+            calls.make();
+        }
+        if let Some((context, _)) = &self.left.running {
+            context.cancel(self.reason.clone());
+        }
+    }
+}
+
+struct StoppedTask<T, E, F> {
+    task: Arc<Whole<T, E, F>>,
+    shared: Arc<Shared>,
+    rest: Rest<T, E, F>,
+}
+
+impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Stopped for StoppedTask<T, E, F> {
+    fn task(&self) -> Arc<dyn AnyRecord> {
+        self.task.clone()
+    }
+
+    fn tell(&mut self) {
+        self.rest.tell();
+    }
+
+    fn clear(self: Box<Self>) {
+        self.task.clear(&self.shared, self.rest);
+    }
+}
+
 /// A task.
 pub(super) struct Whole<T, E, F> {
     pub(super) id: TaskId,
@@ -93,7 +151,7 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Keep, shutdown_limit: Option<Duration>) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, keep: Retention, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
@@ -102,7 +160,6 @@ impl Shared {
             pool,
             keep,
             begun: AtomicU64::new(0),
-            reaper: Reaper::default(),
             part: Part::new(shutdown_limit),
         }
     }
@@ -111,7 +168,7 @@ impl Shared {
     /// that is refused is not made: what it would have been made of comes back.
     pub(super) fn accept<F, R: AnyRecord + 'static>(
         &self,
-        keep: Keep,
+        keep: Retention,
         of: F,
         make: impl FnOnce(TaskId, F) -> R,
     ) -> Result<Arc<R>, F> {
@@ -159,37 +216,59 @@ impl Shared {
         drop(removed);
     }
 
-    /// Takes no more tasks, and ends those that are not over.
-    pub(super) fn stop(self: &Arc<Shared>) {
+    /// Takes no more tasks, and decides that those are stopped that are not over. It runs no user code. The stop is open until
+    /// [`finish_stop`](Self::finish_stop).
+    pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<Box<dyn Stopped>> {
+        let live = lock(&self.table).begin_stop();
+        live.into_iter().filter_map(|task| task.decide_stop(self)).collect()
+    }
+
+    /// Does what is left to do for stopped tasks. It runs user code: first all wakers and callbacks, so that a destructor may
+    /// wait for any of these tasks, then all destructors.
+    pub(super) fn finish_stop(self: &Arc<Shared>, mut stopped: Vec<Box<dyn Stopped>>) {
         let me = thread::current().id();
-        let live = lock(&self.table).stop(me);
-        for task in live {
-            // If somebody else has decided meanwhile, that was complete when this returns.
-            task.terminate(self, Status::Stopped, Reason::Shutdown);
+        let is_at = |task| {
+            let before = lock(&self.table).clears(me, task);
+            drop(before);
+        };
+        for stopped in &mut stopped {
+            is_at(stopped.task());
+            stopped.tell();
         }
-        lock(&self.table).has_stopped(me);
+        for stopped in stopped {
+            is_at(stopped.task());
+            stopped.clear();
+        }
+        let last = lock(&self.table).end_stop(me);
+        drop(last);
+        self.returned.notify_all();
         self.tell_tree();
     }
 
-    /// Whether the calling thread is about to end all that are not over.
-    pub(super) fn stops_here(&self) -> bool {
-        lock(&self.table).stops(thread::current().id())
+    /// Stops all tasks. A helper thread calls and drops what is the user's. The latch is set when it has done so.
+    pub(super) fn stop(self: &Arc<Shared>) -> Option<Latch<()>> {
+        let stopped = self.begin_stop();
+        if stopped.is_empty() {
+            self.finish_stop(stopped);
+            return None;
+        }
+        let shared = self.clone();
+        Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
     }
 
     /// Wherever the scheduler may have come to its end: if it has, its state is done.
     pub(super) fn tell_tree(&self) {
-        if self.part.is_wanted() && lock(&self.table).is_over_for_good() {
+        if self.part.is_wanted() && lock(&self.table).has_ended() {
             self.part.over(None);
         }
     }
 
-    /// Whether the calling thread is in a closure of a task, or in what is called or dropped because it stops all tasks: those
-    /// behind it are not over before it returns.
+    /// Whether the calling thread is in a closure of a task, or in what is called or dropped because tasks are stopped.
     pub(super) fn is_inside(&self) -> bool {
         let me = thread::current().id();
         let records: Vec<_> = {
             let table = lock(&self.table);
-            if table.has_inside(me) || table.stops(me) {
+            if table.has_inside(me) {
                 return true;
             }
             table.records().cloned().collect()
@@ -198,10 +277,19 @@ impl Shared {
         records.iter().any(|record| record.runs_on(me)) || lock(&self.table).has_inside(me)
     }
 
-    /// Waits until the closures of tasks that are over have returned, but for one on this thread, or until the deadline.
-    /// Those that have not. Closures that all wait here do not wait for each other.
-    pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline) -> Vec<Arc<dyn AnyRecord>> {
-        let me = thread::current().id();
+    /// Waits until the closures of tasks that are over have returned and no stop is open, or until the deadline. A stop that is
+    /// open then has the [`GRACE`] on top.
+    ///
+    /// The tasks whose closures have not returned, and those of which a stop runs user code; but for the calling thread's.
+    pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline, waits: bool) -> (Tasks, Tasks) {
+        if waits {
+            self.wait_for_returns(deadline);
+        }
+        let (me, table) = (thread::current().id(), lock(&self.table));
+        (table.inside(me).cloned().collect(), table.cleared(me).cloned().collect())
+    }
+
+    fn wait_for_returns(self: &Arc<Shared>, deadline: Deadline) {
         let shared = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = shared.upgrade() {
@@ -210,27 +298,13 @@ impl Shared {
             }
         });
         let mut table = lock(&self.table);
-        let joins = table.begin_join(me);
-        if joins {
-            // Another one may have waited for this one only.
-            self.returned.notify_all();
-        }
-        while table.to_join(me).next().is_some() && !deadline.has_passed(&self.clock) {
+        while !table.has_settled() && !deadline.has_passed(&self.clock) {
             table = self.clock.wait(&self.returned, table, deadline);
         }
-        let left = table.to_join(me).cloned().collect();
-        if joins {
-            table.end_join(me);
-        }
-        left
-    }
-
-    /// Drops a closure that was never called: on this thread, unless that is the timers'.
-    fn let_go<F: Send + 'static>(&self, body: F) {
-        if std::mem::needs_drop::<F>() && self.timers.is_current() {
-            self.reaper.take(body);
-        } else {
-            drop_contained(body);
+        let system = Clock::system();
+        let grace = system.deadline(GRACE);
+        while table.has_open_stop() && !grace.has_passed(&system) {
+            table = system.wait(&self.returned, table, grace);
         }
     }
 
@@ -252,25 +326,37 @@ impl Shared {
 impl<T, E, F: Send + 'static> Whole<T, E, F> {
     /// Decides, unless it has been decided: then the result comes back.
     pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
+        self.decide(shared, end).map(|rest| self.finish(shared, rest))
+    }
+
+    /// The first step of an end. It runs no user code.
+    fn decide(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<Rest<T, E, F>, Exit<T, E>> {
         let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
-        let (left, unwanted, settled) = {
+        let (left, settled, unwanted) = {
             let mut life = lock(&self.life);
             let left = life.end(end, now)?;
             let thread = left.running.as_ref().map(|(_, thread)| *thread);
-            let settled = lock(&shared.table).is_finished(self.id, status, now, thread);
-            (left, if settled.unwanted { life.take() } else { None }, settled)
+            let settled = lock(&shared.table).end(self.id, status, now, thread);
+            let unwanted = if settled.unwanted { life.take() } else { None };
+            (left, settled, unwanted)
         };
-        let _ = self.over.set(());
-        if let Some((context, _)) = left.running {
-            context.cancel(reason);
-        }
+        let mut calls = None;
+        let _ = self.over.set_calling((), |made| calls = Some(made));
+        Ok(Rest { calls, reason, left, settled, unwanted })
+    }
+
+    /// The second step. It runs user code.
+    fn finish(&self, shared: &Arc<Shared>, mut rest: Rest<T, E, F>) {
+        rest.tell();
+        self.clear(shared, rest);
+    }
+
+    fn clear(&self, shared: &Arc<Shared>, rest: Rest<T, E, F>) {
+        let Rest { left, settled, unwanted, .. } = rest;
         left.loose.clear(&shared.timers);
         shared.settle(self.id, settled);
-        if let Some(body) = left.body {
-            shared.let_go(body);
-        }
+        drop_contained(left.body);
         drop_contained(unwanted);
-        Ok(())
     }
 
     /// Notes what has to be cleared away when it is over, or has begun; if it is already, that is now.
@@ -282,7 +368,7 @@ impl<T, E, F: Send + 'static> Whole<T, E, F> {
     }
 }
 
-impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
+impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> AnyRecord for Whole<T, E, F> {
     fn id(&self) -> TaskId {
         self.id
     }
@@ -339,9 +425,14 @@ impl<T: Send, E: Send, F: Send + 'static> AnyRecord for Whole<T, E, F> {
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool {
         self.end(shared, End::from_outside(status, reason)).is_ok()
     }
+
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>> {
+        let rest = self.decide(shared, End::from_outside(Status::Stopped, Reason::Shutdown)).ok()?;
+        Some(Box::new(StoppedTask { task: self, shared: shared.clone(), rest }))
+    }
 }
 
-impl<T: Send, E: Send, F: Send + 'static> Record<T, E> for Whole<T, E, F> {
+impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Record<T, E> for Whole<T, E, F> {
     fn take(&self) -> Option<Exit<T, E>> {
         lock(&self.life).take()
     }

@@ -2,14 +2,14 @@
 //! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
 //! taken out of the book is handed back, to be dropped with the lock free.
 //!
-//! A record goes when its task is over, its handle is dropped, and its [`Keep`] is past: the second of the first two asks
+//! A record goes when its task is over, its handle is dropped, and its [`Retention`] is past: the second of the first two asks
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
 //! their submission.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use super::options::Keep;
+use super::options::Retention;
 use super::status::{Status, TaskId};
 use crate::clock::Clock;
 use crate::sync::ThreadId;
@@ -24,16 +24,16 @@ pub(super) struct Table<R> {
     arrivals: u64,
     /// Closures that have not returned though their tasks are over.
     inside: BTreeMap<TaskId, (R, ThreadId)>,
-    /// Threads of such closures that wait for the others to return.
-    joining: HashSet<ThreadId>,
-    /// Threads that stop it, and run code of the user's meanwhile; as often as they do.
-    stopping: Vec<ThreadId>,
+    /// Stops that have begun and have not called and dropped all that is the user's.
+    open_stops: usize,
+    /// The tasks of which the threads of these stops call and drop what is the user's.
+    clearing: HashMap<ThreadId, R>,
     pub(super) counts: Counts,
 }
 
 struct Entry<R> {
     record: R,
-    keep: Keep,
+    keep: Retention,
     has_handle: bool,
     ended: Option<Instant>,
     kept: Kept,
@@ -84,7 +84,7 @@ pub enum RemoveError {
     Unknown(TaskId),
     /// The task is scheduled or running.
     #[error("task {0} is not over")]
-    NotOver(TaskId),
+    NotFinished(TaskId),
 }
 
 impl<R: Clone> Table<R> {
@@ -96,8 +96,8 @@ impl<R: Clone> Table<R> {
             newest: HashMap::new(),
             arrivals: 0,
             inside: BTreeMap::new(),
-            joining: HashSet::new(),
-            stopping: Vec::new(),
+            open_stops: 0,
+            clearing: HashMap::new(),
             counts: Counts::default(),
         }
     }
@@ -109,7 +109,7 @@ impl<R: Clone> Table<R> {
     }
 
     /// Accepts a task. To be asked only if it is not stopped.
-    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Keep) {
+    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Retention) {
         self.counts.submitted += 1;
         self.entries.insert(id, Entry { record, keep, has_handle: true, ended: None, kept: Kept::No });
     }
@@ -137,33 +137,30 @@ impl<R: Clone> Table<R> {
         self.is_stopped
     }
 
-    /// Takes no more tasks. Those that are not over, to be ended by this thread.
-    pub(super) fn stop(&mut self, who: ThreadId) -> Vec<R> {
+    /// Takes no more tasks. Those that are not over, to be ended by the caller.
+    pub(super) fn begin_stop(&mut self) -> Vec<R> {
         self.is_stopped = true;
-        self.stopping.push(who);
+        self.open_stops += 1;
         self.entries.values().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
     }
 
-    /// It has ended them.
-    pub(super) fn has_stopped(&mut self, who: ThreadId) {
-        if let Some(place) = self.stopping.iter().rposition(|other| *other == who) {
-            self.stopping.swap_remove(place);
-        }
+    /// A thread of a stop goes on to this task. The one before, to be dropped with the lock free.
+    pub(super) fn clears(&mut self, thread: ThreadId, task: R) -> Option<R> {
+        self.clearing.insert(thread, task)
     }
 
-    /// Whether this thread is about to end them.
-    pub(super) fn stops(&self, who: ThreadId) -> bool {
-        self.stopping.contains(&who)
+    /// A stop has done all that it has to do. The last task.
+    pub(super) fn end_stop(&mut self, thread: ThreadId) -> Option<R> {
+        self.open_stops -= 1;
+        self.clearing.remove(&thread)
+    }
+
+    pub(super) fn has_open_stop(&self) -> bool {
+        self.open_stops > 0
     }
 
     /// A task is over. If it had begun and did not end by its closure's return, that is still running, on this thread.
-    pub(super) fn is_finished(
-        &mut self,
-        id: TaskId,
-        status: Status,
-        now: Instant,
-        had_begun: Option<ThreadId>,
-    ) -> Settled<R> {
+    pub(super) fn end(&mut self, id: TaskId, status: Status, now: Instant, had_begun: Option<ThreadId>) -> Settled<R> {
         match status {
             Status::Cancelled => self.counts.cancelled += 1,
             Status::TimedOut => self.counts.timed_out += 1,
@@ -191,7 +188,7 @@ impl<R: Clone> Table<R> {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
                     // Reading the time costs more than all the rest, and few ask for it.
-                    let now = if let Keep::For(_) = entry.keep { Some(clock.now()) } else { None };
+                    let now = if let Retention::For(_) = entry.keep { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
                 Settled { gone: None, until: None, unwanted: false }
@@ -205,11 +202,11 @@ impl<R: Clone> Table<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
         match entry.keep {
-            Keep::UntilRemoved => {}
-            Keep::For(time) if !is_past(entry.ended, time, now) => {
+            Retention::UntilRemoved => {}
+            Retention::For(time) if !is_past(entry.ended, time, now) => {
                 settled.until = entry.ended.and_then(|ended| ended.checked_add(time));
             }
-            Keep::Newest(newest @ 1..) => {
+            Retention::Newest(newest @ 1..) => {
                 self.arrivals += 1;
                 entry.kept = Kept::Among { newest, arrival: self.arrivals };
                 let kept = self.newest.entry(newest).or_default();
@@ -217,7 +214,7 @@ impl<R: Clone> Table<R> {
                 let oldest = if kept.len() > newest { kept.pop_first() } else { None };
                 settled.gone = oldest.and_then(|(_, id)| self.entries.remove(&id)).map(|entry| entry.record);
             }
-            Keep::WithHandle | Keep::For(_) | Keep::Newest(0) => {
+            Retention::WithHandle | Retention::For(_) | Retention::Newest(0) => {
                 settled.gone = self.entries.remove(&id).map(|entry| entry.record);
             }
         }
@@ -233,7 +230,7 @@ impl<R: Clone> Table<R> {
     pub(super) fn remove(&mut self, id: TaskId) -> Result<Removed<R>, RemoveError> {
         match self.entries.get(&id) {
             None => return Err(RemoveError::Unknown(id)),
-            Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotOver(id)),
+            Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotFinished(id)),
             Some(_) => {}
         }
         let Some(Entry { record, kept, .. }) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
@@ -258,38 +255,34 @@ impl<R: Clone> Table<R> {
         self.inside.remove(&id).map(|(record, _)| record)
     }
 
-    /// Whether it takes no more tasks, all are over, and all closures have returned.
-    pub(super) fn is_over_for_good(&self) -> bool {
-        self.is_stopped && self.counts.submitted == self.counts.over() && self.inside.is_empty()
+    /// Whether all closures have returned whose tasks are over, and no stop is open.
+    pub(super) fn has_settled(&self) -> bool {
+        self.inside.is_empty() && self.open_stops == 0
     }
 
-    /// Whether one of those is on this thread.
+    /// Whether it takes no more tasks, all are over, and nothing of them is left.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_stopped && self.counts.submitted == self.counts.over() && self.has_settled()
+    }
+
+    /// Whether this thread is in a closure whose task is over, or runs user code for a stop.
     pub(super) fn has_inside(&self, thread: ThreadId) -> bool {
-        self.inside.values().any(|(_, other)| *other == thread)
+        self.inside.values().any(|(_, other)| *other == thread) || self.clearing.contains_key(&thread)
     }
 
-    /// Closures that have not returned though their tasks are over.
-    pub(super) fn inside(&self) -> impl Iterator<Item = &R> {
-        self.inside.values().map(|(record, _)| record)
+    /// How many closures have not returned though their tasks are over.
+    pub(super) fn abandoned(&self) -> usize {
+        self.inside.len()
     }
 
-    /// Those of them for which this thread can wait: not its own; and if it has one, also none that waits in its turn, for they
-    /// would wait for each other.
-    pub(super) fn to_join(&self, who: ThreadId) -> impl Iterator<Item = &R> {
-        let joins = self.joining.contains(&who);
-        let waits = move |thread: &ThreadId| joins && self.joining.contains(thread);
-        let others = self.inside.values().filter(move |(_, thread)| *thread != who && !waits(thread));
-        others.map(|(record, _)| record)
+    /// The tasks of these closures, but for those on this thread.
+    pub(super) fn inside(&self, but: ThreadId) -> impl Iterator<Item = &R> {
+        self.inside.values().filter(move |(_, thread)| *thread != but).map(|(record, _)| record)
     }
 
-    /// A thread begins to wait for those closures. Whether one of them is its own: then others that wait need not wait for it.
-    pub(super) fn begin_join(&mut self, who: ThreadId) -> bool {
-        self.has_inside(who) && self.joining.insert(who)
-    }
-
-    /// It waits no longer.
-    pub(super) fn end_join(&mut self, who: ThreadId) {
-        self.joining.remove(&who);
+    /// The tasks of which stops on other threads than this one call and drop what is the user's.
+    pub(super) fn cleared(&self, but: ThreadId) -> impl Iterator<Item = &R> {
+        self.clearing.iter().filter(move |(thread, _)| **thread != but).map(|(_, record)| record)
     }
 }
 
@@ -321,13 +314,13 @@ mod tests {
             Bench { table: Table::new(), manual: ManualClock::new() }
         }
 
-        fn insert(&mut self, id: u64, keep: Keep) {
+        fn insert(&mut self, id: u64, keep: Retention) {
             assert_eq!(self.table.next_id(), TaskId(id));
             self.table.insert(TaskId(id), id, keep);
         }
 
         fn over(&mut self, id: u64) -> Settled<u64> {
-            self.table.is_finished(TaskId(id), Status::Completed, self.manual.now(), None)
+            self.table.end(TaskId(id), Status::Completed, self.manual.now(), None)
         }
 
         fn drop_handle(&mut self, id: u64) -> Settled<u64> {
@@ -342,7 +335,7 @@ mod tests {
     #[test]
     fn a_record_goes_with_the_second_of_end_and_handle() {
         let mut bench = Bench::new();
-        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
         let over = bench.over(1);
         assert_eq!((over.gone, over.unwanted), (None, false));
         assert_eq!(bench.drop_handle(1).gone, Some(1));
@@ -355,8 +348,8 @@ mod tests {
     #[test]
     fn a_kept_record_stays_until_it_is_removed() {
         let mut bench = Bench::new();
-        bench.insert(1, Keep::UntilRemoved);
-        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::NotOver(TaskId(1)));
+        bench.insert(1, Retention::UntilRemoved);
+        assert_eq!(bench.table.remove(TaskId(1)).unwrap_err(), RemoveError::NotFinished(TaskId(1)));
         assert!(bench.drop_handle(1).gone.is_none() && bench.over(1).gone.is_none());
         assert_eq!(bench.there(), [1]);
         assert_eq!(bench.table.remove(TaskId(1)).unwrap().record, 1);
@@ -367,7 +360,7 @@ mod tests {
     fn a_record_that_is_kept_for_a_time_stays_so_long_after_its_end() {
         let mut bench = Bench::new();
         for (id, time) in [(1, 2 * SECOND), (2, 2 * SECOND), (3, Duration::MAX), (4, Duration::ZERO)] {
-            bench.insert(id, Keep::For(time));
+            bench.insert(id, Retention::For(time));
             assert!(bench.over(id).until.is_none(), "its handle lives");
         }
         let end = bench.manual.now();
@@ -384,16 +377,16 @@ mod tests {
     #[test]
     fn each_rule_of_the_newest_counts_its_own_and_what_was_removed_takes_no_place() {
         let mut bench = Bench::new();
-        (1..=3).for_each(|id| bench.insert(id, Keep::Newest(2)));
-        (4..=5).for_each(|id| bench.insert(id, Keep::Newest(1)));
-        bench.insert(6, Keep::Newest(0));
+        (1..=3).for_each(|id| bench.insert(id, Retention::Newest(2)));
+        (4..=5).for_each(|id| bench.insert(id, Retention::Newest(1)));
+        bench.insert(6, Retention::Newest(0));
         (1..=6).for_each(|id| drop(bench.drop_handle(id)));
         // Those that end last are the newest, whenever they were submitted.
         let gone: Vec<_> = [3, 2, 4, 1, 6, 5].map(|id| bench.over(id).gone).to_vec();
         assert_eq!(gone, [None, None, None, Some(3), Some(6), Some(4)]);
         assert_eq!(bench.there(), [1, 2, 5]);
         bench.table.remove(TaskId(2)).unwrap();
-        bench.insert(7, Keep::Newest(2));
+        bench.insert(7, Retention::Newest(2));
         assert!(bench.over(7).gone.is_none() && bench.drop_handle(7).gone.is_none());
         assert_eq!(bench.there(), [1, 5, 7]);
         [1, 5, 7].iter().for_each(|id| assert_eq!(bench.table.remove(TaskId(*id)).unwrap().record, *id));
@@ -411,55 +404,48 @@ mod tests {
             (3, Status::Stopped, None),
             (4, Status::Completed, Some(here)),
         ] {
-            bench.insert(id, Keep::WithHandle);
-            let _ = bench.table.is_finished(TaskId(id), status, bench.manual.now(), thread);
+            bench.insert(id, Retention::WithHandle);
+            let _ = bench.table.end(TaskId(id), status, bench.manual.now(), thread);
         }
-        assert_eq!(bench.table.inside().collect::<Vec<_>>(), [&1, &2]);
-        let to_join = |table: &Table<u64>, who| table.to_join(who).copied().collect::<Vec<_>>();
-        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
+        let others = |table: &Table<u64>, but| table.inside(but).copied().collect::<Vec<_>>();
+        assert_eq!((others(&bench.table, here), others(&bench.table, there)), (vec![2], vec![1]));
         let elsewhere = wait(std::thread::spawn(|| std::thread::current().id())).unwrap();
-        assert!(bench.table.begin_join(here) && !bench.table.begin_join(elsewhere));
-        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
-        assert!(bench.table.begin_join(there) && !bench.table.begin_join(there), "once, however deep");
-        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![], vec![]));
-        assert_eq!(to_join(&bench.table, elsewhere), [1, 2], "for which nobody waits");
-        bench.table.end_join(there);
-        assert_eq!((to_join(&bench.table, here), to_join(&bench.table, there)), (vec![2], vec![1]));
-        bench.table.end_join(here);
+        assert_eq!(others(&bench.table, elsewhere), [1, 2]);
+        assert!(bench.table.has_inside(here) && !bench.table.has_inside(elsewhere));
         assert_eq!((bench.table.has_returned(TaskId(2)), bench.table.has_returned(TaskId(2))), (Some(2), None));
         assert_eq!(bench.table.counts.over_after_begin, 3);
         assert_eq!(bench.table.counts.over(), 4);
     }
 
     #[test]
-    fn it_is_over_for_good_when_it_is_stopped_and_all_are_over_and_have_returned() {
+    fn it_has_ended_when_it_is_stopped_all_are_over_and_have_returned_and_no_stop_is_open() {
         let mut bench = Bench::new();
-        assert!(!bench.table.is_over_for_good());
-        (1..=2).for_each(|id| bench.insert(id, Keep::WithHandle));
+        assert!(!bench.table.has_ended());
+        (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
         let here = std::thread::current().id();
-        assert_eq!((bench.table.stop(here), bench.table.stop(here)), (vec![1, 2], vec![1, 2]));
-        bench.table.has_stopped(here);
-        assert!(bench.table.stops(here), "as often as it does");
-        bench.table.has_stopped(here);
-        assert!(!bench.table.stops(here));
-        let here = std::thread::current().id();
-        let _ = bench.table.is_finished(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
+        assert_eq!((bench.table.begin_stop(), bench.table.begin_stop()), (vec![1, 2], vec![1, 2]));
+        assert_eq!((bench.table.clears(here, 1), bench.table.clears(here, 2)), (None, Some(1)));
+        assert!(bench.table.has_inside(here) && bench.table.cleared(here).next().is_none());
+        assert_eq!((bench.table.end_stop(here), bench.table.has_inside(here)), (Some(2), false));
+        let _ = bench.table.end(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
         assert!(bench.table.has_inside(here));
         assert_eq!(bench.table.has_returned(TaskId(1)), Some(1));
-        assert!(!bench.table.is_over_for_good() && !bench.table.has_inside(here), "the other one is not over");
-        let _ = bench.table.is_finished(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
-        assert!(!bench.table.is_over_for_good(), "its closure has not returned");
+        assert!(!bench.table.has_ended() && !bench.table.has_inside(here), "the other one is not over");
+        let _ = bench.table.end(TaskId(2), Status::Stopped, bench.manual.now(), Some(here));
+        assert!(!bench.table.has_settled(), "its closure has not returned");
         assert_eq!(bench.table.has_returned(TaskId(2)), Some(2));
-        assert!(bench.table.is_over_for_good());
+        assert!(!bench.table.has_ended(), "a stop is open");
+        assert_eq!(bench.table.end_stop(here), None);
+        assert!(bench.table.has_ended());
     }
 
     #[test]
     fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
         let mut bench = Bench::new();
-        (1..=3).for_each(|id| bench.insert(id, Keep::WithHandle));
+        (1..=3).for_each(|id| bench.insert(id, Retention::WithHandle));
         let _ = bench.over(2);
         assert!(!bench.table.is_stopped());
-        assert_eq!(bench.table.stop(std::thread::current().id()), [1, 3]);
+        assert_eq!(bench.table.begin_stop(), [1, 3]);
         assert!(bench.table.is_stopped());
         assert_eq!((bench.table.counts.submitted, bench.table.counts.over()), (3, 1));
     }

@@ -3,8 +3,7 @@
 use super::scheduler::{Owner, TaskScheduler};
 use super::shared::Shared;
 use crate::shutdown::{Role, ShutdownNode};
-use crate::sync::{Arc, lock};
-use crate::threads;
+use crate::sync::{Arc, lock, thread};
 
 /// So many are named.
 const NAMED: usize = 8;
@@ -51,12 +50,10 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
         detail: Box::new(move || who_is_left(&*looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
-            // Wakers and destructors of the user's. Without an owner it is being dropped, which stops it.
-            threads::on_helper_thread("procession-shutdown", move || {
-                if let Some(owner) = ends.upgrade() {
-                    owner.stop();
-                }
-            });
+            // Without an owner it is being dropped, which stops it.
+            if let Some(owner) = ends.upgrade() {
+                owner.begin_stop();
+            }
         }),
         cancel: None,
         on: owner.owns_pool.then(|| shared.pool.shutdown_node()),
@@ -65,7 +62,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
 
 /// Whose closures have not returned.
 fn who_is_left(shared: &Shared) -> Option<String> {
-    let left: Vec<_> = lock(&shared.table).inside().cloned().collect();
+    let left: Vec<_> = lock(&shared.table).inside(thread::current().id()).cloned().collect();
     let mut text = match left.len() {
         0 => return None,
         1 => String::from("1 closure has not returned"),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{Holding, PanicPolicy, TaskletPanic};
+use super::report::{TaskletInfo, PanicPolicy, TaskletPanic};
 use super::slot::{
     Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };
@@ -80,7 +80,7 @@ impl<B> Slots<B> {
         let place = self.ready.first;
         let slot = taken(&mut self.table, place)?;
         let id = TaskletId { owner: self.owner, number: slot.number, slot: place };
-        self.report.steps += 1;
+        self.report.home_steps += 1;
         self.begin(id, Place::Home)
     }
 
@@ -89,7 +89,7 @@ impl<B> Slots<B> {
         if !matches!(self.find(id)?.place, Place::Handed(_)) {
             return None;
         }
-        self.report.async_steps += 1;
+        self.report.pool_steps += 1;
         self.begin(id, Place::Elsewhere)
     }
 
@@ -409,9 +409,9 @@ impl<B> Slots<B> {
     }
 
     /// Who holds the loop, in the order in which they came.
-    pub(super) fn holding(&self, clock: &Clock) -> Vec<Holding> {
+    pub(super) fn tasklets(&self, clock: &Clock) -> Vec<TaskletInfo> {
         let now = clock.now();
-        let mut holding: Vec<Holding> = Vec::new();
+        let mut holding: Vec<TaskletInfo> = Vec::new();
         for (place, entry) in self.table.iter().enumerate() {
             let Entry::Taken(slot) = entry else { continue };
             let (directive, running) = match slot.place {
@@ -424,7 +424,7 @@ impl<B> Slots<B> {
             };
             let id = TaskletId { owner: self.owner, number: slot.number, slot: place as u32 };
             let since = now.saturating_duration_since(slot.since);
-            holding.push(Holding { id, name: slot.name.clone(), directive, running, since });
+            holding.push(TaskletInfo { id, name: slot.name.clone(), directive, running, since });
         }
         holding.sort_unstable_by_key(|holding| holding.id.number);
         holding

@@ -31,7 +31,7 @@ impl Drop for Spot {
 /// The automatic loop cannot be had: it is in use further up on this thread's stack, or the thread is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread's automatic loop is in use")]
-pub struct InUse;
+pub struct LoopInUseError;
 
 /// Lends the calling thread's automatic loop of this state to `use_it`. The first time, and the first time after a
 /// [reset](reset_automatic), it is a new one with the default state, made as the thread
@@ -46,7 +46,7 @@ pub struct InUse;
 /// let count = || ready::from_fn(|count: &mut u32, _| { *count += 1; Directive::Done });
 /// on_automatic(|home: &mut Loop<u32>| home.schedule(count(), Directive::Home).is_ok())?;
 /// on_automatic(|home: &mut Loop<u32>| assert_eq!(*home.get(), 1))?;
-/// # Ok::<(), procession::tasklet::InUse>(())
+/// # Ok::<(), procession::tasklet::LoopInUseError>(())
 /// ```
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub struct InUse;
 ///
 /// # Panics
 /// If `use_it` does. The loop is unharmed.
-pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -> R) -> Result<R, InUse> {
+pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -> R) -> Result<R, LoopInUseError> {
     let (before, resets) = lend::<S>()?;
     let mut home = match before {
         Some(home) => home,
@@ -91,17 +91,17 @@ pub fn reset_automatic<S: 'static>() -> bool {
 
 type Lent<S> = (Option<Box<Loop<S>>>, u64);
 
-fn lend<S: 'static>() -> Result<Lent<S>, InUse> {
+fn lend<S: 'static>() -> Result<Lent<S>, LoopInUseError> {
     SPOTS
         .try_with(|spots| {
             let mut spots = spots.borrow_mut();
             let spot = spots.entry(TypeId::of::<S>()).or_default();
             if std::mem::replace(&mut spot.is_lent, true) {
-                return Err(InUse);
+                return Err(LoopInUseError);
             }
             Ok((spot.home.take().and_then(|home| home.downcast().ok()), spot.resets))
         })
-        .unwrap_or(Err(InUse))
+        .unwrap_or(Err(LoopInUseError))
 }
 
 fn give_back<S: 'static>(home: Option<Box<Loop<S>>>, resets: u64) {

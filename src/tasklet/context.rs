@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::current;
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::handle::{Answer, Place, Promise, TaskletHandle};
-use super::report::{Holding, Interrupted, Report};
+use super::handle::{TaskletFuture, Place, Promise, TaskletHandle};
+use super::report::{TaskletInfo, InterruptedError, Report};
 use super::resume::Resume;
 use super::shared::{Elsewhere, Shared};
 use crate::cancel::CancelToken;
@@ -23,14 +23,14 @@ use crate::sync::{Arc, lock};
 /// its steps run on, and it cannot be scheduled twice.
 ///
 /// ```
-/// use procession::tasklet::{Cx, Directive, Loop, Tasklet};
+/// use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet};
 /// use std::rc::Rc;
 ///
 /// /// Reads a file and puts its length on a list that only the home thread may touch.
 /// struct Measure { path: &'static str, length: Option<usize> }
 ///
 /// impl Tasklet<Rc<Vec<usize>>> for Measure {
-///     fn home(&mut self, lengths: &mut Rc<Vec<usize>>, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
+///     fn home(&mut self, lengths: &mut Rc<Vec<usize>>, _: &mut TaskletContext<'_, Rc<Vec<usize>>>) -> Directive {
 ///         match self.length {
 ///             None => Directive::Pool,
 ///             Some(length) => {
@@ -40,7 +40,7 @@ use crate::sync::{Arc, lock};
 ///         }
 ///     }
 ///
-///     fn pool(&mut self, _: &mut Cx<'_, Rc<Vec<usize>>>) -> Directive {
+///     fn pool(&mut self, _: &mut TaskletContext<'_, Rc<Vec<usize>>>) -> Directive {
 ///         self.length = std::fs::read(self.path).ok().map(|bytes| bytes.len()).or(Some(0));
 ///         Directive::Home
 ///     }
@@ -55,16 +55,16 @@ use crate::sync::{Arc, lock};
 /// An Async step has no way to the state. It is not given it:
 ///
 /// ```compile_fail,E0425
-/// # use procession::tasklet::{Cx, Directive, Tasklet};
+/// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
 /// struct Careless;
 ///
 /// impl Tasklet<Vec<u32>> for Careless {
-///     fn home(&mut self, state: &mut Vec<u32>, _: &mut Cx<'_, Vec<u32>>) -> Directive {
+///     fn home(&mut self, state: &mut Vec<u32>, _: &mut TaskletContext<'_, Vec<u32>>) -> Directive {
 ///         state.push(1);
 ///         Directive::Pool
 ///     }
 ///
-///     fn pool(&mut self, _: &mut Cx<'_, Vec<u32>>) -> Directive {
+///     fn pool(&mut self, _: &mut TaskletContext<'_, Vec<u32>>) -> Directive {
 ///         state.push(2); // there is no `state` here
 ///         Directive::Done
 ///     }
@@ -74,13 +74,13 @@ use crate::sync::{Arc, lock};
 /// and it cannot have been kept from a step at home, for a tasklet can hold neither a borrow nor what is not `Send`:
 ///
 /// ```compile_fail,E0277
-/// # use procession::tasklet::{Cx, Directive, Tasklet};
+/// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
 /// # use std::rc::Rc;
 /// # use std::cell::Cell;
 /// struct Sly { state: Rc<Cell<u32>> }
 ///
 /// impl Tasklet<Rc<Cell<u32>>> for Sly { // `Rc` cannot be sent between threads
-///     fn home(&mut self, state: &mut Rc<Cell<u32>>, _: &mut Cx<'_, Rc<Cell<u32>>>) -> Directive {
+///     fn home(&mut self, state: &mut Rc<Cell<u32>>, _: &mut TaskletContext<'_, Rc<Cell<u32>>>) -> Directive {
 ///         self.state = state.clone();
 ///         Directive::Pool
 ///     }
@@ -89,10 +89,10 @@ use crate::sync::{Arc, lock};
 pub trait Tasklet<S>: Any + Send {
     /// A step on the home thread, with the state of the loop. It should not block: no other tasklet is stepped at home
     /// meanwhile.
-    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive;
+    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive;
 
     /// A step on a thread of the pool, which may block. Asks for a step at home where nothing else is said.
-    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         let _ = cx;
         Directive::Home
     }
@@ -107,11 +107,11 @@ pub trait Tasklet<S>: Any + Send {
 pub(super) type Body<S> = Box<dyn Tasklet<S>>;
 
 impl<S: 'static> Tasklet<S> for Body<S> {
-    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive {
         (**self).home(state, cx)
     }
 
-    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         (**self).pool(cx)
     }
 
@@ -126,12 +126,12 @@ pub(super) type Common<S> = Shared<Body<S>>;
 impl<S: 'static> Elsewhere for Body<S> {
     fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Directive {
         let _entered = current::enter_with(shared.clone(), shared.builder());
-        (**self).pool(&mut Cx::new(shared, id, timed_out))
+        (**self).pool(&mut TaskletContext::new(shared, id, timed_out))
     }
 }
 
 /// What a step is given besides the state: its loop, and itself.
-pub struct Cx<'a, S: 'static> {
+pub struct TaskletContext<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     id: TaskletId,
     timed_out: bool,
@@ -139,10 +139,10 @@ pub struct Cx<'a, S: 'static> {
     cancel: OnceCell<CancelToken>,
 }
 
-impl<'a, S: 'static> Cx<'a, S> {
+impl<'a, S: 'static> TaskletContext<'a, S> {
     #[inline]
-    pub(super) fn new(shared: &'a Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Cx<'a, S> {
-        Cx { shared, id, timed_out, has_suspended: Cell::new(false), cancel: OnceCell::new() }
+    pub(super) fn new(shared: &'a Arc<Common<S>>, id: TaskletId, timed_out: bool) -> TaskletContext<'a, S> {
+        TaskletContext { shared, id, timed_out, has_suspended: Cell::new(false), cancel: OnceCell::new() }
     }
 
     /// Which tasklet this is.
@@ -197,9 +197,9 @@ impl<'a, S: 'static> Cx<'a, S> {
     }
 }
 
-impl<S: 'static> fmt::Debug for Cx<'_, S> {
+impl<S: 'static> fmt::Debug for TaskletContext<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cx").field("id", &self.id).field("timed_out", &self.timed_out).finish()
+        f.debug_struct("TaskletContext").field("id", &self.id).field("timed_out", &self.timed_out).finish()
     }
 }
 
@@ -242,7 +242,7 @@ impl<S: 'static> LoopHandle<S> {
     /// let answer = home.handle().schedule_with(
     ///     |promise| ready::call_blocking(|| 6 * 7).then(move |list: &mut Vec<u32>, n| {
     ///         list.push(n);
-    ///         promise.keep(list.len());
+    ///         promise.fulfill(list.len());
     ///     }),
     ///     Directive::Home,
     /// )?;
@@ -257,14 +257,14 @@ impl<S: 'static> LoopHandle<S> {
         &self,
         make: impl FnOnce(Promise<U>) -> T,
         directive: Directive,
-    ) -> Result<Answer<U>, Rejected<T, ScheduleError>> {
+    ) -> Result<TaskletFuture<U>, Rejected<T, ScheduleError>> {
         let place = Place::default();
         let tasklet = make(Promise::new(place.clone()));
         let handle = self.schedule(tasklet, directive)?;
-        Ok(Answer::new(handle, place))
+        Ok(TaskletFuture::new(handle, place))
     }
 
-    /// Cancels a tasklet; whether this call did. Its [token](Cx::cancelled) is cancelled. If it is queued or waits, it is
+    /// Cancels a tasklet; whether this call did. Its [token](TaskletContext::cancelled) is cancelled. If it is queued or waits, it is
     /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
     /// if it is in a step, when the step returns, unless that says that it is done.
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
@@ -282,13 +282,13 @@ impl<S: 'static> LoopHandle<S> {
     }
 
     /// The tasklets that hold the loop, in the order in which they were scheduled.
-    pub fn holding(&self) -> Vec<Holding> {
-        self.shared.holding()
+    pub fn tasklets(&self) -> Vec<TaskletInfo> {
+        self.shared.tasklets()
     }
 
     /// Those of them that have had their directive for so long already, by the loop's clock.
-    pub fn stuck(&self, after: Duration) -> Vec<Holding> {
-        let mut holding = self.shared.holding();
+    pub fn stuck(&self, after: Duration) -> Vec<TaskletInfo> {
+        let mut holding = self.shared.tasklets();
         holding.retain(|holding| holding.since >= after);
         holding
     }
@@ -305,7 +305,7 @@ impl<S: 'static> LoopHandle<S> {
     /// # Errors
     /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait. The
     /// error names the tasklets that are still in a step. Those tasklets are dropped when they return.
-    pub fn close(&self, limit: Duration) -> Result<Report, Interrupted> {
+    pub fn close(&self, limit: Duration) -> Result<Report, InterruptedError> {
         self.shared.close(&Reason::Shutdown);
         self.shared.wait_until_empty(limit)
     }

@@ -82,7 +82,7 @@ impl TaskletHandle {
         Waiting::new(self.ended.clone())
     }
 
-    /// Cancels it; whether this call did. Its [token](super::Cx::cancelled) is cancelled. If it is queued or waits it is
+    /// Cancels it; whether this call did. Its [token](super::TaskletContext::cancelled) is cancelled. If it is queued or waits it is
     /// dropped at once, on this thread; if it is in a step, when the step returns.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         self.of.upgrade().is_some_and(|control| control.cancel(self.id, reason.into()))
@@ -119,7 +119,7 @@ impl fmt::Debug for TaskletHandle {
 /// Where the value that somebody promises is put.
 pub(super) type Place<U> = Arc<Mutex<Option<U>>>;
 
-/// A value that a tasklet has promised: whoever has the [`Answer`] gets what this was [kept](Self::keep) with, when the
+/// A value that a tasklet has promised: whoever has the [`TaskletFuture`] gets what this was [kept](Self::fulfill) with, when the
 /// tasklet has ended.
 pub struct Promise<U> {
     place: Place<U>,
@@ -131,7 +131,7 @@ impl<U> Promise<U> {
     }
 
     /// The value.
-    pub fn keep(self, value: U) {
+    pub fn fulfill(self, value: U) {
         let _none = lock(&self.place).replace(value);
     }
 }
@@ -145,20 +145,20 @@ impl<U> fmt::Debug for Promise<U> {
 /// A tasklet was done and had not kept its [`Promise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tasklet is done and has left no value")]
-pub struct NothingKept;
+pub struct NoValueError;
 
 /// The end of a tasklet together with the value that it has promised. It can be waited for, or awaited.
 #[must_use = "the value can only be had from this"]
-pub struct Answer<U> {
+pub struct TaskletFuture<U> {
     handle: TaskletHandle,
     waiting: Waiting<Exit>,
     place: Place<U>,
 }
 
-impl<U> Answer<U> {
-    pub(super) fn new(handle: TaskletHandle, place: Place<U>) -> Answer<U> {
+impl<U> TaskletFuture<U> {
+    pub(super) fn new(handle: TaskletHandle, place: Place<U>) -> TaskletFuture<U> {
         let waiting = Waiting::new(handle.ended.clone());
-        Answer { handle, waiting, place }
+        TaskletFuture { handle, waiting, place }
     }
 
     /// The tasklet.
@@ -167,11 +167,11 @@ impl<U> Answer<U> {
     }
 
     /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
-    /// done and has kept no promise has failed with [`NothingKept`].
+    /// done and has kept no promise has failed with [`NoValueError`].
     ///
     /// # Errors
     /// The answer comes back: the caller is a step of a process ([`WaitError::InsideStep`]).
-    pub fn wait(self) -> Result<Exit<U>, Rejected<Answer<U>, WaitError>> {
+    pub fn wait(self) -> Result<Exit<U>, Rejected<TaskletFuture<U>, WaitError>> {
         self.wait_timeout(Duration::MAX)
     }
 
@@ -179,7 +179,7 @@ impl<U> Answer<U> {
     ///
     /// # Errors
     /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
-    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Rejected<Answer<U>, WaitError>> {
+    pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Rejected<TaskletFuture<U>, WaitError>> {
         match self.handle.wait_timeout(limit) {
             Ok(exit) => Ok(self.with_value(exit)),
             Err(error) => Err(Rejected::new(self, error)),
@@ -190,7 +190,7 @@ impl<U> Answer<U> {
         match exit {
             Exit::Done(()) => {
                 let value = lock(&self.place).take();
-                value.map_or_else(|| Exit::Failed(Failure::new(NothingKept)), Exit::Done)
+                value.map_or_else(|| Exit::Failed(Failure::new(NoValueError)), Exit::Done)
             }
             Exit::Failed(failure) => Exit::Failed(failure),
             Exit::Panicked(panic) => Exit::Panicked(panic),
@@ -199,7 +199,7 @@ impl<U> Answer<U> {
     }
 }
 
-impl<U> Future for Answer<U> {
+impl<U> Future for TaskletFuture<U> {
     type Output = Exit<U>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<U>> {
@@ -210,8 +210,8 @@ impl<U> Future for Answer<U> {
     }
 }
 
-impl<U> fmt::Debug for Answer<U> {
+impl<U> fmt::Debug for TaskletFuture<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Answer").field(&self.handle).finish()
+        f.debug_tuple("TaskletFuture").field(&self.handle).finish()
     }
 }

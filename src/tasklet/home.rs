@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::context::{Body, Common, Cx, LoopHandle, Tasklet, schedule, unboxed};
+use super::context::{Body, Common, TaskletContext, LoopHandle, Tasklet, schedule, unboxed};
 use super::current::{self, Entered, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{Holding, Interrupted, Interruption, PanicPolicy, Report, Turn};
+use super::report::{TaskletInfo, InterruptedError, Interruption, PanicPolicy, Report, TurnOutcome};
 use super::shared::Shared;
 use super::slot::{Begun, Presence};
 use crate::cancel::CancelToken;
@@ -142,8 +142,8 @@ impl<S: 'static> Loop<S> {
             Err(why) => return Err(Rejected::new(tasklet, why)),
         };
         let mut body: Body<S> = Box::new(tasklet);
-        lock(&shared.slots).report.steps += 1;
-        let outcome = contain(|| body.home(&mut self.state, &mut Cx::new(shared, id, false)));
+        lock(&shared.slots).report.home_steps += 1;
+        let outcome = contain(|| body.home(&mut self.state, &mut TaskletContext::new(shared, id, false)));
         let (effects, panic) = {
             let mut slots = lock(&shared.slots);
             match outcome {
@@ -174,7 +174,7 @@ impl<S: 'static> Loop<S> {
     /// # Errors
     /// A step panicked, and the policy is [`PanicPolicy::Stop`]. What is left goes on with the next run. Or the caller is a step
     /// of a process ([`Interruption::InsideStep`]): a loop inside of it takes turns, by [`turn`](Self::turn).
-    pub fn run(&mut self) -> Result<Report, Interrupted> {
+    pub fn run(&mut self) -> Result<Report, InterruptedError> {
         self.run_by(None, Deadline::NEVER)
     }
 
@@ -182,7 +182,7 @@ impl<S: 'static> Loop<S> {
     ///
     /// # Errors
     /// It was cancelled before the loop was empty, or as [`run`](Self::run).
-    pub fn run_until(&mut self, stop: &CancelToken) -> Result<Report, Interrupted> {
+    pub fn run_until(&mut self, stop: &CancelToken) -> Result<Report, InterruptedError> {
         self.run_by(Some(stop), Deadline::NEVER)
     }
 
@@ -190,13 +190,13 @@ impl<S: 'static> Loop<S> {
     ///
     /// # Errors
     /// The limit was over before the loop was empty, or as [`run`](Self::run).
-    pub fn run_for(&mut self, limit: Duration) -> Result<Report, Interrupted> {
+    pub fn run_for(&mut self, limit: Duration) -> Result<Report, InterruptedError> {
         let deadline = self.core.shared.clock.deadline(limit);
         self.run_by(None, deadline)
     }
 
     /// Takes steps at home until none is ready, and never sleeps.
-    pub fn run_until_idle(&mut self) -> Turn {
+    pub fn run_until_idle(&mut self) -> TurnOutcome {
         self.turn(usize::MAX)
     }
 
@@ -204,7 +204,7 @@ impl<S: 'static> Loop<S> {
     /// a game. Tell the other loop with [`on_wake`](Self::on_wake) when to come back.
     ///
     /// What the turns have done is in [`take_report`](Self::take_report).
-    pub fn turn(&mut self, max_steps: usize) -> Turn {
+    pub fn turn(&mut self, max_steps: usize) -> TurnOutcome {
         let visit = Visit::begin(&self.core.shared, Presence::Inside);
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
@@ -215,15 +215,15 @@ impl<S: 'static> Loop<S> {
             self.core.shared.wake(wake);
         }
         match halt {
-            Halt::Cut(Interruption::Panicked(panic)) => Turn::Stopped(panic),
-            Halt::Idle if steps == 0 => Turn::Idle,
-            Halt::Finished if steps == 0 => Turn::Finished,
-            _ => Turn::Ran(steps),
+            Halt::Cut(Interruption::Panicked(panic)) => TurnOutcome::Stopped(panic),
+            Halt::Idle if steps == 0 => TurnOutcome::Idle,
+            Halt::Finished if steps == 0 => TurnOutcome::Finished,
+            _ => TurnOutcome::Ran(steps),
         }
     }
 
     /// Has `hook` called, from then on, when there is something to do and nobody in the loop: something is ready at home, or
-    /// the last tasklet has ended (also in a turn that has just returned [`Turn::Ran`]). Once, until somebody has been in the loop. It may be called by any thread, also by the
+    /// the last tasklet has ended (also in a turn that has just returned [`TurnOutcome::Ran`]). Once, until somebody has been in the loop. It may be called by any thread, also by the
     /// one that leaves a turn, and holds up whoever calls it: it should only tell the main loop to make a
     /// [`turn`](Self::turn). A panic in it is contained.
     ///
@@ -268,8 +268,8 @@ impl<S: 'static> Loop<S> {
     }
 
     /// The tasklets that hold the loop, in the order in which they were scheduled.
-    pub fn holding(&self) -> Vec<Holding> {
-        self.core.shared.holding()
+    pub fn tasklets(&self) -> Vec<TaskletInfo> {
+        self.core.shared.tasklets()
     }
 
     /// What the loop has done since the last report. Runs return one; turns, [`with`](Self::with) and automatic loops leave
@@ -282,15 +282,15 @@ impl<S: 'static> Loop<S> {
     ///
     /// # Errors
     /// The limit was over before the last Async step had returned, or the caller is a step of a process, which does not wait.
-    pub fn close(&mut self, limit: Duration) -> Result<Report, Interrupted> {
+    pub fn close(&mut self, limit: Duration) -> Result<Report, InterruptedError> {
         self.handle().close(limit)
     }
 
-    fn run_by(&mut self, cancel: Option<&CancelToken>, deadline: Deadline) -> Result<Report, Interrupted> {
+    fn run_by(&mut self, cancel: Option<&CancelToken>, deadline: Deadline) -> Result<Report, InterruptedError> {
         let shared = &self.core.shared;
         if is_step() {
-            let holding = lock(&shared.slots).holding(&shared.clock);
-            return Err(Interrupted::new(Interruption::InsideStep, Report::default(), holding));
+            let holding = lock(&shared.slots).tasklets(&shared.clock);
+            return Err(InterruptedError::new(Interruption::InsideStep, Report::default(), holding));
         }
         let visit = Visit::begin(shared, Presence::Inside);
         // Whoever cancels, or moves the clock, wakes the home thread, which then looks for itself.
@@ -312,12 +312,12 @@ impl<S: 'static> Loop<S> {
         let (halt, _) = drive(shared, &mut self.state, &rules);
         let (report, holding) = {
             let mut slots = lock(&shared.slots);
-            let left = if matches!(halt, Halt::Cut(_)) { slots.holding(&shared.clock) } else { Vec::new() };
+            let left = if matches!(halt, Halt::Cut(_)) { slots.tasklets(&shared.clock) } else { Vec::new() };
             (std::mem::take(&mut slots.report), left)
         };
         drop(visit);
         match halt {
-            Halt::Cut(why) => Err(Interrupted::new(why, report, holding)),
+            Halt::Cut(why) => Err(InterruptedError::new(why, report, holding)),
             _ => Ok(report),
         }
     }
@@ -385,7 +385,7 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
             continue;
         };
         drop(slots);
-        let outcome = contain(|| body.home(state, &mut Cx::new(shared, id, timed_out)));
+        let outcome = contain(|| body.home(state, &mut TaskletContext::new(shared, id, timed_out)));
         steps += 1;
         slots = lock(&shared.slots);
         let effects = match outcome {
@@ -410,7 +410,7 @@ impl Rules<'_> {
         if let Some(reason) = self.cancel.filter(|cancel| cancel.is_cancelled()).and_then(CancelToken::reason) {
             return Some(Interruption::Cancelled(reason));
         }
-        self.deadline.has_passed(clock).then_some(Interruption::LimitOver)
+        self.deadline.has_passed(clock).then_some(Interruption::TimedOut)
     }
 }
 
@@ -454,7 +454,7 @@ pub(super) fn step_for_models<S: 'static>(
     between: impl FnOnce(Box<dyn FnOnce() + '_>),
 ) {
     let Some(Begun { id, mut body, timed_out }) = lock(&shared.slots).begin_home() else { return };
-    let directive = body.home(state, &mut Cx::new(shared, id, timed_out));
+    let directive = body.home(state, &mut TaskletContext::new(shared, id, timed_out));
     between(Box::new(|| {
         let effects = lock(&shared.slots).settle(id, body, directive, &shared.clock);
         shared.carry_out(effects);

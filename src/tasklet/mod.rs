@@ -29,8 +29,8 @@
 //! - [`Loop::run`] is home until no tasklet is left; [`Loop::run_until`] and [`Loop::run_for`] can be cut short and
 //!   resumed; [`Loop::turn`] is for a loop inside of another main loop.
 //! - [`LoopHandle`] schedules from any thread; [`LoopHandle::current`] is the loop that the calling thread is in.
-//! - [`Cx::suspend`] gives a [`Resume`]; [`Cx::suspend_for`] and [`Resume::resume_after`] go by the loop's clock.
-//! - [`TaskletHandle`] and [`Answer`] wait for the end of a tasklet and for what it leaves.
+//! - [`TaskletContext::suspend`] gives a [`Resume`]; [`TaskletContext::suspend_for`] and [`Resume::resume_after`] go by the loop's clock.
+//! - [`TaskletHandle`] and [`TaskletFuture`] wait for the end of a tasklet and for what it leaves.
 //! - [`ready`] has tasklets made of closures.
 //! - [`on_automatic`] lends a loop of the thread that turns by itself.
 //!
@@ -53,14 +53,14 @@ mod tree;
 #[cfg(all(test, loom))]
 mod models;
 
-pub use self::automatic::{InUse, on_automatic, reset_automatic};
-pub use self::context::{Cx, LoopHandle, Tasklet};
+pub use self::automatic::{LoopInUseError, on_automatic, reset_automatic};
+pub use self::context::{TaskletContext, LoopHandle, Tasklet};
 pub use self::current::LoopBuilder;
 pub use self::directive::{Directive, ScheduleError, TaskletId};
-pub use self::handle::{Answer, NothingKept, Promise, TaskletHandle};
+pub use self::handle::{TaskletFuture, NoValueError, Promise, TaskletHandle};
 pub use self::home::Loop;
 pub use self::report::{
-    Holding, Interrupted, Interruption, MOST_NAMED, Named, PanicHandler, PanicPolicy, Report, TaskletPanic, Turn,
+    TaskletInfo, InterruptedError, Interruption, MAX_NAMED, AbandonedTasklet, PanicHandler, PanicPolicy, Report, TaskletPanic, TurnOutcome,
 };
 pub use self::resume::Resume;
 pub use self::shared::DEFAULT_POOL_THREADS;

@@ -1,6 +1,6 @@
 //! The races of a loop, under the model checker: the real slots, the real lock, the real home thread; no pool.
 
-use super::context::{Body, Common, Cx, Tasklet};
+use super::context::{Body, Common, TaskletContext, Tasklet};
 use super::current::LoopBuilder;
 use super::directive::{Directive, TaskletId};
 use super::home::{run_for_models, step_for_models};
@@ -16,17 +16,17 @@ type Log = Vec<&'static str>;
 /// A tasklet that does what a closure says, at home only.
 struct Turns<F>(F);
 
-impl<F: FnMut(&mut Log, &mut Cx<'_, Log>) -> Directive + Send + 'static> Tasklet<Log> for Turns<F> {
-    fn home(&mut self, log: &mut Log, cx: &mut Cx<'_, Log>) -> Directive {
+impl<F: FnMut(&mut Log, &mut TaskletContext<'_, Log>) -> Directive + Send + 'static> Tasklet<Log> for Turns<F> {
+    fn home(&mut self, log: &mut Log, cx: &mut TaskletContext<'_, Log>) -> Directive {
         (self.0)(log, cx)
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, Log>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, Log>) -> Directive {
         Directive::Home
     }
 }
 
-fn turns<F: FnMut(&mut Log, &mut Cx<'_, Log>) -> Directive + Send + 'static>(turns: F) -> Body<Log> {
+fn turns<F: FnMut(&mut Log, &mut TaskletContext<'_, Log>) -> Directive + Send + 'static>(turns: F) -> Body<Log> {
     Box::new(Turns(turns))
 }
 
@@ -78,7 +78,7 @@ fn a_resumption_races_with_the_return_of_wait() {
         });
         let report = run_for_models(&shared, &mut log);
         assert_eq!(log, ["woken"]);
-        assert_eq!((report.steps, report.finished), (2, 1));
+        assert_eq!((report.home_steps, report.finished), (2, 1));
     });
 }
 
@@ -99,7 +99,7 @@ fn two_resumptions_of_one_wait_wake_it_once() {
         });
         let report = run_for_models(&shared, &mut log);
         assert_eq!(log, ["woken"], "it is woken, and once");
-        assert_eq!((report.steps, report.finished), (2, 1));
+        assert_eq!((report.home_steps, report.finished), (2, 1));
     });
 }
 
@@ -118,7 +118,7 @@ fn a_resumption_is_dropped_while_wait_is_returned() {
         });
         let report = run_for_models(&shared, &mut log);
         assert!(log.is_empty());
-        assert_eq!((report.steps, report.abandoned), (1, 1));
+        assert_eq!((report.home_steps, report.abandoned), (1, 1));
     });
 }
 
@@ -233,7 +233,7 @@ fn a_redirection_races_with_a_resumption() {
         let report = run_for_models(&shared, &mut log);
         assert!(redirected);
         assert_eq!(
-            (report.finished, report.steps),
+            (report.finished, report.home_steps),
             (1, 1),
             "Done came last, or first; either way it takes no second step"
         );

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::context::{Cx, LoopHandle, Tasklet};
+use super::context::{TaskletContext, LoopHandle, Tasklet};
 use super::directive::{Directive, ScheduleError};
-use super::handle::{Answer, Place};
+use super::handle::{TaskletFuture, Place};
 use crate::outcome::Rejected;
 use crate::sync::lock;
 
@@ -38,7 +38,7 @@ pub fn wait() -> Wait {
 /// ```
 pub fn from_fn<S: 'static, H>(at_home: H) -> FromFn<H>
 where
-    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+    H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
     FromFn { at_home }
 }
@@ -46,8 +46,8 @@ where
 /// Has steps of its own at home and on the pool, each by a closure.
 pub fn from_fns<S: 'static, H, E>(at_home: H, elsewhere: E) -> FromFns<H, E>
 where
-    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
-    E: FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static,
+    H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
+    E: FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
     FromFns { at_home, elsewhere }
 }
@@ -101,11 +101,11 @@ pub fn begin<S: 'static>() -> Phases<S, ()> {
 pub struct Done;
 
 impl<S: 'static> Tasklet<S> for Done {
-    fn home(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, _: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
         Directive::Done
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
         Directive::Done
     }
 }
@@ -115,11 +115,11 @@ impl<S: 'static> Tasklet<S> for Done {
 pub struct Wait;
 
 impl<S: 'static> Tasklet<S> for Wait {
-    fn home(&mut self, _: &mut S, _: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, _: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
         Directive::Wait
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
         Directive::Wait
     }
 }
@@ -131,9 +131,9 @@ pub struct FromFn<H> {
 
 impl<S: 'static, H> Tasklet<S> for FromFn<H>
 where
-    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+    H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
-    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive {
         (self.at_home)(state, cx)
     }
 
@@ -150,14 +150,14 @@ pub struct FromFns<H, E> {
 
 impl<S: 'static, H, E> Tasklet<S> for FromFns<H, E>
 where
-    H: FnMut(&mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
-    E: FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static,
+    H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
+    E: FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
-    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive {
         (self.at_home)(state, cx)
     }
 
-    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         (self.elsewhere)(cx)
     }
 
@@ -181,11 +181,11 @@ impl<T> Renamed<T> {
 }
 
 impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
-    fn home(&mut self, state: &mut S, cx: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive {
         self.tasklet.home(state, cx)
     }
 
-    fn pool(&mut self, cx: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         self.tasklet.pool(cx)
     }
 
@@ -259,7 +259,7 @@ impl<S: 'static, A: Send + 'static> Phases<S, A> {
 }
 
 impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
-    fn home(&mut self, state: &mut S, _: &mut Cx<'_, S>) -> Directive {
+    fn home(&mut self, state: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
         if self.next() == Directive::Home
             && let Some(Phase::Home(phase)) = self.left.pop_front()
         {
@@ -268,7 +268,7 @@ impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
         self.next()
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, S>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
         if self.next() == Directive::Pool
             && let Some(Phase::Elsewhere(phase)) = self.left.pop_front()
         {
@@ -286,11 +286,11 @@ impl<S: 'static> LoopHandle<S> {
     pub fn call<A: Send + 'static>(
         &self,
         phases: Phases<S, A>,
-    ) -> Result<Answer<A>, Rejected<Phases<S, A>, ScheduleError>> {
+    ) -> Result<TaskletFuture<A>, Rejected<Phases<S, A>, ScheduleError>> {
         let last = phases.last.clone();
         // At home first, whatever the first phase is: that is accepted also if nobody runs the loop yet.
         let handle = self.schedule(phases, Directive::Home)?;
-        Ok(Answer::new(handle, last))
+        Ok(TaskletFuture::new(handle, last))
     }
 }
 

@@ -9,16 +9,16 @@ use crate::outcome::{Panic, Reason, contain, tell_log};
 use crate::sync::Arc;
 
 /// Of those that a report names, it names so many at most. The counts are exact.
-pub const MOST_NAMED: usize = 100;
+pub const MAX_NAMED: usize = 100;
 
 /// What a loop has done since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Steps on the home thread.
-    pub steps: u64,
+    pub home_steps: u64,
     /// Steps on the pool.
-    pub async_steps: u64,
+    pub pool_steps: u64,
     /// Tasklets that said that they were done, or were given [`Directive::Done`].
     pub finished: u64,
     /// Tasklets that panicked.
@@ -29,15 +29,15 @@ pub struct Report {
     pub abandoned: u64,
     /// Tasklets for whose step the pool had no thread any more.
     pub refused: u64,
-    /// Who panicked: the first [`MOST_NAMED`].
+    /// Who panicked: the first [`MAX_NAMED`].
     pub panics: Vec<TaskletPanic>,
-    /// Who was abandoned: the first [`MOST_NAMED`].
-    pub abandoned_waits: Vec<Named>,
+    /// Who was abandoned: the first [`MAX_NAMED`].
+    pub abandoned_waits: Vec<AbandonedTasklet>,
 }
 
 /// A tasklet by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct AbandonedTasklet {
     /// Which one.
     pub id: TaskletId,
     /// What it calls itself.
@@ -76,7 +76,7 @@ pub type PanicHandler = Arc<dyn Fn(&TaskletPanic) + Send + Sync>;
 /// A tasklet that holds a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holding {
+pub struct TaskletInfo {
     /// Which one.
     pub id: TaskletId,
     /// What it calls itself.
@@ -93,7 +93,7 @@ pub struct Holding {
 /// How a [turn](super::Loop::turn) ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "whether there is more to do"]
-pub enum Turn {
+pub enum TurnOutcome {
     /// It took so many steps; there may be more to do at once.
     Ran(usize),
     /// There was nothing to do at once, but there are tasklets that wait or are on the pool.
@@ -107,7 +107,7 @@ pub enum Turn {
 /// A run ended before the loop was empty. Nothing is lost: the loop can be run again, and goes on where it was.
 #[derive(Clone, thiserror::Error)]
 #[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
-pub struct Interrupted {
+pub struct InterruptedError {
     inner: Box<Cut>,
 }
 
@@ -116,7 +116,7 @@ struct Cut {
     why: Interruption,
     report: Report,
     left: usize,
-    holding: Vec<Holding>,
+    holding: Vec<TaskletInfo>,
 }
 
 /// What cut a run short.
@@ -126,7 +126,7 @@ pub enum Interruption {
     /// The token was cancelled.
     Cancelled(Reason),
     /// The limit was over.
-    LimitOver,
+    TimedOut,
     /// The caller is a step of a process, which does not wait: it would block its worker.
     InsideStep,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
@@ -146,15 +146,15 @@ impl Report {
 
     pub(super) fn panicked(&mut self, panic: &TaskletPanic) {
         self.panicked += 1;
-        if self.panics.len() < MOST_NAMED {
+        if self.panics.len() < MAX_NAMED {
             self.panics.push(panic.clone());
         }
     }
 
     pub(super) fn abandoned(&mut self, id: TaskletId, name: Cow<'static, str>) {
         self.abandoned += 1;
-        if self.abandoned_waits.len() < MOST_NAMED {
-            self.abandoned_waits.push(Named { id, name });
+        if self.abandoned_waits.len() < MAX_NAMED {
+            self.abandoned_waits.push(AbandonedTasklet { id, name });
         }
     }
 }
@@ -164,7 +164,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} steps at home, {} on the pool; {} tasklets finished",
-            self.steps, self.async_steps, self.finished
+            self.home_steps, self.pool_steps, self.finished
         )?;
         let others = [
             ("panicked", self.panicked),
@@ -178,7 +178,7 @@ impl fmt::Display for Report {
         for panic in &self.panics {
             write!(f, "\n{panic}")?;
         }
-        for Named { id, name } in &self.abandoned_waits {
+        for AbandonedTasklet { id, name } in &self.abandoned_waits {
             write!(f, "\n{name} ({id}) waited for a resumption that was dropped")?;
         }
         Ok(())
@@ -233,18 +233,18 @@ impl fmt::Debug for PanicPolicy {
     }
 }
 
-impl fmt::Display for Holding {
+impl fmt::Display for TaskletInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let running = if self.running { ", in a step" } else { "" };
         write!(f, "{} ({}): {:?} for {:?}{running}", self.name, self.id, self.directive, self.since)
     }
 }
 
-impl Interrupted {
-    pub(super) fn new(why: Interruption, report: Report, mut holding: Vec<Holding>) -> Interrupted {
+impl InterruptedError {
+    pub(super) fn new(why: Interruption, report: Report, mut holding: Vec<TaskletInfo>) -> InterruptedError {
         let left = holding.len();
-        holding.truncate(MOST_NAMED);
-        Interrupted { inner: Box::new(Cut { why, report, left, holding }) }
+        holding.truncate(MAX_NAMED);
+        InterruptedError { inner: Box::new(Cut { why, report, left, holding }) }
     }
 
     /// What cut the run short.
@@ -262,19 +262,19 @@ impl Interrupted {
         self.inner.left
     }
 
-    /// Which ones: the first [`MOST_NAMED`].
-    pub fn holding(&self) -> &[Holding] {
+    /// Which ones: the first [`MAX_NAMED`].
+    pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
     }
 }
 
-impl fmt::Debug for Interrupted {
+impl fmt::Debug for InterruptedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interrupted")
+        f.debug_struct("InterruptedError")
             .field("why", self.why())
             .field("report", self.report())
             .field("left", &self.left())
-            .field("holding", &self.holding())
+            .field("holding", &self.tasklets())
             .finish()
     }
 }
@@ -283,7 +283,7 @@ impl fmt::Display for Interruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Interruption::Cancelled(reason) => write!(f, "{reason}"),
-            Interruption::LimitOver => f.write_str("the limit was over"),
+            Interruption::TimedOut => f.write_str("the limit was over"),
             Interruption::InsideStep => f.write_str("a step of a process cannot wait, for it would block its worker"),
             Interruption::Panicked(panic) => panic.fmt(f),
         }

@@ -8,7 +8,7 @@ use super::shared::Control;
 use super::slot::Ticket;
 use crate::sync::{Arc, Weak};
 
-/// Wakes one tasklet, once, from any thread. It is had from [`Cx::suspend`](super::Cx::suspend).
+/// Wakes one tasklet, once, from any thread. It is had from [`TaskletContext::suspend`](super::TaskletContext::suspend).
 ///
 /// It may be used at any time: before the step that made it has returned [`Directive::Wait`], it takes effect when the step
 /// does so. Where there are several for one wait, the first one that is used counts, and the others do nothing any more.

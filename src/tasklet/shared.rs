@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{Holding, Interrupted, Interruption, Report};
+use super::report::{TaskletInfo, InterruptedError, Interruption, Report};
 use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
@@ -288,7 +288,7 @@ impl<B: Elsewhere> Shared<B> {
     }
 
     /// After that: waits until those have returned that were in a step, unless the calling thread is in such a step itself.
-    pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, Interrupted> {
+    pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, InterruptedError> {
         let deadline = deadline_here(&self.clock, self.clock.deadline(limit));
         let weak = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
@@ -308,14 +308,14 @@ impl<B: Elsewhere> Shared<B> {
             self.tell_tree();
             return Ok(report);
         }
-        let holding = slots.holding(&self.clock);
+        let holding = slots.tasklets(&self.clock);
         drop(slots);
         if !waits && holding.is_empty() {
             // All have ended, but for the destructor that has called this.
             return Ok(report);
         }
-        let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::LimitOver };
-        Err(Interrupted::new(why, report, holding))
+        let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::TimedOut };
+        Err(InterruptedError::new(why, report, holding))
     }
 
     /// What nobody comes to any more: the timers and their thread, and what the user has left here to be called. That may
@@ -336,8 +336,8 @@ impl<B: Elsewhere> Shared<B> {
     }
 
     /// Who holds the loop.
-    pub(super) fn holding(&self) -> Vec<Holding> {
-        lock(&self.slots).holding(&self.clock)
+    pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
+        lock(&self.slots).tasklets(&self.clock)
     }
 
     /// How Async steps make loops: as the thread does that is in the loop.
@@ -471,6 +471,6 @@ mod tests {
         fill(&mut home);
         let report = home.run().unwrap();
         assert_eq!((report.refused, report.abandoned, report.finished, *home.get()), (0, 0, 3, 2), "{report}");
-        assert!(home.holding().is_empty());
+        assert!(home.tasklets().is_empty());
     }
 }

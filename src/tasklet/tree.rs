@@ -6,7 +6,6 @@ use super::home::Loop;
 use crate::outcome::Reason;
 use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::Arc;
-use crate::threads;
 
 /// So many are named.
 const NAMED: usize = 8;
@@ -17,7 +16,7 @@ impl<S: 'static> Loop<S> {
     /// loops that stand on it.
     ///
     /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
-    /// its [token](super::Cx::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
+    /// its [token](super::TaskletContext::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
     /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
     /// that is closed otherwise, or dropped, closes it as well. Tasklets that should be finished are waited for by whoever has
     /// scheduled them, before that one says that it is done.
@@ -62,12 +61,10 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
         detail: Box::new(move || who_is_left(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
-            // Destructors and callbacks of the user's.
-            threads::on_helper_thread("procession-shutdown", move || {
-                if let Some(shared) = ends.upgrade() {
-                    shared.close(&Reason::Shutdown);
-                }
-            });
+            // Destructors and callbacks of tasklets run here: a loop has no thread of its own.
+            if let Some(shared) = ends.upgrade() {
+                shared.close(&Reason::Shutdown);
+            }
         }),
         cancel: None,
         on: shared.has_own_pool().then(|| shared.pool().shutdown_node()),
@@ -76,7 +73,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
 
 /// Which tasklets have not ended.
 fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
-    let left = shared.holding();
+    let left = shared.tasklets();
     let mut text = match left.len() {
         0 => return None,
         1 => String::from("1 tasklet is left"),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use procession::pool::{JobError, JobHandle};
 use procession::task::TaskHandle;
-use procession::tasklet::{Answer, TaskletHandle};
+use procession::tasklet::{TaskletFuture, TaskletHandle};
 use procession::{CancelToken, Down, Exit, ExitWatcher, Handle, Latch, Process, Reason};
 
 // The thread sanitizer must see the locks of the tests as well; `src/sync/watched.rs` says why.
@@ -149,7 +149,7 @@ impl Waitable for &TaskletHandle {
     }
 }
 
-impl<U> Waitable for Answer<U> {
+impl<U> Waitable for TaskletFuture<U> {
     type Output = Exit<U>;
 
     fn awaited_by(self, end: Instant) -> Option<Exit<U>> {

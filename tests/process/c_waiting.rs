@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
 use procession::shutdown::NotReady;
 use procession::task::{TaskScheduler, TaskSet};
-use procession::tasklet::{Cx, Directive, Interruption, Loop, ready};
+use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, ready};
 use procession::{
     CancelToken, CommandError, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
     ProcessIdentity, Rejected, Reply, SendError, ShutdownError, ShutdownNode, SpawnOptions, Step, StepOutput,
@@ -296,11 +296,11 @@ fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
     let mut home = Loop::on((), &pool);
     let (resumes, resume) = std::sync::mpsc::channel();
     let suspends = ready::from_fns(
-        move |(): &mut (), cx: &mut Cx<'_, ()>| {
+        move |(): &mut (), cx: &mut TaskletContext<'_, ()>| {
             resumes.send(cx.suspend()).unwrap();
             Directive::Wait
         },
-        |_: &mut Cx<'_, ()>| Directive::Done,
+        |_: &mut TaskletContext<'_, ()>| Directive::Done,
     );
     home.schedule(suspends, Directive::Home).unwrap();
     // The home thread is in its loop when the step resumes: else the tasklet would be held until it comes.

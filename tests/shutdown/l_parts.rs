@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::pool::Pool;
 use procession::shutdown::Phase;
 use procession::task::TaskScheduler;
-use procession::tasklet::{Cx, Directive, Loop, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, ready};
 use procession::{
     CancelToken, Event, Events, Latch, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult,
 };
@@ -87,8 +87,8 @@ fn program(go: Latch<()>) -> Program {
     let (told, says, works, stands) = (Latch::new(), log.clone(), pool.clone(), pool.clone());
     let tell = told.clone();
     let tasklet = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |cx: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |cx: &mut TaskletContext<'_, ()>| {
             let token = cx.cancelled();
             let _ = tasklet_begins.set(());
             wait(token);

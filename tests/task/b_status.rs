@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use procession::task::{Keep, Status, TaskOptions};
+use procession::task::{Retention, Status, TaskOptions};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -14,7 +14,7 @@ const ALL: [(Status, &str); 6] = [
     (Status::Running, "Running"),
     (Status::Stopped, "Stopped"),
     (Status::Cancelled, "Cancelled"),
-    (Status::Completed, "Completion"),
+    (Status::Completed, "Completed"),
     (Status::TimedOut, "TimedOut"),
 ];
 
@@ -211,7 +211,7 @@ fn an_output_may_refer_to_itself() {
     }
     let tasks = tasks();
     let task = tasks
-        .submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| {
+        .submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| {
             let knot = Arc::new(Knot { itself: Mutex::default(), value: 5 });
             *knot.itself.lock().unwrap() = Some(knot.clone());
             Ok::<_, String>(knot)
@@ -228,7 +228,7 @@ fn an_output_may_refer_to_itself() {
 #[test]
 fn an_end_from_outside_has_an_error_that_says_which() {
     let (manual, tasks) = manual();
-    let keep = || TaskOptions::new().keep(Keep::UntilRemoved);
+    let keep = || TaskOptions::new().retention(Retention::UntilRemoved);
     let cancelled = tasks.submit_with(keep(), obedient).unwrap();
     let because = tasks.submit_with(keep(), obedient).unwrap();
     let timed_out = tasks.submit_with(keep().timeout(SECOND), obedient).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::task::{Keep, Status, TaskOptions};
+use procession::task::{Retention, Status, TaskOptions};
 use procession::{CancelToken, Latch, Reason};
 
 use crate::helpers::*;
@@ -58,7 +58,7 @@ fn cancelling_twice_or_too_late_changes_nothing() {
 #[test]
 fn cancelling_an_unknown_or_removed_task_is_an_error() {
     let tasks = tasks();
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(())).unwrap();
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     end(task);
     assert!(!tasks.cancel(id).unwrap());
@@ -130,7 +130,7 @@ fn a_result_that_nobody_can_have_any_more_is_dropped() {
     // The handle goes first; the record is kept.
     let (go, token) = (Latch::new(), Token(drops.clone()));
     let gate = go.clone();
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| {
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| {
         wait(&gate);
         Ok::<_, String>(token)
     });
@@ -140,7 +140,7 @@ fn a_result_that_nobody_can_have_any_more_is_dropped() {
     until("the result is dropped", || dropped() == 1);
     // The end comes first.
     let token = Token(drops.clone());
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| Ok::<_, String>(token)).unwrap();
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(token)).unwrap();
     until("it is over", || task.status().is_finished());
     assert_eq!(dropped(), 1);
     drop(task);
@@ -154,7 +154,7 @@ fn one_of_those_who_want_to_end_a_task_decides_and_knows_it() {
         let (manual, pool, tasks) = bounded(1);
         let go = Latch::new();
         let gate = go.clone();
-        let options = TaskOptions::new().timeout(SECOND).keep(Keep::UntilRemoved);
+        let options = TaskOptions::new().timeout(SECOND).retention(Retention::UntilRemoved);
         let task = tasks.submit_with(options, move |_| {
             wait(&gate);
             Ok::<_, String>(1)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::task::{Keep, Status, SubmitError, TaskOptions, TaskScheduler};
-use procession::{Latch, Reason};
+use procession::task::{Retention, Status, SubmitError, TaskOptions, TaskScheduler};
+use procession::{Latch, Reason, WaitError};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -24,14 +24,14 @@ fn when_stop_returns_every_task_is_over() {
     let stats = tasks.stats();
     assert_eq!((stats.stopped, stats.scheduled, stats.running), (513, 0, 0));
     assert_eq!((stats.records, stats.abandoned), (503, 2));
-    assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
+    until("the closures are dropped", || (counted.calls(), counted.alive(), pool.stats().waiting) == (0, 0, 0));
     held.iter().for_each(Stubborn::let_go);
 }
 
 #[test]
 fn stopping_leaves_the_ends_that_there_are() {
     let (manual, tasks) = manual();
-    let keep = || TaskOptions::new().keep(Keep::UntilRemoved);
+    let keep = || TaskOptions::new().retention(Retention::UntilRemoved);
     let completed = tasks.submit_with(keep(), |_| Ok::<_, Reason>(1)).unwrap();
     let cancelled = tasks.submit_with(keep(), obedient).unwrap();
     let timed_out = tasks.submit_with(keep().timeout(SECOND), obedient).unwrap();
@@ -181,7 +181,7 @@ fn submitting_against_stopping_is_refused_or_over() {
 #[test]
 fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
     let tasks = tasks();
-    let kept = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), obedient).unwrap();
+    let kept = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), obedient).unwrap();
     let id = kept.id();
     tasks.stop();
     assert_eq!(tasks.status(id).unwrap(), Status::Stopped);
@@ -197,27 +197,25 @@ fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
     let tasks = tasks();
     let (inner, go) = (tasks.clone(), Latch::new());
     let other = stubborn(&tasks, TaskOptions::new().name("other"));
-    let gate = other.go.clone();
     let (answer, answers) = (Latch::new(), go.clone());
     let told = answer.clone();
     let task = tasks.submit(move |cancel| {
         wait(&answers);
         inner.stop();
-        let is_stopped = cancel.reason() == Some(Reason::Shutdown);
-        let early = inner.stop_and_join(std::time::Duration::ZERO).unwrap_err();
-        let names: Vec<_> = early.tasks.iter().map(|task| task.name.as_deref().map(String::from)).collect();
-        let _ = gate.set(());
-        // It waits for the other one, and not for this one.
-        let joined = inner.stop_and_join(LIMIT).is_ok();
-        let _ = told.set((is_stopped, names, joined));
+        let is_stopped = cancel.wait() == Reason::Shutdown;
+        // It waits for nobody, and names the others.
+        let left = inner.stop_and_join(LIMIT).unwrap_err();
+        let names: Vec<_> = left.tasks.iter().map(|task| task.name.as_deref().map(String::from)).collect();
+        let _ = told.set((is_stopped, names, left.why));
         Ok::<_, String>(())
     });
     let task = task.unwrap();
     go.set(()).unwrap();
-    assert_eq!(wait(&answer), (true, vec![Some(String::from("other"))], true));
+    assert_eq!(wait(&answer), (true, vec![Some(String::from("other"))], WaitError::Inside));
     assert_eq!(task.status(), Status::Stopped);
-    assert!(other.returned.is_set());
+    other.let_go();
     tasks.stop_and_join(LIMIT).unwrap();
+    assert!(other.returned.is_set());
 }
 
 #[test]
@@ -229,16 +227,15 @@ fn tasks_that_stop_and_join_their_scheduler_at_once_do_not_wait_for_each_other()
         let (inner, start, joined) = (tasks.clone(), start.clone(), joined.clone());
         let task = tasks.submit(move |_| {
             wait(&start);
-            let is_joined = inner.stop_and_join(std::time::Duration::MAX).is_ok();
-            joined.fetch_add(usize::from(is_joined), Ordering::SeqCst);
+            let is_inside =
+                inner.stop_and_join(std::time::Duration::MAX).is_err_and(|left| left.why == WaitError::Inside);
+            joined.fetch_add(usize::from(is_inside), Ordering::SeqCst);
             Ok::<_, String>(())
         });
         drop(task.unwrap());
     }
-    until("all are stopped", || tasks.stats().abandoned == 4);
-    assert_eq!(joined.load(Ordering::SeqCst), 0, "they wait for the others");
+    until("each is told so", || joined.load(Ordering::SeqCst) == 3);
     held.let_go();
-    until("none waits any more", || joined.load(Ordering::SeqCst) == 3);
     tasks.stop_and_join(LIMIT).unwrap();
     assert_eq!(tasks.stats().abandoned, 0);
 }
@@ -263,7 +260,7 @@ fn the_last_handle_stops_the_scheduler_without_waiting() {
     assert_eq!((held.task.status(), waits.status()), (Status::Running, Status::Scheduled));
     drop(clone);
     assert_eq!((held.task.status(), waits.status()), (Status::Stopped, Status::Stopped));
-    assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
+    until("its closure is dropped", || (counted.calls(), counted.alive(), pool.stats().waiting) == (0, 0, 0));
     assert!(was_ended(&wait(waits), Reason::Shutdown));
     // The pool was not its own.
     held.let_go();
@@ -282,12 +279,69 @@ fn the_last_handle_may_be_dropped_by_a_task_of_its_own() {
     let task = tasks.submit(move |cancel| {
         wait(&gate);
         drop(inner);
-        let _ = drops.set(cancel.reason());
+        let _ = drops.set(cancel.wait());
         Ok::<_, String>(())
     });
     let task = task.unwrap();
     drop(tasks);
     go.set(()).unwrap();
-    assert_eq!(wait(&dropped), Some(Reason::Shutdown));
+    assert_eq!(wait(&dropped), Reason::Shutdown);
     assert!(was_ended(&end(task), Reason::Shutdown));
+}
+
+/// Hangs in its destructor until the gate opens.
+struct Hangs {
+    is_dropped: Latch<()>,
+    gate: Latch<()>,
+}
+
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        let _ = self.is_dropped.set(());
+        wait(&self.gate);
+    }
+}
+
+#[test]
+fn a_destructor_that_hangs_delays_a_stop_by_the_grace_only_and_is_named() {
+    let (_, _pool, tasks) = bounded(1);
+    let held = stubborn(&tasks, TaskOptions::new());
+    let (is_dropped, gate) = (Latch::new(), Latch::new());
+    let hangs = Hangs { is_dropped: is_dropped.clone(), gate: gate.clone() };
+    let first = tasks.submit_with(TaskOptions::new().name("hangs"), move |_| {
+        drop(hangs);
+        Ok::<_, String>(())
+    });
+    let (first, second) = (first.unwrap(), tasks.submit(obedient).unwrap());
+    tasks.stop();
+    assert_eq!([held.task.status(), first.status(), second.status()], [Status::Stopped; 3]);
+    wait(&is_dropped);
+    let left = tasks.stop_and_join(std::time::Duration::ZERO).unwrap_err();
+    assert_eq!((left.why, left.tasks.len(), left.clearing.len()), (WaitError::TimedOut, 1, 1));
+    assert_eq!(left.clearing[0].name.as_deref(), Some("hangs"));
+    held.let_go();
+    until("the closure has returned", || tasks.stats().abandoned == 0);
+    let left = tasks.stop_and_join(std::time::Duration::ZERO).unwrap_err();
+    let expected = "the limit was over: a waker, a callback or a destructor of task 2 (hangs) has not returned";
+    assert_eq!(left.to_string(), expected);
+    assert!(was_ended(&wait(first), Reason::Shutdown));
+    gate.set(()).unwrap();
+    tasks.stop_and_join(LIMIT).unwrap();
+}
+
+#[test]
+fn a_destructor_that_hangs_delays_the_drop_of_the_last_handle_by_the_grace_only() {
+    let (_, pool, tasks) = bounded(1);
+    let pause = pool.pause().unwrap();
+    let (is_dropped, gate) = (Latch::new(), Latch::new());
+    let hangs = Hangs { is_dropped: is_dropped.clone(), gate: gate.clone() };
+    let task = tasks.submit(move |_| {
+        drop(hangs);
+        Ok::<_, String>(())
+    });
+    drop(tasks);
+    wait(&is_dropped);
+    assert_eq!(task.unwrap().status(), Status::Stopped);
+    gate.set(()).unwrap();
+    drop(pause);
 }

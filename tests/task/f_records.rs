@@ -1,14 +1,14 @@
 //! F. Removing records, and keeping them.
 
-use procession::task::{Keep, RemoveError, Status, TaskId, TaskOptions, TaskScheduler};
+use procession::task::{Retention, RemoveError, Status, TaskId, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
 use crate::tools::*;
 
 /// A task that has ended and whose handle is dropped.
-fn done(tasks: &TaskScheduler, keep: Keep) -> TaskId {
-    let task = tasks.submit_with(TaskOptions::new().keep(keep), |_| Ok::<_, String>(())).unwrap();
+fn done(tasks: &TaskScheduler, keep: Retention) -> TaskId {
+    let task = tasks.submit_with(TaskOptions::new().retention(keep), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     assert!(end(task).is_done());
     id
@@ -17,7 +17,7 @@ fn done(tasks: &TaskScheduler, keep: Keep) -> TaskId {
 #[test]
 fn a_removed_task_is_forgotten() {
     let tasks = tasks();
-    let id = done(&tasks, Keep::UntilRemoved);
+    let id = done(&tasks, Retention::UntilRemoved);
     assert_eq!(tasks.status(id).unwrap(), Status::Completed);
     tasks.remove(id).unwrap();
     assert!(tasks.status(id).is_err() && tasks.info(id).is_err() && tasks.list().is_empty());
@@ -30,7 +30,7 @@ fn a_task_that_is_not_over_is_not_removed() {
     let waits = tasks.submit(|_| Ok::<_, String>(1)).unwrap();
     for (id, status) in [(held.task.id(), Status::Running), (waits.id(), Status::Scheduled)] {
         let refused = tasks.remove(id).unwrap_err();
-        assert_eq!((refused, tasks.status(id).unwrap()), (RemoveError::NotOver(id), status));
+        assert_eq!((refused, tasks.status(id).unwrap()), (RemoveError::NotFinished(id), status));
         assert_eq!(refused.to_string(), format!("task {id} is not over"));
     }
     held.let_go();
@@ -40,10 +40,10 @@ fn a_task_that_is_not_over_is_not_removed() {
 #[test]
 fn removing_what_is_unknown_or_removed_is_an_error() {
     let tasks = tasks();
-    let id = done(&tasks, Keep::UntilRemoved);
+    let id = done(&tasks, Retention::UntilRemoved);
     tasks.remove(id).unwrap();
     assert_eq!(tasks.remove(id), Err(RemoveError::Unknown(id)));
-    assert_eq!(tasks.remove(done(&tasks, Keep::WithHandle)).unwrap_err().to_string(), "there is no task 2");
+    assert_eq!(tasks.remove(done(&tasks, Retention::WithHandle)).unwrap_err().to_string(), "there is no task 2");
 }
 
 #[test]
@@ -55,15 +55,15 @@ fn a_record_stays_with_its_handle_or_as_long_as_it_is_kept() {
     assert_eq!(tasks.status(id).unwrap(), Status::Completed);
     drop(task);
     assert!(tasks.status(id).is_err());
-    let kept = done(&tasks, Keep::UntilRemoved);
+    let kept = done(&tasks, Retention::UntilRemoved);
     assert_eq!(tasks.status(kept).unwrap(), Status::Completed);
     // As the scheduler was told, where the task does not say so.
-    let keeps = TaskScheduler::builder().keep(Keep::UntilRemoved).build();
+    let keeps = TaskScheduler::builder().retention(Retention::UntilRemoved).build();
     let task = keeps.submit(|_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     end(task);
     assert_eq!(keeps.info(id).unwrap().status, Status::Completed);
-    let own = keeps.submit_with(TaskOptions::new().keep(Keep::WithHandle), |_| Ok::<_, String>(())).unwrap();
+    let own = keeps.submit_with(TaskOptions::new().retention(Retention::WithHandle), |_| Ok::<_, String>(())).unwrap();
     let id = own.id();
     end(own);
     assert!(keeps.info(id).is_err());
@@ -89,8 +89,8 @@ fn a_task_without_handle_is_known_until_it_is_over() {
 #[test]
 fn records_can_be_kept_for_a_time() {
     let (manual, tasks) = manual();
-    let (short, long) = (done(&tasks, Keep::For(SECOND)), done(&tasks, Keep::For(HOUR)));
-    let ever = done(&tasks, Keep::For(std::time::Duration::MAX));
+    let (short, long) = (done(&tasks, Retention::For(SECOND)), done(&tasks, Retention::For(HOUR)));
+    let ever = done(&tasks, Retention::For(std::time::Duration::MAX));
     until("both are kept by a timer", || tasks.stats().timers == 2);
     manual.advance(SECOND - MILLI);
     assert!(tasks.status(short).is_ok());
@@ -99,7 +99,7 @@ fn records_can_be_kept_for_a_time() {
     tasks.remove(long).unwrap();
     assert_eq!(tasks.stats().timers, 0, "the timer goes with the record");
     // The time counts from the end, and the handle keeps it in any case.
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::For(SECOND)), |_| Ok::<_, String>(())).unwrap();
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::For(SECOND)), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     until("it is over", || task.status().is_finished());
     manual.advance(HOUR);
@@ -108,7 +108,7 @@ fn records_can_be_kept_for_a_time() {
     assert!(tasks.status(id).is_err());
     assert!(tasks.status(ever).is_ok());
     // Also of those that are kept beyond the stop.
-    let kept = done(&tasks, Keep::For(SECOND));
+    let kept = done(&tasks, Retention::For(SECOND));
     tasks.stop();
     assert!(tasks.status(kept).is_ok());
     manual.advance(SECOND);
@@ -118,7 +118,7 @@ fn records_can_be_kept_for_a_time() {
 #[test]
 fn the_newest_records_can_be_kept() {
     let tasks = tasks();
-    let all: Vec<_> = (0..10).map(|_| done(&tasks, Keep::Newest(3))).collect();
+    let all: Vec<_> = (0..10).map(|_| done(&tasks, Retention::Newest(3))).collect();
     let there: Vec<_> = tasks.list().into_iter().map(|task| task.id).collect();
     assert_eq!(there, all[7..]);
     assert!(tasks.status(all[6]).is_err());
@@ -128,7 +128,7 @@ fn the_newest_records_can_be_kept() {
 #[test]
 fn the_record_of_a_closure_that_still_runs_can_be_removed() {
     let tasks = tasks();
-    let held = stubborn(&tasks, TaskOptions::new().keep(Keep::UntilRemoved));
+    let held = stubborn(&tasks, TaskOptions::new().retention(Retention::UntilRemoved));
     let id = held.task.id();
     held.task.cancel();
     tasks.remove(id).unwrap();

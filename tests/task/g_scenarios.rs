@@ -1,6 +1,6 @@
 //! G. Scenarios. Statements 64 and 65 are the example `health_check`.
 
-use procession::task::{Keep, Status, TaskOptions};
+use procession::task::{Retention, Status, TaskOptions};
 
 use crate::helpers::*;
 use crate::tools::*;
@@ -8,7 +8,7 @@ use crate::tools::*;
 #[test]
 fn three_long_tasks_and_a_stop() {
     let tasks = tasks();
-    let long = |_| tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |cancel| cancel.sleep(HOUR)).unwrap();
+    let long = |_| tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |cancel| cancel.sleep(HOUR)).unwrap();
     let three: Vec<_> = (0..3).map(long).collect();
     until("all run", || tasks.stats().running == 3);
     tasks.stop();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use procession::task::{Keep, Status, TaskHandle, TaskOptions, TaskSet};
+use procession::task::{Retention, Status, TaskHandle, TaskOptions, TaskSet};
 use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -220,7 +220,7 @@ fn who_stops_and_joins_is_told_whose_closures_are_left() {
 #[test]
 fn tasks_can_be_listed_and_counted() {
     let (_, _pool, tasks) = bounded(2);
-    let keep = |name: &str| TaskOptions::new().name(name).keep(Keep::UntilRemoved);
+    let keep = |name: &str| TaskOptions::new().name(name).retention(Retention::UntilRemoved);
     let done = tasks.submit_with(keep("done"), |_| Ok::<_, String>(())).unwrap();
     until("it is over", || done.status().is_finished());
     let held = [stubborn(&tasks, keep("held")), stubborn(&tasks, keep("held"))];
@@ -305,7 +305,7 @@ fn a_task_stands_under_a_request_of_the_users() {
     let (inner, child) = (tasks.clone(), Latch::new());
     let gives = child.clone();
     let parent = tasks.submit(move |cancel| {
-        let task = inner.submit_with(TaskOptions::new().under(cancel).keep(Keep::UntilRemoved), obedient);
+        let task = inner.submit_with(TaskOptions::new().under(cancel).retention(Retention::UntilRemoved), obedient);
         let _ = gives.set(task.map_err(|refused| refused.to_string())?.id());
         Err::<(), _>(cancel.wait().to_string())
     });

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use procession::pool::Pool;
-use procession::task::{Keep, Status, TaskOptions, TaskScheduler};
+use procession::task::{Retention, Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -96,7 +95,7 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
         let (_, _pool, tasks) = bounded(1);
         let held = stubborn(&tasks, TaskOptions::new());
         let meddles = Meddles(tasks.clone(), drops.clone());
-        let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), move |_| Ok::<_, String>(meddles));
+        let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(meddles));
         let task = task.unwrap();
         match way {
             0 => drop(task.cancel()),
@@ -119,10 +118,10 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
 #[test]
 fn outputs_that_cannot_be_dropped_in_peace_hurt_nobody() {
     let tasks = tasks();
-    let task = tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
+    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
     until("it is over", || task.status().is_finished());
     quietly(|| drop(task));
-    drop(tasks.submit_with(TaskOptions::new().keep(Keep::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());
+    drop(tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());
     until("both are over", || tasks.stats().completed == 2);
     let after = tasks.submit(|_| Ok::<_, String>(1)).unwrap();
     assert_eq!(end(after).output(), Some(&1));
@@ -171,42 +170,4 @@ fn quietly<R: Send>(run: impl FnOnce() -> R + Send) -> R {
         let quiet = std::thread::Builder::new().name("procession-quiet".into()).spawn_scoped(scope, run);
         wait(quiet.unwrap()).unwrap()
     })
-}
-
-#[test]
-fn a_destructor_that_blocks_holds_up_no_timer() {
-    struct Blocks(Latch<()>, Latch<()>);
-    impl Drop for Blocks {
-        fn drop(&mut self) {
-            wait(&self.0);
-            let _ = self.1.set(());
-        }
-    }
-    // By the system's clock: by one that is moved by hand, whoever moves it does what is due, and waits for that.
-    let pool = Pool::builder().max(1).name("procession-test").build().unwrap();
-    let tasks = TaskScheduler::on(&pool);
-    let held = stubborn(&tasks, TaskOptions::new());
-    let (go, gone) = (Latch::new(), Latch::new());
-    let soon = || TaskOptions::new().start_timeout(MILLI);
-    let blocks: Vec<_> = (0..3)
-        .map(|_| {
-            let blocks = Blocks(go.clone(), gone.clone());
-            tasks.submit_with(soon(), move |_| {
-                let _blocks = blocks;
-                Ok::<_, String>(())
-            })
-        })
-        .map(Result::unwrap)
-        .collect();
-    for _ in 0..20 {
-        let counted = Counted::default();
-        let task = tasks.submit_with(soon(), counted.closure()).unwrap();
-        assert!(was_ended(&end(task), Reason::TimedOut));
-        until("its closure is dropped, too", || counted.alive() == 0);
-    }
-    until("they are over", || blocks.iter().all(|task| task.status() == Status::TimedOut));
-    assert!(!gone.is_set());
-    go.set(()).unwrap();
-    wait(&gone);
-    held.let_go();
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
-use procession::task::{Keep, RemoveError, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
+use procession::task::{Retention, RemoveError, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
 use procession::{CancelToken, Exit, Latch, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -37,7 +37,7 @@ struct Wish {
     timeout: Option<u64>,
     start_timeout: Option<u64>,
     delay: Option<u64>,
-    keep: Keep,
+    keep: Retention,
 }
 
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl World {
                 }
             }
         };
-        let mut options = TaskOptions::new().keep(wish.keep);
+        let mut options = TaskOptions::new().retention(wish.keep);
         if let Some(limit) = wish.timeout {
             options = options.timeout(Duration::from_secs(limit));
         }
@@ -177,7 +177,7 @@ impl World {
                                 return Err(format!("{:?} was removed twice", subject.id));
                             }
                         }
-                        Err(RemoveError::NotOver(_)) if was_over => {
+                        Err(RemoveError::NotFinished(_)) if was_over => {
                             return Err(format!("{:?} is over, and was not removed", subject.id));
                         }
                         Err(_) => {}
@@ -326,10 +326,10 @@ fn wish() -> impl Strategy<Value = Wish> {
     ];
     let limit = || prop_oneof![3 => Just(None), 2 => (0..5_u64).prop_map(Some), 1 => Just(Some(u64::MAX))];
     let keep = prop_oneof![
-        4 => Just(Keep::WithHandle),
-        1 => Just(Keep::UntilRemoved),
-        1 => (0..5_u64).prop_map(|seconds| Keep::For(Duration::from_secs(seconds))),
-        1 => (0..3_usize).prop_map(Keep::Newest),
+        4 => Just(Retention::WithHandle),
+        1 => Just(Retention::UntilRemoved),
+        1 => (0..5_u64).prop_map(|seconds| Retention::For(Duration::from_secs(seconds))),
+        1 => (0..3_usize).prop_map(Retention::Newest),
     ];
     (plan, limit(), limit(), limit(), keep).prop_map(|(plan, timeout, start_timeout, delay, keep)| Wish {
         plan,

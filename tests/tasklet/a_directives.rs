@@ -1,7 +1,7 @@
 //! A. Tasklets and directives.
 
 use procession::Exit;
-use procession::tasklet::{Cx, Directive, Loop, Tasklet, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet, ready};
 
 use crate::helpers::*;
 
@@ -14,7 +14,7 @@ struct ThreePhases {
 }
 
 impl Tasklet<Vec<usize>> for ThreePhases {
-    fn home(&mut self, state: &mut Vec<usize>, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+    fn home(&mut self, state: &mut Vec<usize>, _: &mut TaskletContext<'_, Vec<usize>>) -> Directive {
         state.push(self.phase);
         self.seen.push((self.phase, me()));
         self.phase += 1;
@@ -25,7 +25,7 @@ impl Tasklet<Vec<usize>> for ThreePhases {
         Directive::Done
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, Vec<usize>>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, Vec<usize>>) -> Directive {
         self.seen.push((self.phase, me()));
         self.phase += 1;
         Directive::Home
@@ -43,7 +43,7 @@ fn home_then_pool_then_home_and_run_returns_after_the_last_step() {
     assert_eq!((seen[0].1, seen[2].1), (me(), me()));
     assert_ne!(seen[1].1, me());
     assert_eq!(home.get(), &[0, 2]);
-    assert_eq!((report.steps, report.async_steps, report.finished), (2, 1, 1));
+    assert_eq!((report.home_steps, report.pool_steps, report.finished), (2, 1, 1));
     assert_eq!(Arc::strong_count(&told), 1, "the tasklet is gone");
 }
 
@@ -55,11 +55,11 @@ fn each_directive_can_be_the_first_one() {
     let tells = || {
         let (at_home, elsewhere) = (thread_of_step.clone(), thread_of_step.clone());
         ready::from_fns(
-            move |(): &mut (), _: &mut Cx<'_, ()>| {
+            move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
                 at_home.lock().unwrap().push(me());
                 Directive::Done
             },
-            move |_: &mut Cx<'_, ()>| {
+            move |_: &mut TaskletContext<'_, ()>| {
                 elsewhere.lock().unwrap().push(me());
                 Directive::Done
             },
@@ -91,12 +91,12 @@ fn each_directive_can_be_returned_at_home_and_on_the_pool() {
     let mut home_script = [Directive::Home, Directive::Pool, Directive::Done].into_iter();
     let mut pool_script = [Directive::Pool, Directive::Wait, Directive::Home].into_iter();
     let tasklet = ready::from_fns(
-        move |(): &mut (), _: &mut Cx<'_, ()>| {
+        move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
             let next = home_script.next().unwrap();
             at_home.lock().unwrap().push(("home", next));
             next
         },
-        move |cx: &mut Cx<'_, ()>| {
+        move |cx: &mut TaskletContext<'_, ()>| {
             let next = pool_script.next().unwrap();
             if next == Directive::Wait {
                 cx.suspend().resume(Directive::Pool);
@@ -126,25 +126,25 @@ fn the_same_directive_again_is_another_step() {
         if step < 2 { Directive::Home } else { Directive::Done }
     });
     let report = home.schedule(twice, Directive::Home).unwrap().run().unwrap();
-    assert_eq!((*home.get(), report.steps), (3, 3));
+    assert_eq!((*home.get(), report.home_steps), (3, 3));
 }
 
 #[test]
 fn one_ready_made_tasklet_is_done_at_once_and_the_other_holds_the_loop_until_it_is_let_go() {
     let mut home = Loop::new(());
     let report = home.schedule(ready::done(), Directive::Home).unwrap().run().unwrap();
-    assert_eq!((report.steps, report.finished), (1, 1));
+    assert_eq!((report.home_steps, report.finished), (1, 1));
     let holds = home.handle().schedule(ready::wait(), Directive::Home).unwrap();
     let released = holds.clone();
     // The loop is held: only when another thread has found it so is it let go.
     let handle = home.handle();
     let other = std::thread::spawn(move || {
-        until("it waits", || handle.holding().first().is_some_and(|holding| holding.directive == Directive::Wait));
+        until("it waits", || handle.tasklets().first().is_some_and(|holding| holding.directive == Directive::Wait));
         assert!(!released.is_finished());
         assert!(released.redirect(Directive::Done).unwrap());
     });
     let report = home.run().unwrap();
     wait(other).unwrap();
-    assert_eq!((report.steps, report.finished), (1, 1));
+    assert_eq!((report.home_steps, report.finished), (1, 1));
     assert!(matches!(holds.exit(), Some(Exit::Done(()))));
 }

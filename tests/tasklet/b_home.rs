@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use procession::Latch;
-use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, TurnOutcome, ready};
 
 use crate::helpers::*;
 
@@ -16,11 +16,11 @@ fn sync_steps_run_on_the_thread_that_is_in_the_loop_and_on_no_other() {
             handle
                 .schedule(
                     ready::from_fns(
-                        |threads: &mut Vec<ThreadId>, _: &mut Cx<'_, _>| {
+                        |threads: &mut Vec<ThreadId>, _: &mut TaskletContext<'_, _>| {
                             threads.push(me());
                             if threads.len().is_multiple_of(3) { Directive::Pool } else { Directive::Done }
                         },
-                        |_: &mut Cx<'_, _>| Directive::Home,
+                        |_: &mut TaskletContext<'_, _>| Directive::Home,
                     ),
                     Directive::Home,
                 )
@@ -45,7 +45,7 @@ fn no_sync_tasklet_is_stepped_before_somebody_is_in_the_loop() {
     home.schedule(tasklet, Directive::Home).unwrap();
     let handle = home.handle();
     wait(std::thread::spawn(move || handle.schedule(ready::done(), Directive::Home).unwrap())).unwrap();
-    assert_eq!((count(&stepped), home.holding().len()), (0, 2));
+    assert_eq!((count(&stepped), home.tasklets().len()), (0, 2));
     home.run().unwrap();
     assert_eq!(count(&stepped), 1);
 }
@@ -118,7 +118,7 @@ fn scheduling_in_a_step_never_runs_another_tasklet_inside_it() {
 
 /// Schedules the next one, `left` times.
 fn link(left: u32) -> impl procession::tasklet::Tasklet<u32> {
-    ready::from_fn(move |count: &mut u32, cx: &mut Cx<'_, u32>| {
+    ready::from_fn(move |count: &mut u32, cx: &mut TaskletContext<'_, u32>| {
         *count += 1;
         if left > 0 {
             let next: Box<dyn procession::tasklet::Tasklet<u32>> = Box::new(link(left - 1));
@@ -187,7 +187,7 @@ fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes
         let back = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let out = back.clone();
         let tasklet = ready::from_fns(
-            move |sum: &mut u64, _: &mut Cx<'_, u64>| {
+            move |sum: &mut u64, _: &mut TaskletContext<'_, u64>| {
                 if !has_been {
                     has_been = true;
                     return Directive::Pool;
@@ -199,7 +199,7 @@ fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes
                 *sum = before + 1;
                 Directive::Done
             },
-            move |_: &mut Cx<'_, u64>| {
+            move |_: &mut TaskletContext<'_, u64>| {
                 out.store(true, Ordering::SeqCst);
                 Directive::Home
             },
@@ -208,6 +208,6 @@ fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes
     }
     let report = home.run().unwrap();
     assert_eq!((*home.get(), report.finished), (200, 200));
-    assert_eq!((report.steps, report.async_steps), (400, 200));
-    assert_eq!(home.turn(1), Turn::Finished);
+    assert_eq!((report.home_steps, report.pool_steps), (400, 200));
+    assert_eq!(home.turn(1), TurnOutcome::Finished);
 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::pool::Pool;
-use procession::tasklet::{Cx, Directive, Loop, LoopHandle, ScheduleError, Tasklet, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, ScheduleError, Tasklet, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;
 
 /// A tasklet whose steps are all on the pool.
-fn elsewhere<S: 'static>(step: impl FnMut(&mut Cx<'_, S>) -> Directive + Send + 'static) -> impl Tasklet<S> {
-    ready::from_fns(|_: &mut S, _: &mut Cx<'_, S>| Directive::Pool, step)
+fn elsewhere<S: 'static>(step: impl FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static) -> impl Tasklet<S> {
+    ready::from_fns(|_: &mut S, _: &mut TaskletContext<'_, S>| Directive::Pool, step)
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn async_steps_run_on_a_thread_that_is_not_the_home_thread_and_know_their_loop()
     let handle = home.handle();
     let seen = Arc::new(Mutex::new(None));
     let tells = seen.clone();
-    let tasklet = elsewhere(move |_: &mut Cx<'_, ()>| {
+    let tasklet = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
         let current = LoopHandle::<()>::current().unwrap();
         // It can schedule back.
         current.schedule(ready::done(), Directive::Home).unwrap();
@@ -39,7 +39,7 @@ fn sync_steps_go_on_while_async_ones_block() {
     let mut home = Loop::new(0);
     let (go, begun) = (Latch::new(), Latch::new());
     let (gate, set) = (go.clone(), begun.clone());
-    let blocks = elsewhere(move |_: &mut Cx<'_, i32>| {
+    let blocks = elsewhere(move |_: &mut TaskletContext<'_, i32>| {
         let _ = set.set(());
         wait(&gate);
         Directive::Done
@@ -67,14 +67,14 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
     let set = begun.clone();
     let mut first = true;
     let tasklet = ready::from_fns(
-        move |back: &mut bool, _: &mut Cx<'_, bool>| {
+        move |back: &mut bool, _: &mut TaskletContext<'_, bool>| {
             if std::mem::take(&mut first) {
                 return Directive::Pool;
             }
             *back = true;
             Directive::Done
         },
-        move |_: &mut Cx<'_, bool>| {
+        move |_: &mut TaskletContext<'_, bool>| {
             let _ = set.set(());
             wait(&gate);
             Directive::Home
@@ -97,7 +97,7 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
 fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_tasklet_back() {
     struct Mine(&'static str);
     impl Tasklet<()> for Mine {
-        fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
             Directive::Done
         }
     }
@@ -109,7 +109,7 @@ fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_taskle
     assert!(matches!(why, ScheduleError::NotRunning));
     assert_eq!(tasklet.0, "two");
     // The loop is unharmed.
-    assert!(home.holding().is_empty());
+    assert!(home.tasklets().is_empty());
     assert_eq!(home.run().unwrap().ended(), 0);
     assert_eq!(home.schedule(tasklet, Directive::Home).unwrap().run().unwrap().finished, 1);
 }
@@ -118,7 +118,7 @@ fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_taskle
 fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_back() {
     struct Out(Arc<AtomicUsize>);
     impl Tasklet<u32> for Out {
-        fn home(&mut self, steps: &mut u32, cx: &mut Cx<'_, u32>) -> Directive {
+        fn home(&mut self, steps: &mut u32, cx: &mut TaskletContext<'_, u32>) -> Directive {
             *steps += 1;
             // Neither can it schedule another one there.
             let refused = cx.schedule(ready::done(), Directive::Pool).unwrap_err();
@@ -131,7 +131,7 @@ fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_ba
     let (tasklet, why) = home.with(Out(marker.clone())).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning));
     assert!(Arc::ptr_eq(&tasklet.0, &marker));
-    assert_eq!((*home.get(), home.holding().len()), (1, 0));
+    assert_eq!((*home.get(), home.tasklets().len()), (1, 0));
     assert_eq!(home.run().unwrap().ended(), 0, "the loop is unharmed");
 
     let mut automatic = Loop::automatic(0);
@@ -139,7 +139,7 @@ fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_ba
     assert!(matches!(why, ScheduleError::NotRunning));
     assert!(Arc::ptr_eq(&tasklet.0, &marker));
     let (tasklet, _) = automatic.schedule(tasklet, Directive::Pool).unwrap_err().into_parts();
-    assert_eq!((*automatic.get(), automatic.holding().len()), (1, 0));
+    assert_eq!((*automatic.get(), automatic.tasklets().len()), (1, 0));
     assert_eq!(automatic.run().unwrap().ended(), 0);
     drop(tasklet);
     assert_eq!(Arc::strong_count(&marker), 1);
@@ -167,21 +167,21 @@ fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebo
     let mut home = Loop::automatic(0);
     let mut first = true;
     let mut inner = Some(ready::from_fns(
-        move |sum: &mut u32, _: &mut Cx<'_, u32>| {
+        move |sum: &mut u32, _: &mut TaskletContext<'_, u32>| {
             *sum += 1;
             if std::mem::take(&mut first) { Directive::Pool } else { Directive::Done }
         },
-        |_: &mut Cx<'_, u32>| Directive::Home,
+        |_: &mut TaskletContext<'_, u32>| Directive::Home,
     ));
     let outer = ready::from_fn(move |_: &mut u32, cx| {
         cx.schedule(inner.take().unwrap(), Directive::Home).unwrap();
         Directive::Done
     });
     home.schedule(outer, Directive::Home).unwrap();
-    let held = home.holding();
+    let held = home.tasklets();
     assert_eq!((held.len(), held[0].directive, held[0].running), (1, Directive::Pool, false));
     let report = home.run().unwrap();
-    assert_eq!((*home.get(), report.async_steps), (2, 1));
+    assert_eq!((*home.get(), report.pool_steps), (2, 1));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_panic_in_an_async_step_finishes_its_tasklet_and_run_returns() {
 
 fn bomb_on_pool() -> impl Tasklet<()> {
     quiet_panics();
-    elsewhere(|_: &mut Cx<'_, ()>| panic!("on purpose"))
+    elsewhere(|_: &mut TaskletContext<'_, ()>| panic!("on purpose"))
 }
 
 #[test]
@@ -222,11 +222,11 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
     };
     let again = step.clone();
     let tasklet = ready::from_fns(
-        move |(): &mut (), _: &mut Cx<'_, ()>| {
+        move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
             step();
             Directive::Done
         },
-        move |cx: &mut Cx<'_, ()>| {
+        move |cx: &mut TaskletContext<'_, ()>| {
             let number = again();
             let resumes = [cx.suspend(), cx.suspend(), cx.suspend()];
             if number == 0 {
@@ -250,7 +250,7 @@ fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
     .unwrap();
     let other = std::thread::spawn(move || {
         wait(&begun);
-        let id = handle.holding().iter().find(|it| it.running && it.directive == Directive::Pool).unwrap().id;
+        let id = handle.tasklets().iter().find(|it| it.running && it.directive == Directive::Pool).unwrap().id;
         for directive in [Directive::Home, Directive::Pool, Directive::Home] {
             assert!(handle.redirect(id, directive).unwrap());
         }
@@ -268,7 +268,7 @@ fn a_pool_can_be_given_and_shared_between_loops() {
     let threads = Arc::new(Mutex::new(Vec::new()));
     let tells = || {
         let threads = threads.clone();
-        elsewhere(move |_: &mut Cx<'_, ()>| {
+        elsewhere(move |_: &mut TaskletContext<'_, ()>| {
             threads.lock().unwrap().push(std::thread::current().name().unwrap().to_owned());
             Directive::Done
         })
@@ -292,7 +292,7 @@ fn the_default_pool_grows_on_demand() {
     let (here, all) = (counter(), Latch::new());
     for _ in 0..MANY {
         let (here, all) = (here.clone(), all.clone());
-        let waits = elsewhere(move |_: &mut Cx<'_, ()>| {
+        let waits = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
             if here.fetch_add(1, Ordering::SeqCst) + 1 == MANY {
                 let _ = all.set(());
             }
@@ -316,7 +316,7 @@ fn threads_of_a_loops_own_pool_end_with_the_loop() {
     let gone = Latch::new();
     let told = gone.clone();
     let mut home = Loop::new(());
-    let step = elsewhere(move |_: &mut Cx<'_, ()>| {
+    let step = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
         TOLD.with(|place| *place.borrow_mut() = Some(Told(told.clone())));
         Directive::Done
     });
@@ -356,9 +356,9 @@ fn a_pool_that_is_stopped_ends_the_tasklets_that_wait_for_it() {
     .unwrap();
     wait(&begun);
     let mut home = Loop::on((), &pool);
-    home.schedule(elsewhere(|_: &mut Cx<'_, ()>| Directive::Done), Directive::Home).unwrap();
-    assert_eq!(home.turn(1), Turn::Ran(1));
-    assert_eq!(home.holding()[0].directive, Directive::Pool);
+    home.schedule(elsewhere(|_: &mut TaskletContext<'_, ()>| Directive::Done), Directive::Home).unwrap();
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1));
+    assert_eq!(home.tasklets()[0].directive, Directive::Pool);
     let _ = pool.stop(Some(std::time::Duration::ZERO));
     assert_eq!(home.run().unwrap().refused, 1);
     go.set(()).unwrap();

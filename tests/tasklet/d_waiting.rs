@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{Cx, Directive, Loop, Resume, Tasklet, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, Resume, Tasklet, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -17,7 +17,7 @@ fn waits(resumes: mpsc::Sender<Resume>, woken: Arc<Mutex<Log>>) -> impl Tasklet<
     let elsewhere = woken.clone();
     let mut resumes = Some(resumes);
     ready::from_fns(
-        move |log: &mut Log, cx: &mut Cx<'_, Log>| {
+        move |log: &mut Log, cx: &mut TaskletContext<'_, Log>| {
             if let Some(resumes) = resumes.take() {
                 resumes.send(cx.suspend()).unwrap();
                 return Directive::Wait;
@@ -26,7 +26,7 @@ fn waits(resumes: mpsc::Sender<Resume>, woken: Arc<Mutex<Log>>) -> impl Tasklet<
             woken.lock().unwrap().push("home");
             Directive::Done
         },
-        move |_: &mut Cx<'_, Log>| {
+        move |_: &mut TaskletContext<'_, Log>| {
             elsewhere.lock().unwrap().push("pool");
             Directive::Done
         },
@@ -42,12 +42,12 @@ fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive()
         let woken = Arc::new(Mutex::new(Log::new()));
         let mut home = Loop::new(Log::new());
         home.schedule(waits(sender, woken.clone()), Directive::Home).unwrap();
-        assert_eq!(home.turn(10), Turn::Ran(1));
-        assert_eq!(home.turn(10), Turn::Idle, "it waits");
+        assert_eq!(home.turn(10), TurnOutcome::Ran(1));
+        assert_eq!(home.turn(10), TurnOutcome::Idle, "it waits");
         let handle = home.handle();
         let other = std::thread::spawn(move || {
             let resume: Resume = wait(&receiver).unwrap();
-            assert_eq!(handle.holding()[0].id, resume.id());
+            assert_eq!(handle.tasklets()[0].id, resume.id());
             resume.resume(directive);
         });
         let report = home.run().unwrap();
@@ -67,7 +67,7 @@ fn run_does_not_return_while_a_tasklet_waits() {
     let handle = home.handle();
     let other = std::thread::spawn(move || {
         let resume: Resume = wait(&receiver).unwrap();
-        until("it waits", || handle.holding()[0].directive == Directive::Wait);
+        until("it waits", || handle.tasklets()[0].directive == Directive::Wait);
         assert!(!seen.is_set());
         resume.resume(Directive::Home);
     });
@@ -104,7 +104,7 @@ fn a_resumption_before_wait_is_returned_is_not_lost() {
         let (at_home, on_pool) = (steps.clone(), steps.clone());
         let mut first = true;
         let tasklet = ready::from_fns(
-            move |(): &mut (), cx: &mut Cx<'_, ()>| {
+            move |(): &mut (), cx: &mut TaskletContext<'_, ()>| {
                 at_home.fetch_add(1, Ordering::SeqCst);
                 if !std::mem::take(&mut first) {
                     return Directive::Done;
@@ -118,7 +118,7 @@ fn a_resumption_before_wait_is_returned_is_not_lost() {
                 }
                 Directive::Wait
             },
-            move |_: &mut Cx<'_, ()>| {
+            move |_: &mut TaskletContext<'_, ()>| {
                 on_pool.fetch_add(1, Ordering::SeqCst);
                 Directive::Done
             },
@@ -135,13 +135,13 @@ fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
     let tasklet = ready::from_fns(
         {
             let mut steps = 0;
-            move |sum: &mut u32, _: &mut Cx<'_, u32>| {
+            move |sum: &mut u32, _: &mut TaskletContext<'_, u32>| {
                 steps += 1;
                 *sum = steps;
                 if steps == 1 { Directive::Pool } else { Directive::Done }
             }
         },
-        |cx: &mut Cx<'_, u32>| {
+        |cx: &mut TaskletContext<'_, u32>| {
             let resume = cx.suspend();
             wait(std::thread::spawn(move || resume.resume(Directive::Home))).unwrap();
             Directive::Wait
@@ -157,12 +157,12 @@ fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does(
     let tasklet = ready::from_fns(
         numbered_steps(),
         // The resumption that was made at home came while the tasklet was on its way here.
-        |_: &mut Cx<'_, u32>| Directive::Wait,
+        |_: &mut TaskletContext<'_, u32>| Directive::Wait,
     );
     home.schedule(tasklet, Directive::Home).unwrap().run().unwrap();
     assert_eq!(*home.get(), 2);
 
-    fn numbered_steps() -> impl FnMut(&mut u32, &mut Cx<'_, u32>) -> Directive + Send + 'static {
+    fn numbered_steps() -> impl FnMut(&mut u32, &mut TaskletContext<'_, u32>) -> Directive + Send + 'static {
         |steps, cx| {
             *steps += 1;
             if *steps == 2 {
@@ -194,16 +194,16 @@ fn of_several_resumptions_of_one_wait_the_first_counts_and_the_others_do_nothing
         }
     });
     home.schedule(tasklet, Directive::Home).unwrap();
-    assert_eq!(home.run_until_idle(), Turn::Ran(1));
+    assert_eq!(home.run_until_idle(), TurnOutcome::Ran(1));
     let [one, two, three] = wait(&receiver).unwrap();
     one.resume(Directive::Home);
     two.resume(Directive::Home);
-    assert_eq!(home.run_until_idle(), Turn::Ran(1), "two resumptions are one step");
+    assert_eq!(home.run_until_idle(), TurnOutcome::Ran(1), "two resumptions are one step");
     three.resume(Directive::Home);
-    assert_eq!(home.run_until_idle(), Turn::Idle, "it is of the wait before");
+    assert_eq!(home.run_until_idle(), TurnOutcome::Idle, "it is of the wait before");
     let [one, two, three] = wait(&receiver).unwrap();
     drop((one, two));
-    assert_eq!(home.run_until_idle(), Turn::Idle, "one is left");
+    assert_eq!(home.run_until_idle(), TurnOutcome::Idle, "one is left");
     three.resume(Directive::Home);
     assert_eq!(home.run().unwrap().finished, 1);
     assert_eq!(*home.get(), 3);
@@ -223,7 +223,7 @@ fn resuming_a_tasklet_that_is_over_does_nothing() {
     // Another one has its slot now.
     let next = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
     late.resume(Directive::Home);
-    assert_eq!((home.turn(1), *home.get()), (Turn::Idle, 1));
+    assert_eq!((home.turn(1), *home.get()), (TurnOutcome::Idle, 1));
     next.cancel("over");
     // And of a loop that is gone.
     let (sender, receiver) = mpsc::channel();
@@ -282,13 +282,13 @@ fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_t
     // Sync again, for one that is queued: one step.
     assert!(tasklets[2].redirect(Directive::Home).unwrap());
     assert!(tasklets[4].redirect(Directive::Pool).is_err(), "nobody runs the loop, and it stays where it is");
-    while home.turn(1) == Turn::Ran(1) {}
+    while home.turn(1) == TurnOutcome::Ran(1) {}
     assert_eq!(home.get(), &[0, 2, 4]);
     assert!(tasklets[1].redirect(Directive::Home).unwrap());
     assert!(tasklets[1].redirect(Directive::Home).unwrap());
     let report = home.run().unwrap();
     assert_eq!(home.get(), &[0, 2, 4, 1]);
-    assert_eq!((report.finished, report.steps), (5, 4));
+    assert_eq!((report.finished, report.home_steps), (5, 4));
     assert!(!tasklets[1].redirect(Directive::Home).unwrap(), "it is over");
 }
 
@@ -300,9 +300,9 @@ fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
     home.schedule(waits(sender, woken.clone()), Directive::Home).unwrap();
     let _ = home.turn(1);
     wait(&receiver).unwrap().resume(Directive::Pool);
-    let held = home.holding();
+    let held = home.tasklets();
     assert_eq!((held[0].directive, held[0].running), (Directive::Pool, false));
-    assert_eq!(home.run().unwrap().async_steps, 1);
+    assert_eq!(home.run().unwrap().pool_steps, 1);
     assert_eq!(*woken.lock().unwrap(), ["pool"]);
 }
 
@@ -320,10 +320,10 @@ fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
     });
     home.schedule(sleeps, Directive::Home).unwrap();
     for expected in 1..=3 {
-        assert_eq!(home.run_until_idle(), Turn::Ran(1));
+        assert_eq!(home.run_until_idle(), TurnOutcome::Ran(1));
         assert_eq!(*home.get(), expected);
         manual.advance(Duration::from_millis(9_999));
-        assert_eq!(home.turn(1) == Turn::Finished, expected == 3);
+        assert_eq!(home.turn(1) == TurnOutcome::Finished, expected == 3);
         manual.advance(Duration::from_millis(1));
     }
     // Zero is at once, and the greatest delay is never.
@@ -340,7 +340,7 @@ fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
         let _ = home.run_until_idle();
         manual.advance(Duration::from_secs(1_000_000));
         let _ = home.run_until_idle();
-        assert_eq!(home.holding().is_empty(), ended);
+        assert_eq!(home.tasklets().is_empty(), ended);
     }
     assert_eq!(manual.next_due(), None);
 }
@@ -365,12 +365,12 @@ fn a_wait_with_a_limit_ends_when_the_limit_is_over_and_says_so_unless_it_was_res
     home.schedule(tasklet, Directive::Home).unwrap();
     let _ = home.run_until_idle();
     manual.advance(Duration::from_millis(4_999));
-    assert_eq!(home.run_until_idle(), Turn::Idle);
+    assert_eq!(home.run_until_idle(), TurnOutcome::Idle);
     manual.advance(Duration::from_millis(1));
-    assert_eq!(home.run_until_idle(), Turn::Ran(1));
+    assert_eq!(home.run_until_idle(), TurnOutcome::Ran(1));
     // The resumption of a wait that has timed out does nothing; that of the next one takes its timer with it.
     wait(&receiver).unwrap().resume(Directive::Home);
-    assert_eq!(home.run_until_idle(), Turn::Idle);
+    assert_eq!(home.run_until_idle(), TurnOutcome::Idle);
     assert!(manual.next_due().is_some());
     wait(&receiver).unwrap().resume(Directive::Home);
     assert_eq!(manual.next_due(), None, "the timer is gone");
@@ -413,11 +413,11 @@ fn a_limit_for_a_wait_that_was_over_at_once_neither_ends_the_next_wait_nor_stays
         Directive::Wait
     });
     home.schedule(asks, Directive::Home).unwrap();
-    assert_eq!(home.run_until_idle(), Turn::Ran(2));
+    assert_eq!(home.run_until_idle(), TurnOutcome::Ran(2));
     assert_eq!(manual.next_due(), None, "the timers have gone with their wait");
     manual.advance(Duration::from_secs(10));
     wait(&receiver).unwrap().resume(Directive::Home);
-    assert_eq!((home.run_until_idle(), *home.get()), (Turn::Idle, 2), "nobody has resumed the second wait");
+    assert_eq!((home.run_until_idle(), *home.get()), (TurnOutcome::Idle, 2), "nobody has resumed the second wait");
     wait(&receiver).unwrap().resume(Directive::Home);
     home.run().unwrap();
     assert_eq!(*home.get(), 3);
@@ -441,7 +441,7 @@ fn a_delay_goes_with_the_wait_that_it_is_for_however_that_ends() {
             })
         };
         let handles = [(); 4].map(|()| home.handle().schedule(waits(), Directive::Home).unwrap());
-        assert_eq!(home.run_until_idle(), Turn::Ran(4));
+        assert_eq!(home.run_until_idle(), TurnOutcome::Ran(4));
         assert_eq!(manual.next_due().is_some(), delay != Duration::MAX);
         // That of the first tasklet.
         wait(&receiver).unwrap().resume(Directive::Home);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::tasklet::{Cx, Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, TurnOutcome, ready};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;
@@ -20,8 +20,8 @@ fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
         });
         let token = Dropped(drops.clone());
         let on_pool = ready::from_fns(
-            |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-            move |_: &mut Cx<'_, ()>| {
+            |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+            move |_: &mut TaskletContext<'_, ()>| {
                 let _ = &token;
                 Directive::Done
             },
@@ -111,9 +111,9 @@ fn a_panic_stops_the_loop_if_the_policy_says_so_and_what_is_left_goes_on_with_th
         let Interruption::Panicked(panic) = cut.why() else { panic!("{cut}") };
         assert_eq!((panic.name.as_ref(), panic.panic.message()), ("the bomb", ON_PURPOSE));
         assert_eq!(panic.directive, first);
-        assert_eq!((cut.left(), cut.holding()[0].directive), (1, Directive::Wait));
+        assert_eq!((cut.left(), cut.tasklets()[0].directive), (1, Directive::Wait));
         assert_eq!((cut.report().panicked, cut.report().finished), (1, 1));
-        let rest = cut.holding()[0].id;
+        let rest = cut.tasklets()[0].id;
         assert!(home.handle().redirect(rest, Directive::Home).unwrap());
         assert_eq!(home.run().unwrap().finished, 1);
         assert_eq!(*home.get(), 3);
@@ -129,7 +129,7 @@ fn a_panic_that_leaves_the_loop_empty_stops_it_all_the_same() {
     assert!(cut.to_string().contains(ON_PURPOSE), "{cut}");
     assert_eq!(home.run().unwrap().ended(), 0);
     home.schedule(bomb(), Directive::Home).unwrap();
-    assert!(matches!(home.turn(1), Turn::Stopped(panic) if panic.panic.message() == ON_PURPOSE));
+    assert!(matches!(home.turn(1), TurnOutcome::Stopped(panic) if panic.panic.message() == ON_PURPOSE));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_handler_may_use_the_loop() {
     let (handle, seen) = (home.handle(), Arc::new(AtomicBool::new(false)));
     let sees = seen.clone();
     home.on_panic(PanicPolicy::call(move |_| {
-        assert!(handle.holding().is_empty());
+        assert!(handle.tasklets().is_empty());
         handle.schedule(ready::done(), Directive::Home).unwrap();
         sees.store(true, Ordering::SeqCst);
     }));
@@ -188,11 +188,11 @@ fn destructors_that_panic_disturb_nobody() {
     let holds = |n: usize, says: Directive| {
         let bomb = Bomb(dropped[n].clone());
         ready::from_fns(
-            move |(): &mut (), _: &mut Cx<'_, ()>| {
+            move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
                 let _ = &bomb;
                 says
             },
-            |_: &mut Cx<'_, ()>| Directive::Done,
+            |_: &mut TaskletContext<'_, ()>| Directive::Done,
         )
     };
     let ends = [Directive::Done, Directive::Pool, Directive::Wait];
@@ -215,7 +215,7 @@ fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth()
         next: Option<Resume>,
     }
     impl Tasklet<()> for Link {
-        fn home(&mut self, (): &mut (), cx: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), cx: &mut TaskletContext<'_, ()>) -> Directive {
             let mine = cx.suspend();
             self.next = self.last.lock().unwrap().replace(mine);
             Directive::Wait
@@ -228,14 +228,14 @@ fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth()
             for _ in 0..20_000 {
                 home.schedule(Link { last: last.clone(), next: None }, Directive::Home).unwrap();
             }
-            assert_eq!(home.run_until_idle(), Turn::Ran(20_000));
+            assert_eq!(home.run_until_idle(), TurnOutcome::Ran(20_000));
             let first = last.lock().unwrap().take().unwrap();
             if cancels {
                 assert!(home.handle().cancel(first.id(), "the first"))
             } else {
                 drop(first)
             }
-            assert_eq!(home.turn(1), Turn::Finished, "all have ended when the first has");
+            assert_eq!(home.turn(1), TurnOutcome::Finished, "all have ended when the first has");
             assert_eq!(home.take_report().ended(), 20_000);
         }
     });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{Cx, Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, TurnOutcome, ready};
 use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -14,7 +14,7 @@ use crate::helpers::*;
 fn a_new_loop_does_nothing_until_it_is_run_and_an_empty_one_returns_at_once() {
     let mut home = Loop::new(Rc::new(5));
     let report = home.run().unwrap();
-    assert_eq!((report.steps, report.ended()), (0, 0));
+    assert_eq!((report.home_steps, report.ended()), (0, 0));
     assert!(report.is_clean());
     let stepped = Rc::new(std::cell::Cell::new(false));
     let mut lazy = Loop::new(stepped.clone());
@@ -53,8 +53,8 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
         (latch.clone(), latch)
     };
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
             Directive::Done
@@ -69,7 +69,7 @@ fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits()
     let other = std::thread::spawn(move || {
         let held = |what: &[(Directive, bool)]| {
             until("the loop holds these", || {
-                handle.holding().iter().map(|it| (it.directive, it.running)).collect::<Vec<_>>() == what
+                handle.tasklets().iter().map(|it| (it.directive, it.running)).collect::<Vec<_>>() == what
             });
             assert!(!seen.load(Ordering::SeqCst));
         };
@@ -167,8 +167,8 @@ fn a_run_that_is_cancelled_says_so_and_what_is_left_and_can_be_resumed() {
     let waits = home.handle().schedule(ready::named(ready::wait(), "waits"), Directive::Wait).unwrap();
     let cut = home.run_until(&stop).unwrap_err();
     assert_eq!(*cut.why(), Interruption::Cancelled(Reason::from("enough for now")));
-    assert_eq!((*home.get(), cut.left(), cut.report().steps), (3, 2, 3));
-    let left: Vec<_> = cut.holding().iter().map(|it| (it.name.as_ref(), it.directive)).collect();
+    assert_eq!((*home.get(), cut.left(), cut.report().home_steps), (3, 2, 3));
+    let left: Vec<_> = cut.tasklets().iter().map(|it| (it.name.as_ref(), it.directive)).collect();
     assert_eq!(left, [("counts", Directive::Home), ("waits", Directive::Wait)]);
     assert!(cut.to_string().contains("2 tasklets are left"), "{cut}");
     // Nothing runs with a token that is cancelled already, but an empty loop is an empty loop.
@@ -212,7 +212,7 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
     let cut = home.run_for(Duration::from_secs(10)).unwrap_err();
     over.store(true, Ordering::SeqCst);
     wait(mover).unwrap();
-    assert_eq!(*cut.why(), Interruption::LimitOver);
+    assert_eq!(*cut.why(), Interruption::TimedOut);
     assert!(manual.now() - began >= Duration::from_secs(10));
     // Between steps: this one never ends by itself.
     let moves = manual.clone();
@@ -228,7 +228,7 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
     assert!(home.run_for(Duration::ZERO).is_err());
     assert_eq!(*home.get(), 10);
     endless.cancel("over");
-    handle.cancel(home.holding()[0].id, "over");
+    handle.cancel(home.tasklets()[0].id, "over");
     assert!(home.run_for(Duration::MAX).is_ok());
 }
 
@@ -240,11 +240,11 @@ fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next
     let mut first = true;
     let mut turns = 0;
     let tasklet = ready::from_fns(
-        move |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
+        move |seen: &mut Vec<&str>, _: &mut TaskletContext<'_, Vec<&str>>| {
             seen.push("home");
             if std::mem::take(&mut first) { Directive::Pool } else { Directive::Done }
         },
-        move |_: &mut Cx<'_, Vec<&str>>| {
+        move |_: &mut TaskletContext<'_, Vec<&str>>| {
             let _ = set.set(());
             wait(&gate);
             turns += 1;
@@ -260,11 +260,11 @@ fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next
     });
     let cut = home.run_until(&stop).unwrap_err();
     wait(other).unwrap();
-    assert_eq!((cut.left(), cut.holding()[0].running), (1, true));
+    assert_eq!((cut.left(), cut.tasklets()[0].running), (1, true));
     go.set(()).unwrap();
-    until("its step is over", || !home.holding()[0].running);
+    until("its step is over", || !home.tasklets()[0].running);
     assert!(!ended.is_finished());
-    assert_eq!(cut.report().async_steps + home.run().unwrap().async_steps, 3);
+    assert_eq!(cut.report().pool_steps + home.run().unwrap().pool_steps, 3);
     assert_eq!(home.get(), &["home", "home"]);
 }
 
@@ -274,7 +274,7 @@ fn no_loop_within_a_loop_is_confused_with_it() {
     let mut outer = Loop::new(Vec::new());
     let step = ready::from_fn(|seen: &mut Vec<bool>, cx| {
         let mut inner = Loop::new(Vec::new());
-        let asks = ready::from_fn(|seen: &mut Vec<bool>, cx: &mut Cx<'_, Vec<bool>>| {
+        let asks = ready::from_fn(|seen: &mut Vec<bool>, cx: &mut TaskletContext<'_, Vec<bool>>| {
             seen.push(LoopHandle::current() == Some(cx.handle()));
             Directive::Done
         });
@@ -299,7 +299,7 @@ fn a_loop_of_a_state_that_may_be_sent_can_have_its_next_home_elsewhere() {
     home.schedule(tells(), Directive::Home).unwrap().run().unwrap();
     let seen = std::thread::spawn(move || {
         home.schedule(tells(), Directive::Home).unwrap().run().unwrap();
-        assert_eq!(home.turn(1), Turn::Finished);
+        assert_eq!(home.turn(1), TurnOutcome::Finished);
         (me(), home.into_inner())
     });
     let (there, seen) = wait(seen).unwrap();
@@ -314,8 +314,8 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     let (begun, go) = (Latch::new(), Latch::new());
     let (set, gate, token) = (begun.clone(), go.clone(), Dropped(drops.clone()));
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = &token;
             let _ = set.set(());
             wait(&gate);
@@ -334,7 +334,7 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
             handle.schedule(tasklet, directive).unwrap()
         })
         .collect();
-    assert_eq!(home.turn(1), Turn::Ran(1));
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     wait(&begun);
     drop(home);
     assert_eq!(count(&drops), 2);

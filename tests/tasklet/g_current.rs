@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use procession::Latch;
 use procession::pool::Pool;
 use procession::tasklet::{
-    Cx, Directive, InUse, Loop, LoopBuilder, LoopHandle, PanicPolicy, ScheduleError, Turn, on_automatic, ready,
+    TaskletContext, Directive, LoopInUseError, Loop, LoopBuilder, LoopHandle, PanicPolicy, ScheduleError, TurnOutcome, on_automatic, ready,
     reset_automatic,
 };
 
@@ -29,7 +29,7 @@ fn code_in_any_step_finds_its_loop_without_being_passed_it() {
     let (at_home, on_pool) = (seen.clone(), seen.clone());
     let mut home = Loop::new(());
     let tasklet = ready::from_fns(
-        move |(): &mut (), _: &mut Cx<'_, ()>| {
+        move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
             let mut seen = at_home.lock().unwrap();
             seen.push(deep());
             match seen.len() {
@@ -38,13 +38,13 @@ fn code_in_any_step_finds_its_loop_without_being_passed_it() {
                 _ => Directive::Done,
             }
         },
-        move |_: &mut Cx<'_, ()>| {
+        move |_: &mut TaskletContext<'_, ()>| {
             on_pool.lock().unwrap().push(deep());
             Directive::Home
         },
     );
     home.with(tasklet).unwrap();
-    assert_eq!(home.run().unwrap().async_steps, 1);
+    assert_eq!(home.run().unwrap().pool_steps, 1);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 4);
     assert!(seen.iter().all(|handle| *handle == home.handle()));
@@ -71,9 +71,9 @@ fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
     assert_eq!(home.get(), &[10, 0, 11]);
     // The other directives.
     home.with(pushes(1)).unwrap();
-    assert!(home.holding().is_empty());
+    assert!(home.tasklets().is_empty());
     home.with(ready::wait()).unwrap();
-    assert_eq!(home.holding()[0].directive, Directive::Wait);
+    assert_eq!(home.tasklets()[0].directive, Directive::Wait);
     let resumed = ready::from_fn(|seen: &mut Vec<u32>, cx| {
         if seen.last() == Some(&7) {
             return Directive::Done;
@@ -83,7 +83,7 @@ fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
         Directive::Wait
     });
     home.with(resumed).unwrap();
-    assert_eq!(home.turn(1), Turn::Ran(1), "also a resumption in that step is not lost");
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1), "also a resumption in that step is not lost");
     home.close(LIMIT).unwrap();
     let (back, why) = home.with(pushes(9)).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::Closed));
@@ -105,7 +105,7 @@ fn the_loop_before_is_current_again_after_with_also_after_a_panic_which_reaches_
         assert_eq!(panic.downcast_ref::<String>().unwrap(), ON_PURPOSE);
         assert!(LoopHandle::<Vec<u32>>::current() == before);
         // The loop is unharmed, and has counted it.
-        assert_eq!(inner.holding().len(), 0);
+        assert_eq!(inner.tasklets().len(), 0);
         let report = inner.schedule(pushes(2), Directive::Home).unwrap().run().unwrap();
         assert_eq!((report.panicked, report.finished), (1, 2));
         seen.append(inner.get_mut());
@@ -144,7 +144,7 @@ fn on_an_automatic_loop_a_sync_tasklet_has_run_before_schedule_returns() {
     assert_eq!(home.get(), &[1, 2, 3, 2, 3]);
     home.schedule(pushes(4), Directive::Wait).unwrap();
     assert_eq!(home.get().len(), 5);
-    let waiting = home.holding()[0].id;
+    let waiting = home.tasklets()[0].id;
     home.handle().redirect(waiting, Directive::Home).unwrap();
     assert_eq!(home.get().len(), 5, "a handle only queues");
     home.schedule(pushes(5), Directive::Home).unwrap();
@@ -181,7 +181,7 @@ fn an_automatic_loop_that_is_in_use_is_not_lent_twice_and_comes_back_after_a_pan
     let nested = on_automatic(|home: &mut Loop<u64>| {
         let handle = home.handle();
         let nested = ready::from_fn(move |inside: &mut u64, _| {
-            assert_eq!(on_automatic(|_: &mut Loop<u64>| ()), Err(InUse));
+            assert_eq!(on_automatic(|_: &mut Loop<u64>| ()), Err(LoopInUseError));
             assert!(LoopHandle::current() == Some(handle.clone()), "what a step is to use");
             *inside += 1;
             Directive::Done
@@ -208,14 +208,14 @@ fn an_automatic_loop_that_is_in_use_is_not_lent_twice_and_comes_back_after_a_pan
 fn an_automatic_loop_stays_automatic_after_a_run() {
     let mut home = Loop::automatic(Vec::new());
     home.schedule(pushes(1), Directive::Wait).unwrap();
-    let waiting = home.holding()[0].id;
+    let waiting = home.tasklets()[0].id;
     home.handle().redirect(waiting, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(home.get(), &[1]);
     assert!(home.is_automatic());
     home.schedule(pushes(2), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1, 2], "it turns by itself as before");
-    assert_eq!(home.run_until_idle(), Turn::Finished);
+    assert_eq!(home.run_until_idle(), TurnOutcome::Finished);
     home.schedule(pushes(3), Directive::Home).unwrap();
     assert_eq!(home.get().len(), 3);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::tasklet::{Directive, Loop, ScheduleError, Tasklet, TaskletHandle, Turn, ready};
+use procession::tasklet::{Directive, Loop, ScheduleError, Tasklet, TaskletHandle, TurnOutcome, ready};
 
 use crate::helpers::*;
 
@@ -11,7 +11,7 @@ fn equal_tasklets_are_two() {
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Equal;
     impl Tasklet<u32> for Equal {
-        fn home(&mut self, steps: &mut u32, _: &mut procession::tasklet::Cx<'_, u32>) -> Directive {
+        fn home(&mut self, steps: &mut u32, _: &mut procession::tasklet::TaskletContext<'_, u32>) -> Directive {
             *steps += 1;
             Directive::Done
         }
@@ -54,7 +54,7 @@ fn the_id_of_one_loop_is_nobody_to_another() {
     assert_ne!(first.id(), second.id());
     assert!(!two.handle().cancel(first.id(), "a mistake"));
     assert!(!one.handle().redirect(second.id(), Directive::Done).unwrap());
-    assert_eq!((one.turn(1), two.turn(1)), (Turn::Idle, Turn::Idle));
+    assert_eq!((one.turn(1), two.turn(1)), (TurnOutcome::Idle, TurnOutcome::Idle));
 }
 
 #[test]
@@ -62,12 +62,12 @@ fn zero_and_greatest_limits_are_accepted() {
     let mut home = Loop::new(());
     assert!(home.run_for(Duration::ZERO).is_ok());
     assert!(home.run_for(Duration::MAX).is_ok());
-    assert_eq!(home.turn(0), Turn::Finished);
+    assert_eq!(home.turn(0), TurnOutcome::Finished);
     let waits = home.handle().schedule(ready::wait(), Directive::Home).unwrap();
-    assert_eq!(home.turn(0), Turn::Ran(0), "there is more to do");
+    assert_eq!(home.turn(0), TurnOutcome::Ran(0), "there is more to do");
     assert!(waits.wait_timeout(Duration::ZERO).is_err());
-    assert_eq!(home.turn(1), Turn::Ran(1));
-    assert_eq!(home.turn(0), Turn::Idle);
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1));
+    assert_eq!(home.turn(0), TurnOutcome::Idle);
     assert!(home.close(Duration::ZERO).is_ok());
     assert!(waits.wait_timeout(Duration::MAX).is_ok());
     assert!(home.close(Duration::MAX).is_ok());

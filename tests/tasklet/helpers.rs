@@ -3,7 +3,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::tasklet::{Cx, Directive, ready};
+use procession::tasklet::{TaskletContext, Directive, ready};
 
 pub(crate) use crate::wait::*;
 
@@ -29,15 +29,15 @@ pub fn quiet_panics() {
 /// A tasklet that panics at its first step, wherever that is.
 pub fn bomb<S: 'static>() -> impl procession::tasklet::Tasklet<S> {
     quiet_panics();
-    ready::from_fns(|_: &mut S, _| panic!("{}", ON_PURPOSE), |_: &mut Cx<'_, S>| std::panic::panic_any(ON_PURPOSE))
+    ready::from_fns(|_: &mut S, _| panic!("{}", ON_PURPOSE), |_: &mut TaskletContext<'_, S>| std::panic::panic_any(ON_PURPOSE))
 }
 
 /// A tasklet at home that is given the number of its step, from 0.
 pub fn numbered<S: 'static>(
-    mut step: impl FnMut(usize, &mut S, &mut Cx<'_, S>) -> Directive + Send + 'static,
+    mut step: impl FnMut(usize, &mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 ) -> impl procession::tasklet::Tasklet<S> {
     let mut number = 0;
-    ready::from_fn(move |state: &mut S, cx: &mut Cx<'_, S>| {
+    ready::from_fn(move |state: &mut S, cx: &mut TaskletContext<'_, S>| {
         let directive = step(number, state, cx);
         number += 1;
         directive

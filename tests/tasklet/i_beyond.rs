@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::tasklet::{
-    Cx, Directive, Interruption, Loop, LoopHandle, MOST_NAMED, PanicPolicy, ScheduleError, Tasklet, Turn, ready,
+    TaskletContext, Directive, Interruption, Loop, LoopHandle, MAX_NAMED, PanicPolicy, ScheduleError, Tasklet, TurnOutcome, ready,
 };
 use procession::{Exit, Latch, Reason};
 
@@ -15,8 +15,8 @@ use crate::helpers::*;
 /// On the pool until its token is cancelled; tells when it has begun.
 fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
     ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |cx: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |cx: &mut TaskletContext<'_, ()>| {
             let _ = begun.set(());
             wait(cx.cancelled());
             Directive::Home
@@ -53,7 +53,7 @@ fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_r
     });
     let report = home.run().unwrap();
     assert_eq!(wait(canceller).unwrap(), (true, false));
-    assert_eq!((report.cancelled, report.finished, report.steps), (3, 0, 1));
+    assert_eq!((report.cancelled, report.finished, report.home_steps), (3, 0, 1));
     assert!(matches!(wait(&on_pool), Exit::Terminated(why) if why == Reason::from("stop")));
 }
 
@@ -71,7 +71,7 @@ fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
     let goes_on = handle.schedule(ends(Directive::Home), Directive::Home).unwrap();
     let done = handle.schedule(ends(Directive::Done), Directive::Home).unwrap();
     let report = home.run().unwrap();
-    assert_eq!((report.steps, report.cancelled, report.finished), (2, 1, 1));
+    assert_eq!((report.home_steps, report.cancelled, report.finished), (2, 1, 1));
     assert!(matches!(goes_on.exit(), Some(Exit::Terminated(_))));
     assert!(matches!(done.exit(), Some(Exit::Done(()))));
 }
@@ -91,15 +91,15 @@ fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
     let (drops, steps) = (counter(), counter());
     let (token, counts) = (Dropped(drops.clone()), steps.clone());
     let tasklet = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = &token;
             counts.fetch_add(1, Ordering::SeqCst);
             Directive::Done
         },
     );
     let tasklet = home.handle().schedule(tasklet, Directive::Home).unwrap();
-    assert_eq!(home.turn(1), Turn::Ran(1));
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     assert!(tasklet.cancel("too late"));
     assert_eq!(count(&drops), 1, "at once, although the pool is busy");
     assert_eq!(home.run().unwrap().cancelled, 1);
@@ -139,15 +139,15 @@ fn closing_says_who_is_stuck_when_the_limit_is_over() {
     let (begun, go) = (Latch::new(), Latch::new());
     let (set, gate) = (begun.clone(), go.clone());
     let stubborn = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
             Directive::Home
         },
     );
     let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Home).unwrap();
-    assert_eq!(home.turn(1), Turn::Ran(1));
+    assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     wait(&begun);
     let closer = std::thread::spawn({
         let handle = home.handle();
@@ -158,8 +158,8 @@ fn closing_says_who_is_stuck_when_the_limit_is_over() {
         closer.is_finished()
     });
     let cut = wait(closer).unwrap().unwrap_err();
-    assert_eq!(*cut.why(), Interruption::LimitOver);
-    assert_eq!((cut.left(), cut.holding()[0].name.as_ref(), cut.holding()[0].running), (1, "stubborn", true));
+    assert_eq!(*cut.why(), Interruption::TimedOut);
+    assert_eq!((cut.left(), cut.tasklets()[0].name.as_ref(), cut.tasklets()[0].running), (1, "stubborn", true));
     go.set(()).unwrap();
     assert!(matches!(wait(&stubborn), Exit::Terminated(Reason::Shutdown)));
     assert!(home.close(LIMIT).is_ok());
@@ -172,17 +172,17 @@ fn closing_from_a_step_of_the_loop_does_not_wait_for_itself() {
         let (at_home, on_pool) = (closed.clone(), closed.clone());
         let closes = move |handle: LoopHandle<()>, closed: &AtomicUsize| {
             let cut = handle.close(Duration::MAX).unwrap_err();
-            assert!(cut.holding()[0].running);
+            assert!(cut.tasklets()[0].running);
             closed.fetch_add(1, Ordering::SeqCst);
         };
         let tasklet = ready::from_fns(
-            move |(): &mut (), cx: &mut Cx<'_, ()>| {
+            move |(): &mut (), cx: &mut TaskletContext<'_, ()>| {
                 if first == Directive::Home {
                     closes(cx.handle(), &at_home);
                 }
                 first
             },
-            move |cx: &mut Cx<'_, ()>| {
+            move |cx: &mut TaskletContext<'_, ()>| {
                 closes(cx.handle(), &on_pool);
                 Directive::Home
             },
@@ -198,10 +198,10 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
     /// Closes its loop when it is dropped.
     struct Closes(LoopHandle<()>, Directive, Arc<AtomicUsize>);
     impl Tasklet<()> for Closes {
-        fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+        fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
             self.1
         }
-        fn pool(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+        fn pool(&mut self, _: &mut TaskletContext<'_, ()>) -> Directive {
             Directive::Done
         }
     }
@@ -247,7 +247,7 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
         count_panic.fetch_add(1, Ordering::SeqCst);
     }));
     let goes =
-        ready::from_fns(|(): &mut (), _| Directive::Pool, |_: &mut Cx<'_, ()>| std::panic::panic_any(ON_PURPOSE));
+        ready::from_fns(|(): &mut (), _| Directive::Pool, |_: &mut TaskletContext<'_, ()>| std::panic::panic_any(ON_PURPOSE));
     quiet_panics();
     home.schedule(goes, Directive::Home).unwrap().run().unwrap();
     assert_eq!(count(&closed), 5);
@@ -291,28 +291,28 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
     // With a hook, the pool may be asked for at any time.
     let mut phases = vec!["first"];
     let out_and_back = ready::from_fns(
-        move |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
+        move |seen: &mut Vec<&str>, _: &mut TaskletContext<'_, Vec<&str>>| {
             seen.push(phases.pop().unwrap());
             Directive::Done
         },
-        |_: &mut Cx<'_, Vec<&str>>| Directive::Home,
+        |_: &mut TaskletContext<'_, Vec<&str>>| Directive::Home,
     );
     handle.schedule(out_and_back, Directive::Pool).unwrap();
     wait(&wakes).unwrap();
-    assert_eq!(home.turn(10), Turn::Ran(1));
-    assert_eq!(home.turn(10), Turn::Finished);
+    assert_eq!(home.turn(10), TurnOutcome::Ran(1));
+    assert_eq!(home.turn(10), TurnOutcome::Finished);
     // Many at once are one call; work that is left after a turn is one more.
     let before = count(&calls);
     for _ in 0..10 {
         handle.schedule(ready::done(), Directive::Home).unwrap();
     }
     assert_eq!(count(&calls), before + 1);
-    assert_eq!(home.turn(4), Turn::Ran(4));
+    assert_eq!(home.turn(4), TurnOutcome::Ran(4));
     assert_eq!(count(&calls), before + 2, "six are left");
-    assert_eq!(home.turn(100), Turn::Ran(6));
+    assert_eq!(home.turn(100), TurnOutcome::Ran(6));
     assert_eq!(count(&calls), before + 3, "those were the last");
-    assert_eq!(home.turn(100), Turn::Finished);
-    assert_eq!(home.turn(100), Turn::Finished);
+    assert_eq!(home.turn(100), TurnOutcome::Finished);
+    assert_eq!(home.turn(100), TurnOutcome::Finished);
     assert_eq!(count(&calls), before + 3);
     // A main loop that turns only when it is told comes to everything, whatever thread it came from.
     std::thread::scope(|scope| {
@@ -321,11 +321,11 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
             scope.spawn(move || {
                 for n in 0..100 {
                     let tasklet = ready::from_fns(
-                        |seen: &mut Vec<&str>, _: &mut Cx<'_, Vec<&str>>| {
+                        |seen: &mut Vec<&str>, _: &mut TaskletContext<'_, Vec<&str>>| {
                             seen.push("home");
                             Directive::Done
                         },
-                        |_: &mut Cx<'_, Vec<&str>>| Directive::Home,
+                        |_: &mut TaskletContext<'_, Vec<&str>>| Directive::Home,
                     );
                     let first = if n % 2 == 0 { Directive::Home } else { Directive::Pool };
                     handle.schedule(tasklet, first).unwrap();
@@ -335,7 +335,7 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
         while wakes.try_recv().is_ok() {}
         let mut seen = 0;
         while seen < 400 {
-            while home.turn(7) == Turn::Ran(7) {}
+            while home.turn(7) == TurnOutcome::Ran(7) {}
             seen = home.get().iter().filter(|it| **it == "home").count();
             if seen < 400 {
                 wakes.recv_timeout(LIMIT).expect("somebody would have to tell");
@@ -345,10 +345,10 @@ fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else
     // The end of the last one is told, too.
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     while wakes.try_recv().is_ok() {}
-    assert_eq!(home.turn(1), Turn::Idle);
+    assert_eq!(home.turn(1), TurnOutcome::Idle);
     waits.cancel("over");
     wakes.recv_timeout(LIMIT).unwrap();
-    assert_eq!(home.turn(1), Turn::Finished);
+    assert_eq!(home.turn(1), TurnOutcome::Finished);
 }
 
 #[test]
@@ -360,12 +360,12 @@ fn a_hook_may_use_the_loop_and_may_panic() {
     let counts = calls.clone();
     home.on_wake(move || {
         counts.fetch_add(1, Ordering::SeqCst);
-        assert!(uses.holding().len() < 2);
+        assert!(uses.tasklets().len() < 2);
         std::panic::panic_any(ON_PURPOSE);
     });
     handle.schedule(ready::done(), Directive::Home).unwrap();
     assert_eq!(count(&calls), 1);
-    assert_eq!(home.turn(5), Turn::Ran(1));
+    assert_eq!(home.turn(5), TurnOutcome::Ran(1));
 }
 
 #[test]
@@ -379,8 +379,8 @@ fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
         let _ = set.set(());
     });
     // On the pool it says that it waits.
-    until("it waits", || home.holding()[0].directive == Directive::Wait);
-    assert_eq!(home.take_report().async_steps, 1);
+    until("it waits", || home.tasklets()[0].directive == Directive::Wait);
+    assert_eq!(home.take_report().pool_steps, 1);
     holds.cancel("over");
     wait(&stepped);
 }
@@ -394,8 +394,8 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
     let (lists, begun, go) = (listed.clone(), Latch::new(), Latch::new());
     let (set, gate) = (begun.clone(), go.clone());
     let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = set.set(());
             wait(&gate);
             Directive::Done
@@ -405,8 +405,8 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
     let asks = ready::from_fn(move |(): &mut (), cx| {
         wait(&begun);
         moves.advance(Duration::from_secs(3));
-        lists.lock().unwrap().extend(cx.handle().holding());
-        cx.handle().cancel(cx.handle().holding()[2].id, "over");
+        lists.lock().unwrap().extend(cx.handle().tasklets());
+        cx.handle().cancel(cx.handle().tasklets()[2].id, "over");
         let _ = go.set(());
         Directive::Done
     });
@@ -429,7 +429,7 @@ fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
         ("waits", Directive::Wait, false, 5),
     ];
     assert_eq!(listed, expected.map(|(name, directive, running, since)| (name.to_owned(), directive, running, since)));
-    assert!(handle.holding().is_empty());
+    assert!(handle.tasklets().is_empty());
 }
 
 #[test]
@@ -439,14 +439,14 @@ fn a_tasklet_is_called_by_its_type_unless_it_says_otherwise() {
     let plain = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     let named = handle.schedule(ready::named(ready::wait(), String::from("mine")), Directive::Wait).unwrap();
     assert_eq!((plain.name(), named.name()), ("procession::tasklet::ready::Wait", "mine"));
-    let second = &handle.holding()[1];
+    let second = &handle.tasklets()[1];
     assert_eq!(second.to_string(), format!("mine (#2): Wait for {:?}", second.since));
 }
 
 #[test]
 fn a_report_counts_all_and_names_the_first() {
     let mut home = Loop::new(());
-    let many = MOST_NAMED as u64 + 20;
+    let many = MAX_NAMED as u64 + 20;
     for _ in 0..many {
         home.schedule(bomb(), Directive::Home).unwrap();
         let forgets = ready::from_fn(|(): &mut (), cx| {
@@ -456,14 +456,14 @@ fn a_report_counts_all_and_names_the_first() {
         home.schedule(forgets, Directive::Home).unwrap();
     }
     let report = home.run().unwrap();
-    assert_eq!((report.panicked, report.abandoned, report.steps), (many, many, 2 * many));
-    assert_eq!((report.panics.len(), report.abandoned_waits.len()), (MOST_NAMED, MOST_NAMED));
+    assert_eq!((report.panicked, report.abandoned, report.home_steps), (many, many, 2 * many));
+    assert_eq!((report.panics.len(), report.abandoned_waits.len()), (MAX_NAMED, MAX_NAMED));
     assert_eq!(home.take_report().ended(), 0, "what was told is not told again");
     for _ in 0..many {
         home.schedule(ready::wait(), Directive::Wait).unwrap();
     }
     let cut = home.run_for(Duration::ZERO).unwrap_err();
-    assert_eq!((cut.left() as u64, cut.holding().len()), (many, MOST_NAMED));
+    assert_eq!((cut.left() as u64, cut.tasklets().len()), (many, MAX_NAMED));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{Answer, Directive, Loop, NothingKept, Promise, Turn, ready};
+use procession::tasklet::{TaskletFuture, Directive, Loop, NoValueError, Promise, TurnOutcome, ready};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;
@@ -62,12 +62,12 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
         let mut promise = Some(promise);
         ready::from_fn(move |state: &mut u32, _| {
             if let Some(promise) = promise.take() {
-                promise.keep(*state + 1);
+                promise.fulfill(*state + 1);
             }
             Directive::Done
         })
     };
-    let answer: Answer<u32> = handle.schedule_with(keeps, Directive::Home).unwrap();
+    let answer: TaskletFuture<u32> = handle.schedule_with(keeps, Directive::Home).unwrap();
     let other = std::thread::spawn(move || answer.wait().unwrap().into_result().unwrap());
     home.run().unwrap();
     assert_eq!(wait(other).unwrap(), 21);
@@ -92,7 +92,7 @@ fn an_answer_says_why_there_is_no_value() {
     cancelled.handle().cancel("no longer");
     home.run().unwrap();
     let Exit::Failed(failure) = wait(forgets) else { panic!("it was done without a value") };
-    assert_eq!(failure.error().downcast_ref::<NothingKept>(), Some(&NothingKept));
+    assert_eq!(failure.error().downcast_ref::<NoValueError>(), Some(&NoValueError));
     assert!(matches!(wait(panics), Exit::Panicked(panic) if panic.message() == ON_PURPOSE));
     assert!(matches!(wait(cancelled), Exit::Terminated(_)));
     // Of a loop that is gone.
@@ -122,7 +122,7 @@ fn phases_run_where_they_belong_whatever_their_first_directive() {
     };
     let answer = handle.call(begin()).unwrap();
     let report = home.run().unwrap();
-    assert_eq!((report.steps, report.async_steps), (3, 2));
+    assert_eq!((report.home_steps, report.pool_steps), (3, 2));
     assert!(wait(answer).into_result().unwrap() != me());
     assert_eq!(home.get(), &[me(), me(), me()]);
     // Scheduled for the pool, it finds out that it begins at home.
@@ -144,7 +144,7 @@ fn a_blocking_call_brings_its_result_home() {
         seen.len()
     });
     let length = home.handle().call(call).unwrap();
-    assert_eq!(home.run_until_idle(), Turn::Ran(1));
+    assert_eq!(home.run_until_idle(), TurnOutcome::Ran(1));
     assert!(home.get().is_empty());
     sender.send(9).unwrap();
     home.run().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
-use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Tasklet, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, Tasklet, ready};
 use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::helpers::*;
@@ -21,11 +21,11 @@ struct Stubborn {
 }
 
 impl Tasklet<()> for Stubborn {
-    fn home(&mut self, (): &mut (), _: &mut Cx<'_, ()>) -> Directive {
+    fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
         Directive::Pool
     }
 
-    fn pool(&mut self, _: &mut Cx<'_, ()>) -> Directive {
+    fn pool(&mut self, _: &mut TaskletContext<'_, ()>) -> Directive {
         let _ = self.begun.set(());
         wait(&self.gate);
         Directive::Home
@@ -60,7 +60,7 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
     state.request_shutdown();
     assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
     let error = state.shutdown(ZERO).unwrap_err();
-    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Async for 1s, in a step)";
+    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Pool for 1s, in a step)";
     assert_eq!(error.to_string(), expected);
     assert!(handle.is_closed() && !runs.is_finished());
     gate.set(()).unwrap();
@@ -168,15 +168,15 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
     let (one, two) = (Latch::new(), Latch::new());
     let (set_one, set_two) = (one.clone(), two.clone());
     let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |_: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
             let _ = set_one.set(());
             wait(&two);
             second.lock().unwrap().push(asks(&on_pool));
             Directive::Done
         },
     );
-    let here = ready::from_fn(move |(): &mut (), _: &mut Cx<'_, ()>| {
+    let here = ready::from_fn(move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
         let _ = set_two.set(());
         wait(&one);
         first.lock().unwrap().push(asks(&at_home));
@@ -195,8 +195,8 @@ fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_
     let (state, begun, told) = (home.shutdown_node(), Latch::<()>::new(), Latch::<bool>::new());
     let (asks, begins, tell) = (state.clone(), begun.clone(), told.clone());
     let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut Cx<'_, ()>| Directive::Pool,
-        move |cx: &mut Cx<'_, ()>| {
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |cx: &mut TaskletContext<'_, ()>| {
             let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
             let _kept = token.on_cancel(move |_| {
                 let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside));

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-use procession::tasklet::{Cx, Directive, Loop, LoopHandle, Report, Resume, Tasklet, TaskletHandle, Turn, ready};
+use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, Report, Resume, Tasklet, TaskletHandle, TurnOutcome, ready};
 use procession::{Exit, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -107,7 +107,7 @@ struct Actor {
 }
 
 impl Actor {
-    fn act(&mut self, cx: &Cx<'_, State>) -> Directive {
+    fn act(&mut self, cx: &TaskletContext<'_, State>) -> Directive {
         if self.record.inside.fetch_add(1, Ordering::SeqCst) != 0 {
             self.world.faults.lock().unwrap().push("one tasklet in two steps".into());
         }
@@ -151,7 +151,7 @@ impl Actor {
 }
 
 impl Tasklet<State> for Actor {
-    fn home(&mut self, state: &mut State, cx: &mut Cx<'_, State>) -> Directive {
+    fn home(&mut self, state: &mut State, cx: &mut TaskletContext<'_, State>) -> Directive {
         state.set(state.get() + 1);
         self.record.at_home.fetch_add(1, Ordering::SeqCst);
         if *self.world.home.lock().unwrap() != Some(me()) {
@@ -160,7 +160,7 @@ impl Tasklet<State> for Actor {
         self.act(cx)
     }
 
-    fn pool(&mut self, cx: &mut Cx<'_, State>) -> Directive {
+    fn pool(&mut self, cx: &mut TaskletContext<'_, State>) -> Directive {
         self.record.on_pool.fetch_add(1, Ordering::SeqCst);
         if *self.world.home.lock().unwrap() == Some(me()) {
             self.world.faults.lock().unwrap().push("a pool step at home".into());
@@ -266,10 +266,10 @@ fn turn(home: &mut Loop<State>, steps: usize) -> Report {
     });
     loop {
         match home.turn(steps) {
-            Turn::Ran(_) => {}
-            Turn::Idle => wakes.recv_timeout(LIMIT).expect("somebody has to tell"),
-            Turn::Finished => return home.take_report(),
-            Turn::Stopped(panic) => panic!("{panic}"),
+            TurnOutcome::Ran(_) => {}
+            TurnOutcome::Idle => wakes.recv_timeout(LIMIT).expect("somebody has to tell"),
+            TurnOutcome::Finished => return home.take_report(),
+            TurnOutcome::Stopped(panic) => panic!("{panic}"),
         }
     }
 }
@@ -321,7 +321,7 @@ fn check(world: &World, home: &Loop<State>, report: &Report) -> Result<(), Strin
         faults.push(format!("{} unguarded changes of {at_home}", home.get().get()));
     }
     let counted =
-        [report.steps, report.async_steps, report.finished, report.panicked, report.abandoned, report.cancelled];
+        [report.home_steps, report.pool_steps, report.finished, report.panicked, report.abandoned, report.cancelled];
     let expected = [at_home as u64, on_pool as u64, finished, panicked, abandoned, cancelled];
     if counted != expected {
         faults.push(format!("the report says {counted:?}, and it was {expected:?}"));
