@@ -146,8 +146,8 @@ pub use self::process::{
 pub use self::runtime::{
     AskFuture, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT,
     DEFAULT_STEP_EVENTS, ExitCounts, ExitWatcher, Handle, MessageCounts, Named, NoSuchProcess, ProcessInfo,
-    ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, Stats, UncleanShutdown, Watchdog,
-    WorkerStats,
+    ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, ShutdownStage, Stats, UncleanShutdown,
+    Watchdog, WorkerStats,
 };
 pub use self::shutdown::ShutdownNode;
 

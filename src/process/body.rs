@@ -171,8 +171,9 @@ pub(crate) struct Kind {
     pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
-/// Tells those who wait for the end. Given what is to be done before wakers and callbacks of theirs are called, if there are any.
-pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut())>;
+/// Sets the exit that joiners wait for. If there are wakers or callbacks, it asks the given function whether to call them now;
+/// else they come back.
+pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Option<Box<dyn FnOnce() + Send>>>;
 
 /// The user's state machine, of a type that is not known here.
 pub(crate) trait Machine: Any + Send {

@@ -12,7 +12,7 @@ use super::entry::{EntryArgs, EntryPoint};
 use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use super::pid::Pid;
-use crate::latch::Latch;
+use crate::latch::{Calls, Latch};
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::sync::Arc;
 
@@ -236,10 +236,19 @@ impl<P: Process> Machine for Typed<P> {
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
-        Some(Box::new(move |before_calls| {
-            // If nobody else has the latch, the output ends here, and with it code of the user's.
-            drop_contained(latch.set_with(exit, before_calls));
+        Some(Box::new(move |makes_calls| {
+            let mut later: Option<Box<dyn FnOnce() + Send>> = None;
+            let call = |calls: Calls<_>| {
+                if makes_calls() {
+                    calls.make();
+                } else {
+                    later = Some(Box::new(move || calls.make()));
+                }
+            };
+            // If nobody else has the latch, the output is dropped here, which may run user code.
+            drop_contained(latch.set_calling(exit, call));
             drop_contained(latch);
+            later
         }))
     }
 

@@ -12,9 +12,9 @@ use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::dispatch::Core;
-use super::owner::Owner;
+use super::shutdown::Shutdown;
 use super::staff::{Spare, Staff};
-use super::system::Runtime;
+use super::system::{Owner, Runtime};
 use super::watchdog::{Patrol, Watchdog};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
@@ -329,15 +329,16 @@ impl RuntimeBuilder {
         road.reaper.get_or_init(|| reaper);
         let staff = Arc::new(Staff::new(self.stack_size));
         let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
-        let runtime = Runtime { owner: Owner::new(core, staff, patrol.clone()) };
-        runtime.owner.obey_tree(self.shutdown_limit);
-        Ok(Assembled { runtime, patrol, deques, name: self.thread_name, seed })
+        let shutdown = Shutdown::new(core.clone(), staff.clone(), patrol.clone(), self.shutdown_limit);
+        let runtime = Runtime { owner: Arc::new(Owner { core, shutdown }) };
+        Ok(Assembled { runtime, staff, patrol, deques, name: self.thread_name, seed })
     }
 }
 
 /// A runtime whose workers have not begun.
 struct Assembled {
     runtime: Runtime,
+    staff: Arc<Staff>,
     patrol: Option<Arc<Patrol>>,
     /// One for each worker, and behind them for each spare.
     deques: Vec<Deque<Ready>>,
@@ -347,8 +348,8 @@ struct Assembled {
 
 impl Assembled {
     fn begin(self) -> Result<Runtime, BuildError> {
-        let Assembled { runtime, patrol, deques, name, seed } = self;
-        let (core, staff) = (runtime.core(), &runtime.owner.staff);
+        let Assembled { runtime, staff, patrol, deques, name, seed } = self;
+        let core = runtime.core();
         let workers = core.road.workers;
         for (index, deque) in deques.into_iter().enumerate() {
             // If a thread cannot be started, dropping the runtime ends those that could.

@@ -15,14 +15,14 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Handler, PendingReply, Pid, ProcessAsk, Recovered,
-    Relate, TimerFired,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Handler, PendingReply, Pid, ProcessAsk,
+    ProcessIdentity, Recovered, Relate, TimerFired,
 };
 use crate::relations::Relations;
 use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
 use crate::sched::router::{AskPost, Router};
-use crate::sched::turn::{After, Engine, body_lost, turn};
+use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::timer::{TimerKey, Timers};
 
@@ -305,26 +305,36 @@ impl Engine for Core {
 }
 
 impl Core {
-    /// Ends one of those in the queues. Whether there was one.
-    pub(super) fn reap_one(&self) -> bool {
-        let Some(ready) = self.road.queues.take_any() else { return false };
-        let Some(core) = self.shared() else { return false };
-        let mut out = StepOutput::new(core.clone());
-        let pid = ready.head.pid;
-        let _ = self.road.terminate(&mut self.hands(), pid, true);
-        match contain(|| turn(&*core, &mut self.hands(), &mut out, ready)) {
-            Ok(After::Ready(ready)) => self.road.queues.push(ready),
-            Ok(After::Nothing) => {}
-            Err(panic) => body_lost(&*core, &mut self.hands(), &mut out, pid, panic),
+    /// Ends all processes in the queues. Called with each of them first.
+    pub(super) fn reap(&self, first: impl Fn(ProcessIdentity)) {
+        let Some(core) = self.shared() else { return };
+        let mut out = StepOutput::new(core);
+        while let Some(ready) = self.road.queues.take_any() {
+            let pid = ready.head.pid;
+            first(identity(&ready));
+            let _ = self.road.terminate(&mut self.hands(), pid, true);
+            match contain(|| turn(self, &mut self.hands(), &mut out, ready)) {
+                Ok(After::Ready(ready)) => self.road.queues.push(ready),
+                Ok(After::Nothing) => {}
+                Err(panic) => body_lost(self, &mut self.hands(), &mut out, pid, panic),
+            }
         }
-        give_back(&core, &mut out);
-        true
+        give_back(self, &mut out);
+    }
+
+    /// Sets the exits of all processes in the queues, which are to be ended. Wakers and callbacks come back.
+    pub(super) fn set_exits(&self) -> Vec<Box<dyn FnOnce() + Send>> {
+        let mut bodies: Vec<Ready> = std::iter::from_fn(|| self.road.queues.take_any()).collect();
+        let exit = Exit::Terminated(Reason::Shutdown);
+        let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?(&mut || false)).collect();
+        bodies.into_iter().for_each(|body| self.road.queues.push(body));
+        calls
     }
 }
 
 impl Reaper for Core {
     fn reap(&self) {
-        while self.reap_one() {}
+        Core::reap(self, drop);
     }
 }
 

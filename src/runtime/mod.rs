@@ -8,7 +8,7 @@ mod report;
 mod tree;
 mod staff;
 mod watchdog;
-mod owner;
+mod shutdown;
 mod handle;
 mod system;
 mod ask;
@@ -26,7 +26,7 @@ pub use self::builder::{
 pub use self::handle::Handle;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::named::Named;
-pub use self::report::{ShutdownError, ShutdownReport};
+pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
 pub use self::system::{NoSuchProcess, Runtime};
 pub use self::tree::UncleanShutdown;
 pub use self::watch::ExitWatcher;

@@ -1,31 +1,33 @@
-//! What a shutdown says when it is over, and why one is refused.
+//! The report of a shutdown, and why one is refused.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::inspect::ProcessInfo;
+use crate::process::ProcessIdentity;
 
 /// How a runtime ended.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Processes that lived when the shutdown began, and ended within the limit: by themselves, or because somebody else had
-    /// them ended.
+    /// Processes that lived when the shutdown began, and ended within the limit.
     pub ended: usize,
     /// Processes that had to be terminated.
     pub terminated: usize,
-    /// Processes that could not be ended, because a step, or `close`, did not return. When it does, they are ended.
+    /// Processes that had not ended: a step or `close` did not return, or the end did not reach them (see
+    /// [`hangs`](Self::hangs)).
     pub stuck: Vec<ProcessInfo>,
-    /// Processes that are ended for everybody else, but a destructor of theirs, or the hook that is told of it, has not
-    /// returned.
+    /// Processes that have ended, except that a destructor of theirs, or the observer of their exit, has not returned.
     pub ending: usize,
-    /// Calls of `spawn` from outside that have not returned: from an `init`, or from the hook that is told of it. What an
-    /// `init` prepares after this is closed, and refused to whoever spawns it.
+    /// Calls of `spawn` from outside that have not returned, because `init` or the observer has not. If `init` returns, the process
+    /// is closed, and the spawn is refused.
     pub spawning: usize,
     /// Jobs on the pool (blocking closures and blocking steps) that had not returned.
     pub jobs_running: usize,
     /// Jobs on the pool that still waited for a thread when the limit was over, and were never begun.
     pub jobs_abandoned: usize,
+    /// The stage in which user code hangs. What comes after it in this stage may not be done.
+    pub hangs: Option<ShutdownStage>,
     /// How long it took.
     pub took: Duration,
 }
@@ -35,7 +37,7 @@ impl ShutdownReport {
     pub fn is_clean(&self) -> bool {
         let forced = self.terminated + self.jobs_abandoned;
         let left = self.stuck.len() + self.ending + self.spawning + self.jobs_running;
-        forced == 0 && left == 0
+        forced == 0 && left == 0 && self.hangs.is_none()
     }
 }
 
@@ -62,18 +64,58 @@ impl fmt::Display for ShutdownReport {
         if self.spawning > 0 {
             write!(f, "; {} spawns have not returned", self.spawning)?;
         }
+        if let Some(stage) = &self.hangs {
+            write!(f, "; hangs in user code: {stage}")?;
+        }
         Ok(())
+    }
+}
+
+/// A stage of the end of a runtime. They come in this order.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum ShutdownStage {
+    /// The processes are asked to stop, and the ones that do not are terminated.
+    #[default]
+    Processes,
+    /// Timers are stopped: wakers of asks that are given up are called.
+    Timers,
+    /// Jobs are asked to stop, and the ones that wait are dropped.
+    Jobs,
+    /// The workers are told to exit.
+    Workers,
+    /// A process is ended that no worker could end: `close`, destructors, the observer and wakers are called.
+    Process(ProcessIdentity),
+    /// Threads are joined: destructors of their thread-locals are called.
+    Threads,
+}
+
+impl fmt::Display for ShutdownStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShutdownStage::Processes => f.write_str("while the processes are asked to stop"),
+            ShutdownStage::Timers => f.write_str("while timers are dropped"),
+            ShutdownStage::Jobs => f.write_str("while jobs are asked to stop or dropped"),
+            ShutdownStage::Workers => f.write_str("while the workers exit"),
+            ShutdownStage::Process(ProcessIdentity { pid, type_name, name }) => {
+                write!(f, "while {pid} {type_name}")?;
+                if let Some(name) = name {
+                    write!(f, " {name:?}")?;
+                }
+                f.write_str(" is ended")
+            }
+            ShutdownStage::Threads => f.write_str("while threads are joined"),
+        }
     }
 }
 
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// The caller is a step, or an `init`, a `close` or a hook, on a worker of this or another runtime.
+    /// The caller runs on a worker of this or another runtime: a step, an `init`, a `close` or an observer.
     #[error("a step cannot wait for a shutdown, for it would block its worker: request it from another thread")]
     InsideStep,
-    /// The caller is a job of the same runtime, a spawn whose `init` runs on this thread, or a waker on the thread of its
-    /// timers, and would have waited for itself.
+    /// The caller would wait for itself: a job of this runtime, an `init`, a timer's action, or code that the shutdown calls.
     #[error("an `init`, job or timer of this runtime cannot wait for its shutdown: request it from another thread")]
     Inside,
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::handle::Handle;
 use super::inspect::{ProcessInfo, ProcessState, Stats};
-use super::owner::Owner;
 use super::report::{ShutdownError, ShutdownReport};
-
+use super::shutdown::Shutdown;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
@@ -20,13 +19,28 @@ use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 use crate::sync::Arc;
 
-/// A running system of processes. Clones are handles to the same runtime; when the last one is dropped, its processes
-/// are terminated and closed, and its threads ended. [`shutdown`](Self::shutdown) ends it in an orderly way.
+/// A running system of processes.
+///
+/// Clones are handles to the same runtime. When the last handle is dropped, the processes are terminated and closed, and the
+/// threads are ended: a [`shutdown`](Self::shutdown) with a limit of zero. The drop waits for this up to 250 ms. In a step, a job
+/// or a timer's action it does not wait.
 ///
 /// There are no globals: two runtimes in one program know nothing of each other.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) owner: Arc<Owner>,
+}
+
+/// The last one that is dropped ends the runtime.
+pub(super) struct Owner {
+    pub(super) core: Arc<Core>,
+    pub(super) shutdown: Arc<Shutdown>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shutdown.abandon();
+    }
 }
 
 impl Runtime {
@@ -51,8 +65,8 @@ impl Runtime {
         if let Err(why) = options.check::<P>() {
             return Err(Rejected::new(process, why));
         }
-        let _entering = self.owner.entering();
-        let Some(_inside) = road.door.enter() else { return Err(Rejected::new(process, SpawnError::ShuttingDown)) };
+        let _inside = self.owner.shutdown.enter();
+        let Some(_visit) = road.door.enter() else { return Err(Rejected::new(process, SpawnError::ShuttingDown)) };
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
@@ -181,25 +195,29 @@ impl Runtime {
         self.core().road.table.node()
     }
 
-    /// Ends the runtime: takes no new process, asks every process to stop, waits until all have ended and their blocking
-    /// work is done or the limit is over, terminates the rest, and ends the threads. What could not be ended, because code
-    /// of the user's did not return, is in the report.
+    /// Ends the runtime, and returns a report.
     ///
-    /// The request to stop overtakes the messages that wait: those are dead letters, if the process ends on it. Who wants
-    /// them done first sends a question behind them, and shuts down when it is answered.
+    /// The runtime accepts no new process, and asks every process to stop. It waits until all have ended and their blocking work is
+    /// done, or `limit` is over. Then it terminates the processes that are left, and ends the threads.
     ///
-    /// The limit runs by the runtime's clock: with a [`ManualClock`](crate::clock::ManualClock), somebody must move it. Code of
-    /// the user's that runs when it is over has a moment more at each stage of the end (a quarter of a second by the system's
-    /// clock), so where such code does not return this takes a second or so longer than the limit.
+    /// The request to stop overtakes the messages that wait. If the process ends on it, these messages are dead letters. To drain
+    /// the mailbox first, `ask` and wait for the reply.
     ///
-    /// It may be called any number of times, by any number of threads; the first call's limit counts, and each call
-    /// returns when the runtime has ended.
+    /// The limit runs by the runtime's clock: somebody must move a [`ManualClock`](crate::clock::ManualClock). The end runs on a
+    /// thread of its own. This call waits for it until the limit is over, and then for 250 ms more by the system's clock. If user
+    /// code hangs there (a `close`, a destructor, a waker), the report [names the stage](ShutdownReport::hangs). What comes after it
+    /// in that stage may not be done. Processes that were not reached have the exit
+    /// [`Terminated`](crate::Exit::Terminated), and their `join` returns. A step that does not return is in the report, too: its
+    /// process ends when the step returns.
+    ///
+    /// Any number of threads may call this, any number of times. The first call's limit counts, and all calls return the same
+    /// report.
     ///
     /// # Errors
-    /// Refused from inside a step of any runtime, which would block its worker, and from inside an `init`, a blocking closure or a
-    /// timer's action of this runtime, which would wait for itself. Nothing is shut down then.
+    /// Refused in a step of any runtime, because it would block the worker. Refused in an `init`, a blocking closure or a timer's
+    /// action of this runtime, because it would wait for itself. Nothing is shut down then.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
-        self.owner.shut_down(limit)
+        self.owner.shutdown.run(limit)
     }
 
     /// The runtime in a [shutdown tree](crate::shutdown), always the same state: its processes end first, then the timers, then the
@@ -227,7 +245,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shutdown_node(&self) -> ShutdownNode {
-        self.owner.tree().map_or_else(ShutdownNode::empty, |tree| tree.shutdown_node())
+        self.owner.shutdown.node()
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {

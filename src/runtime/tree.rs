@@ -1,13 +1,12 @@
 //! The end of a runtime as a shutdown tree, so that others can be ordered against it.
 //!
-//! [`Tree::declare`] is the order. The tree shows how far the end has come, and tells those above the runtime; `owner.rs` does
-//! the work, and says of each part when it is done. Whoever asks the tree to close has the runtime shut down, on a thread of
-//! its own, and a runtime that is shut down otherwise closes its tree.
+//! [`Tree::declare`] is the order. The tree shows how far the end has come, and tells the nodes above the runtime. `shutdown.rs`
+//! does the work, and says of each part when it is done. A request to the tree shuts the runtime down, on a thread of its own. A
+//! runtime that is shut down otherwise closes its tree.
 //!
-//! The end does not run *through* the nodes, each stage told by the one before it. The stages share one limit, whose rest the
-//! next one has; they hand back to each other (steps that waited for the pool go to the workers again, to be ended); one report
-//! counts what all of them have left; and with the last handle all of it happens in a destructor, which waits for nobody's
-//! callback. `docs/architecture.md` has it from above.
+//! The end does not run *through* the nodes, each stage told by the one before it. The stages share one limit: the next one has
+//! the rest of it. They hand back to each other: steps that waited for the pool go to the workers again, to be ended. One report
+//! counts what all of them have left.
 
 use std::fmt;
 
@@ -19,26 +18,23 @@ use crate::outcome::Failure;
 use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
 use crate::sync::{Arc, Weak};
 
-/// What the parts have to say. They do not wait for those who are told.
+/// The parts of the end.
 pub(super) struct Tree {
     state: ShutdownNode,
     pub(super) processes: JobGuard,
     pub(super) timers: JobGuard,
     pub(super) pool: JobGuard,
-    pub(super) workers: JobGuard,
-}
-
-/// What only the owner knows.
-pub(super) struct Insight {
-    /// Whether the calling thread works for the runtime.
-    pub(super) inside: Box<dyn Fn() -> bool + Send + Sync>,
-    /// How many workers have not left.
-    pub(super) workers: Box<dyn Fn() -> usize + Send + Sync>,
+    workers: JobGuard,
 }
 
 impl Tree {
-    /// Processes first, then the timers, then the pool, the workers last.
-    pub(super) fn declare(core: &Arc<Core>, Insight { inside, workers }: Insight) -> Tree {
+    /// Processes first, then the timers, then the pool, the workers last. `inside` says whether the calling thread works for the
+    /// runtime, and `workers` how many workers have not left.
+    pub(super) fn declare(
+        core: &Arc<Core>,
+        inside: impl Fn() -> bool + Send + Sync + 'static,
+        workers: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Tree {
         let clock = &core.road.clock;
         let (lives, works) = (Arc::downgrade(core), Arc::downgrade(core));
         let (processes, processes_tail) = part("processes", clock).detail(move || who_is_left(&lives)).job();
@@ -53,16 +49,17 @@ impl Tree {
         Tree { state, processes: processes_tail, timers: timers_tail, pool: pool_tail, workers: workers_tail }
     }
 
-    /// The state, for somebody else.
+    /// The node above all parts.
     pub(super) fn shutdown_node(&self) -> ShutdownNode {
         self.state.clone()
     }
 
-    /// The end of the end.
+    /// All parts have ended.
     pub(super) fn over(&self, report: &ShutdownReport) {
-        if !report.is_clean() {
-            self.processes.over(Some(Failure::new(UncleanShutdown { report: report.clone() })));
-        }
+        let unclean = !report.is_clean();
+        self.processes.over(unclean.then(|| Failure::new(UncleanShutdown { report: report.clone() })));
+        self.timers.over(None);
+        self.pool.over(None);
         self.workers.over(None);
     }
 }

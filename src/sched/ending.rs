@@ -18,12 +18,12 @@ pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
         tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
     }
     if road.hook.is_some() {
-        let process = reference(body);
+        let process = identity(body);
         road.tell_hook(|hook| hook.spawned(&process));
     }
 }
 
-fn reference(body: &Ready) -> ProcessIdentity {
+pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
     ProcessIdentity { pid: body.head.pid, type_name: (body.machine.kind().process)(), name: body.head.name().cloned() }
 }
 
@@ -120,7 +120,10 @@ pub(crate) fn end<E: Engine, H: Hands>(
     drop_contained(exit);
     if let Some(last_word) = last_word {
         // Wakers and callbacks of those who wait for the end may take their time.
-        last_word(&mut || hands.let_go());
+        last_word(&mut || {
+            hands.let_go();
+            true
+        });
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
@@ -211,7 +214,7 @@ fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
         tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
     }
     if road.hook.is_some() {
-        let process = reference(body);
+        let process = identity(body);
         road.tell_hook(|hook| hook.exited(&process, exit));
     }
 }

@@ -107,8 +107,7 @@ pub(crate) trait Hands {
         let _ = queued;
     }
 
-    /// A process that has just been stepped says that it continues: how many turns it is to let pass, because it has
-    /// outrun somebody to whom it sends.
+    /// The turns that a process lets pass whose step said `Continue`, because it has outrun a receiver or woken another process.
     fn turns_to_pass(&mut self) -> u8 {
         0
     }

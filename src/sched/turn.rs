@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::cell::{Birth, Cell, Marks, Settled, Want};
-pub(crate) use super::ending::{body_lost, told_of_spawn};
+pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
 use super::replacing::{failed, hold, tell_of_freed, upgrade};

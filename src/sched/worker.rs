@@ -26,8 +26,8 @@ const OUTRUN: u32 = 1024;
 /// It then lets turns pass: one for each `OUTRUN` messages that wait, but not more than this.
 const MOST_PASSES: u32 = 127;
 
-/// Beside the turns that a process lets pass: its last step has woken another one, which the same worker steps next, and it
-/// is not stepped before that begins.
+/// Set beside the turns that a process lets pass. The process continues, and its last step has woken another one, which the same
+/// worker steps next. The process is not stepped before the other one is.
 const FOLLOWS: u8 = 1 << 7;
 
 /// With more turns to pass than this, the receiver is not only slower: most likely the thread that steps it is waiting
@@ -148,16 +148,14 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         self.own.in_hand = None;
         match after {
             After::Nothing => self.own.turn_is_over(),
-            After::Ready(mut ready) => {
-                // Where there is one worker, nobody else could step it first.
-                if self.own.next.is_none() || self.own.road.seats.len() == 1 {
-                    self.own.behind_all(ready);
-                    self.own.turn_is_over();
-                } else {
-                    ready.head.passes |= FOLLOWS;
-                    self.own.behind_all(ready);
+            After::Ready(ready) => {
+                let follows = ready.head.passes & FOLLOWS != 0;
+                self.own.behind_all(ready);
+                if follows {
                     // Until the next turn begins, this worker shows the process that is to follow it.
                     self.own.pulse_stops();
+                } else {
+                    self.own.turn_is_over();
                 }
             }
         }
@@ -246,7 +244,9 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
 
     #[inline]
     fn turns_to_pass(&mut self) -> u8 {
-        (std::mem::take(&mut self.backlog) / OUTRUN).min(MOST_PASSES) as u8
+        let passes = (std::mem::take(&mut self.backlog) / OUTRUN).min(MOST_PASSES) as u8;
+        // With one worker, no other one could step it first.
+        if self.next.is_some() && self.road.seats.len() > 1 { passes | FOLLOWS } else { passes }
     }
 
     #[inline]

@@ -296,7 +296,7 @@ impl<P: Process> Driver<P> {
         let last_word = body.machine.last_word(&exit);
         drop(body);
         if let Some(last_word) = last_word {
-            last_word(&mut || ());
+            last_word(&mut || true);
         }
         self.status = Status::Ended;
         self.status

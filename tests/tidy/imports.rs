@@ -163,7 +163,7 @@ const ORDER: &[&str] = &[
     "runtime/tree",
     "runtime/staff",
     "runtime/watchdog",
-    "runtime/owner",
+    "runtime/shutdown",
     "runtime/handle",
     "runtime/system",
     "runtime/ask",

@@ -11,8 +11,8 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::{
     BuildError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Overflow, Process,
-    ProcessIdentity, Reason, Reply, Runtime, ShutdownError, ShutdownReport, SpawnError, SpawnOptions, Step, StepOutput,
-    StepResult,
+    ProcessIdentity, Reason, Reply, Runtime, ShutdownError, ShutdownReport, ShutdownStage, SpawnError, SpawnOptions,
+    Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -179,26 +179,27 @@ fn a_job_that_waits_when_the_limit_is_over_is_counted_in_the_report() {
 }
 
 #[test]
-fn a_waker_that_blocks_the_timers_holds_up_no_shutdown() {
+fn a_waker_that_hangs_on_the_thread_of_the_timers_is_named_by_its_stage() {
     let (runtime, waker) = (runtime(1), Block::new());
     let (asking, _kept) = ask_keeper(&runtime, Duration::from_millis(1), &Waker::from(Arc::new(waker.clone())));
     wait(&waker.begun);
-    assert_eq!(shut_down(&runtime, LIMIT).ended, 1);
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
     waker.go.set(()).unwrap();
     drop(asking);
 }
 
 #[test]
-fn wakers_that_block_when_their_questions_are_given_up_hold_up_neither_the_shutdown_nor_other_questions() {
-    let runtime = runtime(1);
-    let wakers = [Block::new(), Block::new(), Block::new()];
-    let blocked: Vec<_> = wakers
-        .iter()
-        .zip([HOUR, HOUR, Duration::MAX])
-        .map(|(waker, limit)| ask_keeper(&runtime, limit, &Waker::from(Arc::new(waker.clone()))))
-        .collect();
-    let (mut asking, _kept) = ask_keeper(&runtime, 2 * HOUR, Waker::noop());
-    assert_eq!(shut_down(&runtime, LIMIT).ended, 4);
+fn a_waker_that_hangs_when_its_ask_is_given_up_is_named_by_its_stage() {
+    let (runtime, waker) = (runtime(1), Block::new());
+    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &Waker::from(Arc::new(waker.clone())));
+    let (mut asking, _kept_too) = ask_keeper(&runtime, 2 * HOUR, Waker::noop());
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert!(matches!(report.hangs, Some(ShutdownStage::Timers)) && !report.is_clean(), "{report}");
+    assert!(report.to_string().ends_with("; hangs in user code: while timers are dropped"), "{report}");
+    let again = shut_down(&runtime, LIMIT);
+    assert!(Arc::ptr_eq(&report, &again), "there is one report");
+    waker.go.set(()).unwrap();
     let mut answer = None;
     until("the question behind them is answered", || {
         match Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())) {
@@ -208,23 +209,23 @@ fn wakers_that_block_when_their_questions_are_given_up_hold_up_neither_the_shutd
         answer.is_some()
     });
     assert_shut_down(answer.unwrap());
-    wakers.iter().for_each(|waker| waker.go.set(()).unwrap());
     drop(blocked);
 }
 
 #[test]
-fn a_waiting_job_whose_destructor_blocks_holds_up_no_shutdown() {
+fn a_waiting_job_whose_destructor_hangs_is_named_by_its_stage() {
     let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
     let (blocking, waiting) = (job.clone(), BlocksInDrop(job.clone()));
     output(&runtime.spawn(works(vec![Box::new(move || blocking.block()), Box::new(move || drop(waiting))])).unwrap());
     wait(&job.begun);
     let report = shut_down(&runtime, Duration::ZERO);
     assert_eq!((report.jobs_running, report.jobs_abandoned), (1, 1), "{report}");
+    assert!(matches!(report.hangs, Some(ShutdownStage::Jobs)), "{report}");
     job.go.set(()).unwrap();
 }
 
 #[test]
-fn a_thread_local_whose_destructor_blocks_holds_up_no_shutdown() {
+fn a_thread_local_whose_destructor_hangs_is_named_by_its_stage() {
     thread_local!(static KEPT: RefCell<Option<BlocksInDrop>> = const { RefCell::new(None) });
     let (runtime, local) = (runtime(1), Block::new());
     let (on_worker, on_pool) = (local.clone(), local.clone());
@@ -236,7 +237,8 @@ fn a_thread_local_whose_destructor_blocks_holds_up_no_shutdown() {
         Ok(if steps == 1 { Step::Blocking } else { Step::Done(()) })
     });
     output(&runtime.spawn(process).unwrap());
-    assert!(shut_down(&runtime, LIMIT).is_clean());
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
     local.go.set(()).unwrap();
 }
 
@@ -357,7 +359,7 @@ fn a_process_that_was_half_way_through_its_end_before_has_the_limit_as_well_and_
 }
 
 #[test]
-fn processes_that_hang_in_close_keep_no_other_from_being_closed() {
+fn processes_behind_one_that_hangs_in_close_have_an_exit_and_are_closed_later() {
     struct Hangs(Latch<()>);
     impl Process for Hangs {
         type Message = ();
@@ -372,16 +374,20 @@ fn processes_that_hang_in_close_keep_no_other_from_being_closed() {
         }
     }
     let (runtime, go, closed) = (runtime(2), Latch::new(), Arc::new(AtomicUsize::new(0)));
-    for _ in 0..5 {
-        runtime.spawn(Hangs(go.clone())).unwrap();
-    }
-    for _ in 0..100 {
-        runtime.spawn(Closing(closed.clone())).unwrap();
-    }
+    let hanging: Vec<_> = (0..5).map(|_| runtime.spawn(Hangs(go.clone())).unwrap()).collect();
+    let others: Vec<_> = (0..100).map(|_| runtime.spawn(Closing(closed.clone())).unwrap()).collect();
     let report = shut_down(&runtime, Duration::ZERO);
-    until("the others are closed", || closed.load(Ordering::SeqCst) == 100);
+    let Some(ShutdownStage::Process(process)) = &report.hangs else { panic!("{report}") };
+    assert!(hanging.iter().any(|hangs| hangs.pid() == process.pid), "{report}");
+    assert!(process.type_name.contains("Hangs") && report.to_string().contains("Hangs is ended"), "{report}");
     assert!(report.stuck.len() >= 5, "{report}");
+    // Two hang on the workers, and one on the thread of the end.
+    let ended = || hanging.iter().filter(|process| process.is_finished()).count();
+    until("two of them, and the others, are not reached", || ended() == 2);
+    others.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
     go.set(()).unwrap();
+    hanging.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
+    until("all are closed", || closed.load(Ordering::SeqCst) == 100);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use procession::{
     Command, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Process, ProcessIdentity,
-    Reason, Reply, Runtime, ShutdownError, Step, StepOutput, StepResult, Upgrade,
+    Reason, Reply, Runtime, ShutdownError, ShutdownStage, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -340,23 +340,25 @@ fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
 }
 
 #[test]
-fn callbacks_that_block_or_wait_for_the_end_when_blocking_work_is_asked_to_stop_hold_up_no_shutdown() {
+fn a_callback_that_hangs_when_blocking_work_is_asked_to_stop_is_named_by_its_stage() {
     let runtime = builder().workers(1).start().unwrap();
     let (begun, told, gate) = (Latch::new(), Latch::new(), Latch::<()>::new());
     let (begins, tell, opens, ends) = (begun.clone(), told.clone(), gate.clone(), runtime.clone());
     let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         let (begins, tell, opens, ends) = (begins.clone(), tell.clone(), opens.clone(), ends.clone());
         out.blocking_with(move |cancel| {
-            let (gate, waits) = (opens.clone(), ends);
+            let (gate, waits, answered) = (opens.clone(), ends, tell.clone());
             let _blocks = cancel.on_cancel(move |_| {
                 wait(&gate);
             });
             let below = cancel.child();
             let _waits = below.on_cancel(move |_| {
-                let _ = tell.set(waits.shutdown(LIMIT).is_ok());
+                let _ = tell.set(waits.shutdown(LIMIT).unwrap_err());
             });
             let _ = begins.set(());
             wait(&opens);
+            // Until both were called, or they would be taken back.
+            wait(&answered);
         });
         Ok(Step::Done(()))
     });
@@ -365,10 +367,11 @@ fn callbacks_that_block_or_wait_for_the_end_when_blocking_work_is_asked_to_stop_
     let over = Latch::new();
     let set = over.clone();
     std::thread::spawn(move || {
-        let running = runtime.shutdown(Duration::ZERO).unwrap().jobs_running;
-        let _ = set.set(running);
+        let _ = set.set(runtime.shutdown(Duration::ZERO).unwrap());
     });
-    assert_eq!(wait(&over), 1);
+    let report = wait(&over);
+    assert_eq!(report.jobs_running, 1);
+    assert!(matches!(report.hangs, Some(ShutdownStage::Jobs)), "{report}");
     gate.set(()).unwrap();
-    assert!(wait(&told), "it has waited for the same end");
+    assert_eq!(wait(&told), ShutdownError::Inside, "it would wait for its own thread");
 }

@@ -76,7 +76,7 @@ struct Ending(Waited);
 impl Drop for Ending {
     fn drop(&mut self) {
         // Long enough for one that does not wait to return.
-        for _ in 0..100 {
+        for _ in 0..5 {
             if self.0.returned.load(Ordering::SeqCst) {
                 return;
             }

@@ -1,0 +1,493 @@
+//! The end of a runtime.
+//!
+//! The whole end runs on one thread, which is started for it. The stages, in order:
+//!
+//! | stage | what is done | user code that may run on this thread |
+//! |---|---|---|
+//! | `Processes` | the door is closed; every process is asked to stop; the thread waits until the roll is empty or the limit is over; the processes that are left are terminated | the log |
+//! | `Timers` | the timers stop, and what is pending is dropped | wakers, destructors |
+//! | `Jobs` | jobs that wait are dropped, jobs that run are asked to stop | destructors, callbacks |
+//! | `Workers` | the workers leave | |
+//! | `Process` | a process that no worker came to is ended | `close`, destructors, the observer, wakers |
+//! | `Threads` | the threads that have left are joined | destructors of thread-locals |
+//!
+//! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. Code on its own
+//! thread it cannot limit. So callers wait for the report, until the limit and [`GRACE`] are over:
+//!
+//! | the end | `begin` | the thread has done the last stage | a caller's wait is over |
+//! |---|---|---|---|
+//! | has not begun | **runs**: notes the deadline, starts the thread | | |
+//! | **runs** | nothing: the first deadline counts | **reported** | **reported**, with the stage; the rest is forced |
+//! | **reported** | nothing | nothing: the report stays | gets the report |
+//!
+//! *Begun once, reported once.* The deadline and the report are each set once, and the first set wins.
+//!
+//! *Nobody waits for user code.* A caller that gives up makes the report itself, of what is known at that moment. Then a second
+//! thread *forces* the rest. It first does everything that needs no user code: it terminates the processes, stops the timers, the
+//! pool and the workers, and sets the exits of the processes that no worker came to. So `join` returns for them. Only then it
+//! runs user code, of which nothing else depends. The first thread, if it goes on after all, finds each of these things done:
+//! all of them may be done twice.
+
+use std::time::{Duration, Instant};
+
+use super::dispatch::Core;
+use super::report::{ShutdownError, ShutdownReport, ShutdownStage};
+use super::staff::Staff;
+use super::tree::Tree;
+use super::watchdog::Patrol;
+use crate::cancel::CancelCallback;
+use crate::clock::{Clock, Deadline};
+use crate::inside::is_step;
+use crate::latch::Latch;
+use crate::outcome::{Reason, contain, drop_contained, tell_log};
+use crate::process::{CancelRequest, Pid};
+use crate::shutdown::ShutdownNode;
+use crate::sync::{Arc, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
+use crate::threads;
+
+/// How long a caller waits for the report after the limit is over, by the system's clock: with a manual one nobody might move
+/// it.
+const GRACE: Duration = Duration::from_millis(250);
+
+const THREAD: &str = "procession-shutdown";
+
+/// The end of a runtime.
+pub(super) struct Shutdown {
+    core: Arc<Core>,
+    staff: Arc<Staff>,
+    patrol: Option<Arc<Patrol>>,
+    tree: Tree,
+    /// Threads that may be running an `init` for a spawn from outside, or the end itself: they cannot wait for the end.
+    inside: Mutex<Vec<ThreadId>>,
+    /// Set when the end begins: when that is, and when the limit is over.
+    begun: OnceLock<(Instant, Deadline)>,
+    progress: Mutex<Progress>,
+    report: Latch<Arc<ShutdownReport>>,
+    /// Keeps the callback that obeys the tree.
+    _asked: CancelCallback,
+}
+
+/// How far the end has come, as far as it cannot be seen elsewhere.
+#[derive(Default)]
+struct Progress {
+    stage: ShutdownStage,
+    /// Processes that lived when the end began.
+    lived: usize,
+    /// Processes that were ended by force.
+    forced: Vec<Pid>,
+    /// Processes that were half-way through their end when the limit was over.
+    half_ended: usize,
+    /// Jobs that were never begun.
+    abandoned: usize,
+}
+
+/// Notes that the calling thread cannot wait for the end, as long as this exists.
+pub(super) struct Inside<'a> {
+    shutdown: &'a Shutdown,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let me = thread::current().id();
+        let mut inside = lock(&self.shutdown.inside);
+        if let Some(place) = inside.iter().rposition(|thread| *thread == me) {
+            inside.swap_remove(place);
+        }
+    }
+}
+
+impl Shutdown {
+    /// The tree's request is a shutdown with this `limit`.
+    pub(super) fn new(
+        core: Arc<Core>,
+        staff: Arc<Staff>,
+        patrol: Option<Arc<Patrol>>,
+        limit: Duration,
+    ) -> Arc<Shutdown> {
+        Arc::new_cyclic(|me: &Weak<Shutdown>| {
+            let (checks, asks, working) = (me.clone(), me.clone(), staff.inside.clone());
+            let is_inside = move || checks.upgrade().is_some_and(|shutdown| shutdown.is_inside());
+            let tree = Tree::declare(&core, is_inside, move || working.inside());
+            let asked = tree.processes.end().on_cancel(move |_| {
+                if let Some(shutdown) = asks.upgrade() {
+                    shutdown.run_elsewhere(limit);
+                }
+            });
+            Shutdown {
+                core,
+                staff,
+                patrol,
+                tree,
+                inside: Mutex::default(),
+                begun: OnceLock::new(),
+                progress: Mutex::default(),
+                report: Latch::new(),
+                _asked: asked,
+            }
+        })
+    }
+
+    pub(super) fn node(&self) -> ShutdownNode {
+        self.tree.shutdown_node()
+    }
+
+    pub(super) fn enter(&self) -> Inside<'_> {
+        lock(&self.inside).push(thread::current().id());
+        Inside { shutdown: self }
+    }
+
+    /// Whether the calling thread works for this runtime: then it cannot wait for its end.
+    fn is_inside(&self) -> bool {
+        let (me, core) = (thread::current().id(), &self.core);
+        self.staff.is_current() || core.pool.is_inside() || core.timers.is_current() || lock(&self.inside).contains(&me)
+    }
+
+    /// Ends the runtime, and waits for the report.
+    pub(super) fn run(self: &Arc<Shutdown>, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
+        if is_step() {
+            return Err(ShutdownError::InsideStep);
+        }
+        if self.is_inside() {
+            return Err(ShutdownError::Inside);
+        }
+        self.begin(limit);
+        Ok(self.wait())
+    }
+
+    /// Ends the runtime. The calling thread does not wait.
+    fn run_elsewhere(self: Arc<Shutdown>, limit: Duration) {
+        threads::on_helper_thread(THREAD, move || {
+            self.begin(limit);
+            self.wait();
+        });
+    }
+
+    /// The last handle was dropped.
+    pub(super) fn abandon(self: &Arc<Shutdown>) {
+        if self.begun.get().is_some() {
+            return;
+        }
+        if is_step() || self.is_inside() {
+            return self.clone().run_elsewhere(Duration::ZERO);
+        }
+        self.begin(Duration::ZERO);
+        self.wait();
+    }
+
+    fn begin(self: &Arc<Shutdown>, limit: Duration) {
+        let clock = &self.core.road.clock;
+        let deadline = clock.deadline(limit);
+        if self.begun.set((clock.now(), deadline)).is_ok() {
+            let shutdown = self.clone();
+            threads::on_helper_thread(THREAD, move || shutdown.end(limit, deadline));
+        }
+    }
+
+    fn wait(self: &Arc<Shutdown>) -> Arc<ShutdownReport> {
+        let deadline = self.begun.get().map_or(Deadline::NEVER, |(_, deadline)| *deadline);
+        if !self.report.wait_until(&self.core.road.clock, deadline)
+            && !self.report.wait_until(&Clock::system(), within(10))
+        {
+            let report = Arc::new(self.make_report(true));
+            if self.report.set(report.clone()).is_ok() {
+                let shutdown = self.clone();
+                threads::on_helper_thread(THREAD, move || shutdown.force(&report));
+            }
+        }
+        self.report.wait()
+    }
+
+    fn stage(&self, stage: ShutdownStage) {
+        lock(&self.progress).stage = stage;
+    }
+
+    /// The thread of the end.
+    fn end(&self, limit: Duration, deadline: Deadline) {
+        let _inside = self.enter();
+        tell_log(|| tracing::info!(?limit, node = self.core.road.table.node(), "runtime shuts down"));
+        let ended = contain(|| self.end_in_order(deadline));
+        if let Err(panic) = &ended {
+            tell_log(|| tracing::error!(%panic, "the shutdown panicked"));
+        }
+        let report = Arc::new(self.make_report(ended.is_err()));
+        self.tell(&report);
+        let _ = self.report.set(report);
+    }
+
+    fn end_in_order(&self, deadline: Deadline) {
+        let (core, road) = (&self.core, &self.core.road);
+        // A thread that is half-way through a spawn from outside finds the roll called; the others find the door closed.
+        road.door.close();
+        self.ask_all_to_stop(deadline);
+        let in_time = road.roll.empty.wait_until(&road.clock, deadline);
+        if in_time {
+            // What they have yielded with their last steps has the limit, too.
+            core.pool.drain_until(&road.clock, deadline);
+            road.door.empty().wait_until(&road.clock, deadline);
+        }
+        let [processes, jobs, workers] = [6, 7, 8].map(within);
+        if !in_time {
+            let in_table = road.table.cells().filter(|(_, cell)| cell.look().is_some()).count();
+            lock(&self.progress).half_ended = self.half_ended(in_table);
+            self.terminate_all();
+            road.roll.empty.wait_until(&Clock::system(), processes);
+        }
+        self.tree.processes.over(None);
+
+        self.stage(ShutdownStage::Timers);
+        let (pending, timers) = core.timers.halt();
+        pending.into_iter().for_each(drop_contained);
+        self.tree.timers.over(None);
+
+        self.stage(ShutdownStage::Jobs);
+        let waiting = core.pool.abandon();
+        lock(&self.progress).abandoned = waiting.len();
+        core.over.cancel(Reason::Shutdown);
+        waiting.into_iter().for_each(drop_contained);
+        let (_, mut threads) = core.pool.leave_until(&Clock::system(), jobs);
+        self.tree.pool.over(None);
+
+        self.stage(ShutdownStage::Workers);
+        self.dismiss_workers();
+        if in_time {
+            // A worker may be half-way through the end of a process, which has the limit, too.
+            self.staff.inside.empty().wait_until(&road.clock, deadline);
+        }
+        self.staff.inside.empty().wait_until(&Clock::system(), workers);
+        // Pairs with `Road::inject`.
+        fence(Ordering::SeqCst);
+        core.reap(|process| self.stage(ShutdownStage::Process(process)));
+
+        self.stage(ShutdownStage::Threads);
+        let (left, stuck): (Vec<_>, Vec<_>) = self.staff.take().into_iter().partition(|worker| worker.left.is_set());
+        if !stuck.is_empty() {
+            tell_log(|| tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind"));
+        }
+        threads.extend(left.into_iter().map(|worker| worker.handle));
+        threads.extend(self.patrol.as_ref().and_then(|patrol| patrol.teller()));
+        // The last one, because an action of a timer may hold it up.
+        threads.extend(timers);
+        let me = thread::current().id();
+        for other in threads.into_iter().filter(|other| other.thread().id() != me) {
+            // User code is contained, so no thread has panicked.
+            let _ = other.join();
+        }
+    }
+
+    /// The end hangs in user code: does the rest of it, first what needs no user code.
+    fn force(&self, report: &ShutdownReport) {
+        let _inside = self.enter();
+        let (core, road) = (&self.core, &self.core.road);
+        road.door.close();
+        road.roll_called.store(true, Ordering::SeqCst);
+        self.terminate_all();
+        let soon = within(10);
+        road.roll.empty.wait_until(&Clock::system(), soon);
+        let (pending, _) = core.timers.halt();
+        let waiting = core.pool.abandon();
+        self.dismiss_workers();
+        self.staff.inside.empty().wait_until(&Clock::system(), soon);
+        fence(Ordering::SeqCst);
+        let exits = core.set_exits();
+        // From here on user code runs.
+        exits.into_iter().for_each(|call| drop(contain(call)));
+        self.tell(report);
+        core.over.cancel(Reason::Shutdown);
+        pending.into_iter().for_each(drop_contained);
+        waiting.into_iter().for_each(drop_contained);
+        core.reap(drop);
+    }
+
+    /// Sends every process a cancel event.
+    fn ask_all_to_stop(&self, deadline: Deadline) {
+        let road = &self.core.road;
+        let request = CancelRequest { reason: Reason::Shutdown, deadline: deadline.0 };
+        road.roll_called.store(true, Ordering::SeqCst);
+        let mut lived = 0;
+        for (_, cell) in road.table.cells() {
+            let watched = || {
+                lived += 1;
+                road.roll.add();
+            };
+            if let Some(ready) = cell.cancel_and_watch(&request, watched) {
+                road.inject(ready);
+            }
+        }
+        lock(&self.progress).lived = lived;
+        road.roll.strike();
+    }
+
+    /// Terminates every process that is left.
+    fn terminate_all(&self) {
+        let (core, road) = (&self.core, &self.core.road);
+        for (slot, cell) in road.table.cells() {
+            let Some(pid) = cell.look().and_then(|look| road.table.pid(slot, look.generation)) else { continue };
+            if core.terminate(&mut core.hands(), pid, true).unwrap_or(false) {
+                lock(&self.progress).forced.push(pid);
+            }
+        }
+    }
+
+    /// Has the workers leave, when their steps have returned.
+    fn dismiss_workers(&self) {
+        self.core.road.stopped.store(true, Ordering::SeqCst);
+        self.core.road.sleep.wake_all();
+        self.staff.inside.close();
+    }
+
+    /// How many have left the table, where there are so many, and are still being ended.
+    fn half_ended(&self, in_table: usize) -> usize {
+        self.core.road.roll.left().saturating_sub(in_table)
+    }
+
+    /// What is known of the end at this moment.
+    fn make_report(&self, hangs: bool) -> ShutdownReport {
+        let (core, road) = (&self.core, &self.core.road);
+        let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };
+        let progress = lock(&self.progress);
+        let late = self.half_ended(stuck.len());
+        // Workers may be ending processes that had left the table before the others were asked to stop.
+        let steps = road.seats.iter().filter_map(|seat| Pid::from_word(seat.current.load(Ordering::Acquire)));
+        let by_workers = steps.filter(|pid| stuck.iter().all(|stuck| stuck.pid != *pid)).count();
+        let terminated = progress.forced.iter().filter(|pid| stuck.iter().all(|stuck| stuck.pid != **pid)).count();
+        // Of those that are half-way through their end now, the forced ones were not when the limit was over.
+        let by_themselves = late.min(progress.half_ended);
+        ShutdownReport {
+            ended: progress.lived.saturating_sub(terminated + stuck.len() + by_themselves),
+            terminated,
+            stuck,
+            ending: late.max(by_workers),
+            spawning: road.door.inside(),
+            jobs_running: core.pool.stats().running,
+            jobs_abandoned: progress.abandoned,
+            hangs: hangs.then(|| progress.stage.clone()),
+            took: self.begun.get().map_or(Duration::ZERO, |(at, _)| road.clock.now().saturating_duration_since(*at)),
+        }
+    }
+
+    /// Tells the tree and the log.
+    fn tell(&self, report: &ShutdownReport) {
+        self.tree.over(report);
+        if report.is_clean() {
+            tell_log(|| tracing::info!(%report, "runtime shut down"));
+        } else {
+            tell_log(|| tracing::warn!(%report, "runtime shut down by force"));
+        }
+    }
+}
+
+/// So many tenths of the grace from now on.
+fn within(tenths: u32) -> Deadline {
+    Clock::system().deadline(GRACE * tenths / 10)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::{CommandError, Event, Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+    use crate::wait::wait;
+    use crate::{Exit, Handle};
+
+    /// A process whose step is a closure.
+    struct Script<F>(F);
+
+    impl<F, O> Process for Script<F>
+    where
+        F: FnMut(&mut Events<'_, ()>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+        O: Send + Sync + 'static,
+    {
+        type Message = ();
+        type Output = O;
+
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<O> {
+            (self.0)(events, out)
+        }
+    }
+
+    fn spawn<F, O>(runtime: &Runtime, step: F) -> Handle<Script<F>>
+    where
+        F: FnMut(&mut Events<'_, ()>, &mut StepOutput) -> StepResult<O> + Send + 'static,
+        O: Send + Sync + 'static,
+    {
+        runtime.spawn(Script(step)).unwrap()
+    }
+
+    #[test]
+    fn a_runtime_is_shut_down_through_its_state_also_when_no_thread_can_be_had() {
+        // Nobody waits for that to pass.
+        const LIMIT: Duration = Duration::from_secs(600);
+        let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
+        let process = spawn(&runtime, |events, _| {
+            let is_told = events.any(|event| matches!(event, Event::Cancel(_)));
+            Ok(if is_told { Step::Done(7) } else { Step::Idle })
+        });
+        threads::refuse(true);
+        let ended = runtime.shutdown_node().shutdown(Some(LIMIT));
+        threads::refuse(false);
+        ended.unwrap();
+        assert_eq!(wait(&process).output().map(|output| **output), Some(7));
+    }
+
+    #[test]
+    fn the_last_handle_may_be_dropped_in_a_step_when_no_thread_can_be_had() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let (mut held, go, over) = (Some(runtime.clone()), Latch::new(), Latch::new());
+        let (gate, set) = (go.clone(), over.clone());
+        spawn(&runtime, move |_, _| {
+            wait(&gate);
+            threads::refuse(true);
+            drop(held.take());
+            threads::refuse(false);
+            let _ = set.set(());
+            Ok(Step::Done(()))
+        });
+        drop(runtime);
+        go.set(()).unwrap();
+        wait(&over);
+    }
+
+    #[test]
+    fn blocking_work_for_which_there_is_no_thread_says_so_and_not_that_the_runtime_shuts_down() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let mut tag = None;
+        let asker = spawn(&runtime, move |events, out| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    threads::refuse(false);
+                    return Ok(Step::Done(done.take(tag).unwrap().unwrap_err()));
+                }
+            }
+            // The yield is performed on this thread, after the step.
+            threads::refuse(true);
+            tag = Some(out.blocking(|| ()));
+            Ok(Step::Wait)
+        });
+        let exit = wait(&asker);
+        let why = exit.output().unwrap();
+        assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
+
+        let stepper = spawn::<_, ()>(&runtime, |_, _| {
+            threads::refuse(true);
+            Ok(Step::Blocking)
+        });
+        let exit = wait(&stepper);
+        assert!(matches!(exit, Exit::Terminated(Reason::NoThread)), "{exit}");
+
+        let mut tag = None;
+        let timed = spawn(&runtime, move |events, out| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    threads::refuse(false);
+                    return Ok(Step::Done(done.take(tag).unwrap().unwrap_err()));
+                }
+            }
+            threads::refuse(true);
+            tag = Some(out.after(Duration::from_secs(1)));
+            Ok(Step::Wait)
+        });
+        let exit = wait(&timed);
+        let why = exit.output().unwrap();
+        assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
+    }
+}
