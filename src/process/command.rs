@@ -217,10 +217,6 @@ struct Inside {
 }
 
 impl Completion {
-    pub(crate) fn new(tag: u64, answer: Answer) -> Completion {
-        Completion::from(None, tag, answer)
-    }
-
     /// The answer of a process.
     pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
         Completion { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
@@ -288,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_once_and_only_with_its_own_tag() {
-        let done = Completion::new(3, Ok(Box::new(7_u32)));
+        let done = Completion::from(None, 3, Ok(Box::new(7_u32)));
         assert!(done.take(Tag::<u32>::new(2)).is_none());
         assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
         assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);

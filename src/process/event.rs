@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn completed(tag: u64) -> Signal {
-        Signal::Completed(Completion::new(tag, Ok(Box::new(()))))
+        Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))))
     }
 
     fn cancel() -> Signal {

@@ -391,7 +391,7 @@ mod tests {
         let mut ended = body::<8>(&mut spares, &held);
         let mailbox = (ended.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<Arc<()>>>().unwrap();
         (0..3).for_each(|_| mailbox.messages.push_parts(None, held.clone()));
-        let given = Completion::new(1, Ok(Box::new(held.clone())));
+        let given = Completion::from(None, 1, Ok(Box::new(held.clone())));
         mailbox.signal(Signal::Completed(given));
         let name: Arc<str> = Arc::from("somebody");
         ended.head.rare().name = Some(name.clone());

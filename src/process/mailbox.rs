@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn absorbed_completions_keep_their_place_among_the_messages() {
-        let completed = |tag| Signal::Completed(Completion::new(tag, Ok(Box::new(()))));
+        let completed = |tag| Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
         let (mut body, mut inbox) = (Mailbox::new(), Mailbox::new());
         (0..3).for_each(|n| body.messages.push(envelope(n)));
         body.signal(completed(1));

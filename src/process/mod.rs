@@ -51,7 +51,7 @@ pub use self::sight::StepActivity;
 pub use self::spawn::{SpawnError, SpawnOptions};
 pub use self::told::Told;
 
-pub(crate) use self::command::{Answer, AnswerTo, INCARNATION_SHIFT};
+pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
 pub(crate) use self::naming::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};

@@ -18,7 +18,6 @@ use super::system::{Owner, Runtime};
 use super::watchdog::{Patrol, Watchdog};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
-use crate::gate::Gate;
 use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{BoxError, tell_log};
@@ -26,14 +25,12 @@ use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::process::body::{Ready, StepOutput};
 use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
 use crate::relations::Relations;
-use crate::sched::counters::Counters;
 use crate::sched::lookout::Lookout;
 use crate::sched::queue::Queues;
-use crate::sched::road::{Reaper, Road, Roll, Seat};
-use crate::sched::sleep::Sleep;
+use crate::sched::road::{Reaper, Road};
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Weak};
+use crate::sync::{Arc, AtomicU64, Mutex, Weak};
 use crate::threads;
 use crate::timer::Timers;
 
@@ -290,26 +287,12 @@ impl RuntimeBuilder {
             })?;
         let (queues, deques) = Queues::new(workers + spares);
         let road = Arc::new(Road {
-            table,
-            queues,
-            sleep: Sleep::new(workers + spares),
-            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers + spares).collect(),
             workers,
             lookout: watchdog.map(|(_, limit)| Lookout::new(workers, spares, limit)),
-            outside: Counters::shared(),
             hook: self.hook,
-            start: self.clock.now(),
-            clock: self.clock.clone(),
-            dooms: AtomicUsize::new(0),
-            door: Gate::new(),
-            roll_called: AtomicBool::new(false),
-            roll: Roll::new(),
-            ask_cycles: Mutex::new(()),
-            stopped: AtomicBool::new(false),
-            reaper: OnceLock::new(),
-            budget: budget as u32,
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
+            ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)
         });
         let core = Arc::new_cyclic(|me| Core {
             road: road.clone(),

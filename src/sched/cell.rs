@@ -293,6 +293,11 @@ impl Cell {
         Freed { oldest, waiting }
     }
 
+    /// Takes the body out, if it is at rest, for a step that no event has called for.
+    pub(crate) fn take_resting(&self) -> Option<Ready> {
+        enter(&self.inner).wake()
+    }
+
     /// Decides that the process is to be ended instead of stepped.
     pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Doomed, Missing> {
         let mut inner = enter(&self.inner);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::cell::{LeftBehind, Next};
 use super::road::{Hands, Road};
+use super::router::Router;
 use crate::outcome::Exit;
 use crate::process::body::{Head, Ready, Yield};
 use crate::process::mailbox::Unwanted;
@@ -14,6 +15,18 @@ use crate::sync::Arc;
 /// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {
     fn road(&self) -> &Road;
+
+    /// Delivers the next `count` messages of a lane, which the step of `from` has sent.
+    #[inline(always)]
+    fn deliver<H: Hands>(&self, outbox: &mut Outbox, (lane, count): (u32, u32), (from, to): (Pid, Pid), hands: &mut H) {
+        outbox.deliver(lane, count, to, from, &mut Router::new(self.road(), hands));
+    }
+
+    /// A step has spawned this child. Comes back if it is to be stepped on this road.
+    #[inline(always)]
+    fn spawned(&self, child: Ready) -> Option<Ready> {
+        Some(child)
+    }
 
     /// Performs one yield of the process with this head.
     fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H);

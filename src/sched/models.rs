@@ -174,7 +174,7 @@ fn an_answer_wakes_who_waits_and_a_message_does_not() {
         let answerer = loom::thread::spawn({
             let cell = cell.clone();
             move || {
-                let answer = Signal::Completed(Completion::new(1, Ok(Box::new(()))));
+                let answer = Signal::Completed(Completion::from(None, 1, Ok(Box::new(()))));
                 cell.signal(Pid::FIRST, answer).ok().unwrap()
             }
         });
@@ -257,7 +257,7 @@ impl Ring {
         let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else {
             panic!("it is open")
         };
-        let answer = Signal::Completed(Completion::new(tag, Ok(Box::new(()))));
+        let answer = Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
         self.find(to)?.signal(to, answer).ok()?
     }
 }

@@ -167,6 +167,32 @@ pub(crate) trait Hands {
 }
 
 impl Road {
+    /// A road with this many workers, which are not started here. Nobody observes it, and no watchdog watches it.
+    pub(crate) fn new(table: Table, queues: Queues, workers: usize, clock: Clock, budget: u32) -> Road {
+        Road {
+            table,
+            queues,
+            sleep: Sleep::new(workers),
+            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers).collect(),
+            workers,
+            lookout: None,
+            outside: Counters::shared(),
+            hook: None,
+            start: clock.now(),
+            clock,
+            dooms: AtomicUsize::new(0),
+            door: Gate::new(),
+            roll_called: AtomicBool::new(false),
+            roll: Roll::new(),
+            ask_cycles: Mutex::new(()),
+            stopped: AtomicBool::new(false),
+            reaper: OnceLock::new(),
+            budget,
+            stock: 0,
+            exact_times: false,
+        }
+    }
+
     /// Puts a ready process behind all others, from outside the workers.
     pub(crate) fn inject(&self, ready: Ready) {
         self.queues.push(ready);

@@ -73,6 +73,11 @@ impl Table {
         self.segments.get(slot / SEGMENT)?.get()?.get(slot % SEGMENT)
     }
 
+    /// Passes over the slots below this one, before any is used: the next PID is the first of this slot.
+    pub(crate) fn skip_to(&self, slot: u32) {
+        self.used.store(slot as usize, Ordering::SeqCst);
+    }
+
     /// A PID for a new process, if there is room for one.
     pub(crate) fn vacancy(&self) -> Option<Pid> {
         self.vacant.pop().or_else(|| self.first_use())

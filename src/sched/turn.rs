@@ -11,7 +11,6 @@ use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Hands, Road};
-use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
@@ -238,7 +237,7 @@ fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput,
         [Order::Send { lane, count, to }] => {
             out.orders.clear();
             hands.count(|counters| &counters.accepted, u64::from(count));
-            out.outbox.deliver(lane, count, to, body.head.pid, &mut Router::new(engine.road(), hands));
+            engine.deliver(&mut out.outbox, (lane, count), (body.head.pid, to), hands);
         }
         _ => perform_all(engine, hands, out, body),
     }
@@ -246,7 +245,7 @@ fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput,
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    let (road, pid) = (engine.road(), body.head.pid);
+    let pid = body.head.pid;
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
@@ -257,10 +256,11 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
         match order {
             Order::Send { lane, count, to } => {
                 hands.count(|counters| &counters.accepted, u64::from(count));
-                outbox.deliver(lane, count, to, pid, &mut Router::new(road, hands));
+                engine.deliver(outbox, (lane, count), (pid, to), hands);
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
-                Some(Yield::Spawn(mut child)) => {
+                Some(Yield::Spawn(child)) => {
+                    let Some(mut child) = engine.spawned(child) else { continue };
                     // What the parent sends it at once is with it from the beginning, before anybody else can reach it.
                     let mut given = 0;
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::driver::{Driver, Setting};
+use super::driver::Driver;
 use crate::clock::ManualClock;
 use crate::process::{Pid, Process, SpawnOptions};
 
@@ -79,7 +79,9 @@ const STEP_EVENTS: u32 = 128;
 /// ```
 #[must_use = "nothing is driven until `build` is called"]
 pub struct DriverBuilder<P: Process> {
-    setting: Setting,
+    pid: Pid,
+    clock: ManualClock,
+    step_events: u32,
     options: SpawnOptions,
     drives: PhantomData<fn(P)>,
 }
@@ -97,8 +99,13 @@ impl<P: Process> Driver<P> {
 
     /// Describes a driver, where [`new`](Self::new) is not enough.
     pub fn builder() -> DriverBuilder<P> {
-        let setting = Setting { pid: Pid::FIRST, clock: ManualClock::new(), step_events: STEP_EVENTS };
-        DriverBuilder { setting, options: SpawnOptions::new(), drives: PhantomData }
+        DriverBuilder {
+            pid: Pid::FIRST,
+            clock: ManualClock::new(),
+            step_events: STEP_EVENTS,
+            options: SpawnOptions::new(),
+            drives: PhantomData,
+        }
     }
 }
 
@@ -108,13 +115,13 @@ impl<P: Process> DriverBuilder<P> {
     /// Its children get PIDs of the same node: the children of a process in slot *n* get the slots from 1,000 × *n* + 1. Give
     /// processes that talk to each other different slots, and none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
-        self.setting.pid = pid;
+        self.pid = pid;
         self
     }
 
     /// The clock that the process sees, by which its timers and time limits run; the default is a clock of its own.
     pub fn clock(mut self, clock: &ManualClock) -> DriverBuilder<P> {
-        self.setting.clock = clock.clone();
+        self.clock = clock.clone();
         self
     }
 
@@ -126,19 +133,19 @@ impl<P: Process> DriverBuilder<P> {
 
     /// Gives each step at most this many new events (at least one); the default is 128.
     pub fn step_events(mut self, events: usize) -> DriverBuilder<P> {
-        self.setting.step_events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
+        self.step_events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
         self
     }
 
     /// Drives this process. It is entered before its first step.
     pub fn build(self, process: P) -> Driver<P> {
-        Driver::with(process, self.options, self.setting)
+        Driver::with(process, self.options, (self.pid, self.clock, self.step_events))
     }
 }
 
 impl<P: Process> fmt::Debug for DriverBuilder<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { pid, clock, step_events } = &self.setting;
+        let DriverBuilder { pid, clock, step_events, .. } = self;
         f.debug_struct("DriverBuilder")
             .field("pid", pid)
             .field("clock", clock)

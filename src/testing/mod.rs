@@ -39,14 +39,11 @@
 //! assert_eq!(**patience.exit().unwrap().output().unwrap(), "gave up");
 //! ```
 
-mod bench;
-mod error;
-mod related;
+mod engine;
+mod question;
 mod driver;
 mod builder;
-mod telling;
 
-pub use self::bench::{Asked, question};
 pub use self::builder::DriverBuilder;
-pub use self::driver::{Driver, Outstanding, Status};
-pub use self::error::SentError;
+pub use self::driver::{Driver, Outstanding, SentError, Status};
+pub use self::question::{Asked, question};

@@ -1,0 +1,464 @@
+//! What lies beyond the road for a driven process: a notebook in place of a runtime.
+//!
+//! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. The other
+//! processes are nowhere: messages, children and commands are noted, for the test to look at.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+
+use crate::cancel::CancelToken;
+use crate::clock::{Clock, ManualClock};
+use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::process::body::{Head, Link, NoVacancy, Ready, Work, Yield};
+use crate::process::mailbox::{Signal, Unwanted};
+use crate::process::outbox::Outbox;
+use crate::process::{
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, ProcessAsk,
+    Recovered, Relate, Subscription, TimerFired,
+};
+use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
+use crate::sched::counters::Counters;
+use crate::sched::engine::Engine;
+use crate::sched::queue::Queues;
+use crate::sched::road::{Hands, Road};
+use crate::sched::table::{MOST_PROCESSES, Table};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
+use crate::timer::{TimerKey, Timers};
+
+/// PIDs for the children of one process. The next process's children follow.
+const CHILDREN: usize = 1_000;
+
+/// What the process has yielded, and a test has not taken.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Each with the receiver and the name of the message's type.
+    pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
+    pub(super) spawned: VecDeque<Ready>,
+    pub(super) blocking: VecDeque<(u64, Work)>,
+    pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
+    /// Those that have fired included. A timer for never has no key.
+    pub(super) timers: HashMap<u64, Option<TimerKey>>,
+    /// Those that are decided included.
+    pub(super) asks: Vec<Arc<ProcessAsk>>,
+    pub(super) cancelled: Vec<(Pid, CancelRequest)>,
+    pub(super) terminated: Vec<Pid>,
+    pub(super) monitors: Vec<Monitor>,
+    pub(super) links: Vec<Pid>,
+    pub(super) traps: bool,
+    pub(super) subscriptions: Vec<Subscription>,
+    /// The groups that the process has joined by itself, each as often as it has joined.
+    own_groups: Vec<Arc<str>>,
+}
+
+/// The body of the process while it does not rest.
+pub(super) enum ReadyBody {
+    Nowhere,
+    Here(Ready),
+    /// Its next step would run on the pool.
+    OnPool(Ready),
+}
+
+/// Steps one process without a runtime.
+pub(super) struct TestEngine {
+    road: Road,
+    pid: Pid,
+    pub(super) timers: Timers,
+    pub(super) ready: Mutex<ReadyBody>,
+    /// The driver's notes during a turn, and none at other times.
+    pub(super) notes: Mutex<Notes>,
+    /// For the blocking closures of the process.
+    cancel: Mutex<CancelToken>,
+    next_child: AtomicUsize,
+    pub(super) shuts_down: AtomicBool,
+    named: Mutex<NamesAndGroups>,
+    me: Weak<TestEngine>,
+}
+
+#[derive(Default)]
+struct NamesAndGroups {
+    names: HashMap<Arc<str>, Pid>,
+    // Sorted, as in a runtime.
+    groups: HashMap<Arc<str>, Vec<Pid>>,
+}
+
+impl TestEngine {
+    /// For the process with this PID, whose steps are given at most `step_events` new events.
+    pub(super) fn new(manual: &ManualClock, pid: Pid, step_events: u32) -> Arc<TestEngine> {
+        let clock = manual.clock();
+        let table = Table::new(pid.node(), MOST_PROCESSES).expect("a PID has a node in range");
+        table.skip_to(pid.slot());
+        // Makes the cell of the process. The slot is what matters, whatever the generation.
+        let _ = table.vacancy();
+        Arc::new_cyclic(|me| TestEngine {
+            road: Road::new(table, Queues::new(0).0, 0, clock.clone(), step_events),
+            pid,
+            timers: Timers::new(clock.clone(), "testing-timers"),
+            ready: Mutex::new(ReadyBody::Nowhere),
+            notes: Mutex::default(),
+            cancel: Mutex::new(CancelToken::with_clock(clock)),
+            next_child: AtomicUsize::new(pid.slot() as usize * CHILDREN % Pid::MAX_SLOT as usize + 1),
+            shuts_down: AtomicBool::new(false),
+            named: Mutex::default(),
+            me: me.clone(),
+        })
+    }
+
+    /// Makes the process live.
+    pub(super) fn begin(&self, body: Ready) {
+        let kind = body.machine.kind();
+        self.cell().install(self.pid.generation(), kind, Birth::default(), 0, || false);
+        self.put(ReadyBody::Here(body));
+    }
+
+    pub(super) fn cell(&self) -> &Cell {
+        self.road.table.cell(self.pid).expect("the cell was made with the engine")
+    }
+
+    pub(super) fn hands(&self) -> DriverHands<'_> {
+        DriverHands { engine: self }
+    }
+
+    pub(super) fn put(&self, body: ReadyBody) {
+        *lock(&self.ready) = body;
+    }
+
+    /// Takes the body, ready or at rest, with all that has arrived for it.
+    pub(super) fn take_body(&self) -> Option<Ready> {
+        let mut body = match std::mem::replace(&mut *lock(&self.ready), ReadyBody::Nowhere) {
+            ReadyBody::Here(body) | ReadyBody::OnPool(body) => body,
+            ReadyBody::Nowhere => self.cell().take_resting()?,
+        };
+        drop(self.cell().hand_over(&mut body));
+        Some(body)
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.road.outside.steps.get()
+    }
+
+    pub(super) fn cancel_token(&self) -> CancelToken {
+        lock(&self.cancel).clone()
+    }
+
+    /// Puts a signal into the mailbox of the process. Comes back if the process has ended.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), (Missing, Signal)> {
+        self.road.signal(&mut self.hands(), self.pid, signal)
+    }
+
+    /// Has the process ended by its next turn. Whether it was there to be ended.
+    pub(super) fn terminate(&self) -> bool {
+        self.road.terminate(&mut self.hands(), self.pid, false).unwrap_or(false)
+    }
+
+    fn note<T>(&self, write: impl FnOnce(&mut Notes) -> T) -> T {
+        write(&mut lock(&self.notes))
+    }
+
+    /// Changes names or groups for a process. All processes are alive here.
+    pub(super) fn name(&self, naming: Naming) -> Answer {
+        let NamesAndGroups { names, groups } = &mut *lock(&self.named);
+        let refused = |error| Err(CommandError::Failed(Failure::new(error)));
+        match naming {
+            Naming::Register { name, .. } | Naming::Join { group: name, .. } if name.is_empty() => {
+                refused(NameError::Empty)
+            }
+            Naming::Register { name, pid } => match names.get(&name) {
+                Some(holder) if *holder != pid => refused(NameError::Taken { name, holder: *holder }),
+                _ => {
+                    names.insert(name, pid);
+                    Ok(Box::new(()))
+                }
+            },
+            Naming::Unregister { name } => Ok(Box::new(names.remove(&name))),
+            Naming::Join { group, pid } => {
+                let members = groups.entry(group).or_default();
+                members.insert(members.partition_point(|other| *other <= pid), pid);
+                Ok(Box::new(()))
+            }
+            Naming::Leave { group, pid } => {
+                let members = groups.entry(group).or_default();
+                let place = members.iter().position(|other| *other == pid);
+                place.map(|place| members.remove(place));
+                Ok(Box::new(place.is_some()))
+            }
+        }
+    }
+
+    /// Notes which groups the process itself has joined.
+    fn note_own_group(&self, naming: &Naming) {
+        self.note(|notes| match naming {
+            Naming::Join { group, pid } if *pid == self.pid => notes.own_groups.push(group.clone()),
+            Naming::Leave { group, pid } if *pid == self.pid => {
+                let place = notes.own_groups.iter().position(|own| own == group);
+                place.map(|place| notes.own_groups.swap_remove(place));
+            }
+            _ => {}
+        });
+    }
+
+    fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
+        let sent = (0..count).filter_map(|_| outbox.pop(lane)).map(|(message, type_name)| (to, message, type_name));
+        self.note(|notes| notes.sent.extend(sent));
+    }
+}
+
+impl Engine for TestEngine {
+    fn road(&self) -> &Road {
+        &self.road
+    }
+
+    fn deliver<H: Hands>(&self, outbox: &mut Outbox, (lane, count): (u32, u32), (_, to): (Pid, Pid), _: &mut H) {
+        self.send(outbox, lane, count, to);
+    }
+
+    /// A child is noted, and not stepped. What waits for its `init` goes on.
+    fn spawned(&self, child: Ready) -> Option<Ready> {
+        let pid = child.head.pid;
+        if let Some(name) = child.head.name() {
+            drop(self.name(Naming::Register { name: name.clone(), pid }));
+        }
+        let bond = child.head.rare.as_ref().and_then(|rare| rare.bond);
+        self.note(|notes| {
+            if let Some(bond) = bond {
+                notes.monitors.extend(bond.monitor);
+                notes.links.extend(bond.link.then_some(pid));
+            }
+            notes.spawned.push_back(child);
+        });
+        if let Some(tag) = bond.and_then(|bond| bond.begun) {
+            self.answer(self.pid, tag, Ok(Box::new(())));
+        }
+        None
+    }
+
+    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, _: &mut H) {
+        let pid = head.pid;
+        match one {
+            Yield::Ask { lane, to, ask, limit } => {
+                let late = ask.clone();
+                let timer = self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut)));
+                if let Ok(Some(key)) = timer {
+                    ask.set_timer(key);
+                }
+                head.rare().asked.note(ask.clone());
+                self.note(|notes| notes.asks.push(ask));
+                self.send(outbox, lane, 1, to);
+            }
+            Yield::Reply(reply) => reply.send(self, |to, tag, answer| self.answer(to, tag, answer)),
+            Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
+            Yield::Timer { tag, delay } => {
+                let engine = self.me.clone();
+                let fire = move || {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.answer(pid, tag, Ok(Box::new(TimerFired)));
+                    }
+                };
+                let key = self.timers.after(delay, Box::new(fire)).ok().flatten();
+                self.note(|notes| notes.timers.insert(tag, key));
+            }
+            Yield::CancelTimer { tag } => {
+                let key = self.note(|notes| notes.timers.remove(&tag));
+                if key.is_some_and(|key| key.is_none_or(|key| self.timers.cancel(key).is_some())) {
+                    self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+                }
+            }
+            Yield::Command { tag, command } => {
+                self.note(|notes| notes.commands.push_back((tag, command.name, command.command)));
+            }
+            Yield::Cancel { tag, to, request } => {
+                let (reason, limit) = *request;
+                let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
+                self.note(|notes| notes.cancelled.push((to, CancelRequest { reason, deadline })));
+                self.answer(pid, tag, Ok(Box::new(true)));
+            }
+            Yield::Terminate { tag, to } => {
+                self.note(|notes| notes.terminated.push(to));
+                self.answer(pid, tag, Ok(Box::new(true)));
+            }
+            Yield::Naming { tag, naming } => {
+                self.note_own_group(&naming);
+                self.answer(pid, tag, self.name(*naming));
+            }
+            // The turn does these itself.
+            Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
+        }
+    }
+
+    fn relate<H: Hands>(&self, relate: Relate, _: &mut Ready, _: &mut H) -> Option<Unwanted> {
+        let notes = &mut *lock(&self.notes);
+        match relate {
+            Relate::Monitor(monitor) => notes.monitors.push(monitor),
+            Relate::Demonitor(monitor) => {
+                notes.monitors.retain(|one| *one != monitor);
+                return Some(Unwanted::Down(monitor));
+            }
+            Relate::Link(pid) if notes.links.contains(&pid) => {}
+            Relate::Link(pid) => notes.links.push(pid),
+            Relate::Unlink(pid) => {
+                notes.links.retain(|one| *one != pid);
+                return Some(Unwanted::Exit(pid));
+            }
+            Relate::TrapExits(trap) => notes.traps = trap,
+            Relate::Subscribe(subscription) => notes.subscriptions.push(subscription),
+            Relate::Unsubscribe(subscription) => {
+                notes.subscriptions.retain(|one| *one != subscription);
+                return Some(Unwanted::Group(subscription.id()));
+            }
+        }
+        None
+    }
+
+    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
+        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
+    }
+
+    // What has relations, a name or groups from its birth is a child, and those are not stepped.
+    fn bond(&self, _: Pid, _: Bond) {}
+
+    fn tell_related<H: Hands>(&self, _: Pid, _: &Exit, _: &mut H) {}
+
+    fn begins(&self, _: &mut Head) -> Result<(), Exit> {
+        Ok(())
+    }
+
+    fn joins<H: Hands>(&self, _: Vec<Arc<str>>, _: Pid, _: &mut H) {}
+
+    fn abandons(&self, head: &mut Head) {
+        let mut gone = self.note(|notes| {
+            let mut gone = std::mem::take(notes);
+            notes.sent = std::mem::take(&mut gone.sent);
+            notes.spawned = std::mem::take(&mut gone.spawned);
+            notes.cancelled = std::mem::take(&mut gone.cancelled);
+            notes.terminated = std::mem::take(&mut gone.terminated);
+            gone
+        });
+        for key in gone.timers.drain().filter_map(|(_, key)| key) {
+            self.timers.cancel(key);
+        }
+        for ask in gone.asks.drain(..) {
+            drop(ask.decide_with(Err(CommandError::Dropped)));
+        }
+        for group in gone.own_groups.drain(..) {
+            drop(self.name(Naming::Leave { group, pid: head.pid }));
+        }
+        drop(gone);
+        let next = CancelToken::with_clock(self.road.clock.clone());
+        let cancel = std::mem::replace(&mut *lock(&self.cancel), next);
+        cancel.cancel(Reason::Ended);
+    }
+
+    fn recover<H: Hands>(&self, _: &Recovered, next: Next, body: &mut Ready, _: &mut H) -> LeftBehind {
+        let incarnation = body.head.next_incarnation();
+        let mut inbox = self.cell().recover(next, incarnation, false);
+        let mut signals = body.machine.mailbox().take_of_failed();
+        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
+        LeftBehind { told: false, inbox, signals }
+    }
+
+    fn ended(&self, _: &mut Head) {}
+
+    fn forget(&self, _: Pid) {}
+
+    fn to_pool(&self, ready: Ready) {
+        self.put(ReadyBody::OnPool(ready));
+    }
+}
+
+impl AnswerTo for TestEngine {
+    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
+        self.road.answer(&mut self.hands(), to, tag, answer);
+    }
+}
+
+impl AskLink for TestEngine {
+    fn is_alive(&self, _: Pid) -> bool {
+        true
+    }
+
+    fn late_reply(&self) {}
+
+    fn forget_timer(&self, key: TimerKey) {
+        self.timers.cancel(key);
+    }
+
+    fn runtime(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
+impl Link for TestEngine {
+    fn nobody(&self) -> Pid {
+        Pid::FIRST
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.road.clock
+    }
+
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+        if self.is_shutting_down() {
+            return Err(NoVacancy::ShuttingDown);
+        }
+        let slot = self.next_child.fetch_add(1, Ordering::Relaxed) as u32;
+        stock.push(Pid::new(self.pid.node(), slot, 1).ok_or(NoVacancy::Limit(slot))?);
+        Ok(())
+    }
+
+    fn give_back_after(&self, _: Pid) {}
+
+    fn is_shutting_down(&self) -> bool {
+        self.shuts_down.load(Ordering::Relaxed)
+    }
+
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        lock(&self.named).names.get(name).copied()
+    }
+
+    fn group(&self, name: &str) -> Vec<Pid> {
+        lock(&self.named).groups.get(name).cloned().unwrap_or_default()
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        // One driver has one output, which asks once.
+        1..u64::MAX
+    }
+}
+
+/// Keeps the one process that can become ready, and gives it one step a turn.
+pub(super) struct DriverHands<'a> {
+    engine: &'a TestEngine,
+}
+
+impl Hands for DriverHands<'_> {
+    const STEPS_IN_A_ROW: u32 = 1;
+
+    fn counters(&self) -> &Counters {
+        &self.engine.road.outside
+    }
+
+    fn woken(&mut self, ready: Ready) {
+        self.engine.put(ReadyBody::Here(ready));
+    }
+
+    fn spawned(&mut self, ready: Ready) {
+        self.woken(ready);
+    }
+
+    /// So that no turn has a second step, however much waits.
+    fn has_next(&self) -> bool {
+        true
+    }
+
+    fn is_alone(&mut self) -> bool {
+        false
+    }
+
+    fn let_go(&mut self) {}
+
+    fn begins(&mut self, _: Pid) {}
+
+    fn about_now(&self) -> u64 {
+        self.engine.road.now_micros()
+    }
+}

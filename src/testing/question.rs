@@ -1,0 +1,39 @@
+//! Questions that a test asks itself, and passes to a driven process.
+
+use std::fmt;
+
+use super::engine::TestEngine;
+use crate::clock::ManualClock;
+use crate::process::{CommandError, OutsideAsk, Pid, Reply};
+use crate::sync::Arc;
+
+/// A question to put into a message, and where its answer comes.
+///
+/// ```
+/// let (reply, asked) = procession::testing::question::<u64>();
+/// reply.send(7);
+/// assert_eq!(asked.answer().unwrap().unwrap(), 7);
+/// ```
+pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
+    let engine = TestEngine::new(&ManualClock::new(), Pid::FIRST, 1);
+    let ask = Arc::new(OutsideAsk::new(engine, Pid::FIRST));
+    (Reply::new(ask.clone()), Asked { ask })
+}
+
+/// Where the answer to a [`question`] comes.
+pub struct Asked<T> {
+    ask: Arc<OutsideAsk<T>>,
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// The answer, once, if there is one yet: the value, or [`CommandError::Dropped`].
+    pub fn answer(&self) -> Option<Result<T, CommandError>> {
+        self.ask.take()
+    }
+}
+
+impl<T> fmt::Debug for Asked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asked").field("answered", &self.ask.answer.is_set()).finish()
+    }
+}
