@@ -74,7 +74,6 @@ mod node;
 mod part;
 mod parts;
 mod report;
-mod roll;
 #[cfg(feature = "signals")]
 mod signals;
 mod tail;
