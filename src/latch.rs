@@ -125,18 +125,25 @@ impl<T: 'static> Calls<T> {
         });
     }
 
+    /// Wakers come first: a callback may take its time.
     fn make_now(self) {
+        let mut callbacks = Vec::new();
         for waiter in self.waiters.into_iter() {
-            let called = contain(|| match (waiter, &self.value) {
-                (Waiter::Waker(waker), _) => waker.wake(),
-                (Waiter::Callback(callback), Some(value)) => callback(value),
-                (Waiter::Callback(_), None) => {}
-            });
-            if let Err(panic) = called {
-                tell_log(|| tracing::error!(%panic, "a waker or a callback of a latch panicked"));
+            match waiter {
+                Waiter::Waker(waker) => call(|| waker.wake()),
+                Waiter::Callback(callback) => callbacks.push(callback),
             }
         }
-        drop_contained(self.value);
+        if let Some(value) = self.value {
+            callbacks.into_iter().for_each(|callback| call(|| callback(&value)));
+            drop_contained(value);
+        }
+    }
+}
+
+fn call(waiter: impl FnOnce()) {
+    if let Err(panic) = contain(waiter) {
+        tell_log(|| tracing::error!(%panic, "a waker or a callback of a latch panicked"));
     }
 }
 
