@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
-use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, Report, Tasklet, ready};
+use procession::tasklet::{Directive, Interruption, Loop, Report, Tasklet, TaskletContext, ready};
 use procession::{BoxError, CancelToken, Reason};
 
 const USAGE: &str = "\

@@ -1,14 +1,13 @@
 //! Please stop: a request with a reason, which spreads down a tree.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::latch::{Calls, Latch, Waiting};
-use crate::outcome::Reason;
-use crate::sync::{Arc, Mutex, Weak, lock, thread_local};
+use crate::latch::{Latch, LatchFuture};
+use crate::numbered_list::NumberedList;
+use crate::outcome::{Reason, drop_contained};
+use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
 /// above it.
@@ -30,15 +29,9 @@ pub struct CancelToken {
 struct Node {
     reason: Latch<Reason>,
     clock: Clock,
-    children: Mutex<Children>,
+    children: Mutex<NumberedList<Weak<Node>>>,
+    /// The token above, and the number of this one among its children.
     parent: Option<(CancelToken, u64)>,
-}
-
-#[derive(Default)]
-struct Children {
-    next: u64,
-    // A tree, so that it gives memory back as it becomes empty.
-    living: BTreeMap<u64, Weak<Node>>,
 }
 
 impl CancelToken {
@@ -60,10 +53,8 @@ impl CancelToken {
     pub fn child(&self) -> CancelToken {
         let child = {
             let mut children = lock(&self.node.children);
-            children.next += 1;
-            let id = children.next;
-            let child = CancelToken::node(self.node.clock.clone(), Some((self.clone(), id)));
-            children.living.insert(id, Arc::downgrade(&child.node));
+            let child = CancelToken::node(self.node.clock.clone(), Some((self.clone(), children.next_number())));
+            children.push(Arc::downgrade(&child.node));
             child
         };
         // `cancel` sets the reason first and collects the children afterwards: either it finds this child in the list,
@@ -95,6 +86,32 @@ impl CancelToken {
         first
     }
 
+    /// The same, but those below are left to be told, one with each call of what comes back, until that says that nobody is
+    /// left. For whoever may not wait for their callbacks. Nothing, if there are none.
+    pub(crate) fn cancel_one_by_one(&self, reason: Reason) -> Option<impl Fn() -> bool + Send + Sync + 'static> {
+        self.node.reason.set(reason.clone()).ok()?;
+        let below = self.node.take_children();
+        let below = (!below.is_empty()).then(|| Mutex::new(below))?;
+        Some(move || {
+            // Held until those further down are in the list: they need not wait for these callbacks either, and who finds the list
+            // empty takes it that all are told.
+            let mut list = lock(&below);
+            let Some(node) = list.pop() else { return false };
+            let mut list = Some(list);
+            let mut collect = || {
+                if let Some(mut list) = list.take() {
+                    list.extend(node.take_children());
+                }
+            };
+            if node.reason.set_with(reason.clone(), &mut collect).is_ok() {
+                collect();
+            }
+            drop(list);
+            drop_contained(node);
+            true
+        })
+    }
+
     /// Why, if the request was made.
     pub fn reason(&self) -> Option<Reason> {
         self.node.reason.get()
@@ -120,7 +137,7 @@ impl CancelToken {
     /// How many nodes there are below this one.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn children(&self) -> usize {
-        lock(&self.node.children).living.len()
+        lock(&self.node.children).iter().count()
     }
 
     /// Blocks the calling thread until the request is made.
@@ -130,7 +147,7 @@ impl CancelToken {
 
     /// A future of the request.
     pub fn cancelled(&self) -> impl Future<Output = Reason> + Send + use<> {
-        Waiting::new(self.node.reason.clone())
+        LatchFuture::new(self.node.reason.clone())
     }
 
     /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
@@ -143,64 +160,16 @@ impl CancelToken {
 impl Node {
     /// Makes the request here, with the callbacks. Whether it is the first.
     fn tell(&self, reason: &Reason) -> bool {
-        self.reason.set_calling(reason.clone(), call).is_ok()
+        self.reason.set(reason.clone()).is_ok()
     }
 
     fn take_children(&self) -> Vec<Arc<Node>> {
-        let living = std::mem::take(&mut lock(&self.children).living);
+        let children = lock(&self.children).take();
+        let mut children: Vec<Arc<Node>> = children.into_iter().filter_map(|child| child.upgrade()).collect();
         // They are taken from the end: the oldest is told first.
-        living.into_values().rev().filter_map(|child| child.upgrade()).collect()
+        children.reverse();
+        children
     }
-}
-
-/// So deep do callbacks run inside of each other on one thread.
-const DEEPEST: usize = 32;
-
-/// The callbacks of tokens that this thread runs.
-struct Calling {
-    /// How many run inside of each other.
-    depth: usize,
-    /// At the greatest depth: those that come next. The innermost makes them before it returns.
-    waiting: VecDeque<Calls<Reason>>,
-}
-
-thread_local! {
-    static CALLING: RefCell<Calling> = Calling::nothing();
-}
-
-impl Calling {
-    fn nothing() -> RefCell<Calling> {
-        RefCell::new(Calling { depth: 0, waiting: VecDeque::new() })
-    }
-}
-
-/// Makes the calls now, or leaves them to the innermost call that this thread is in.
-fn call(calls: Calls<Reason>) {
-    let mut calls = Some(calls);
-    let depth = CALLING.try_with(|calling| {
-        let mut calling = calling.borrow_mut();
-        if calling.depth == DEEPEST {
-            calling.waiting.extend(calls.take());
-        } else {
-            calling.depth += 1;
-        }
-        calling.depth
-    });
-    // All of them are contained. A thread that is ending has no list any more.
-    let Some(calls) = calls else { return };
-    calls.make();
-    let Ok(depth) = depth else { return };
-    let next = || CALLING.try_with(|calling| calling.borrow_mut().waiting.pop_front()).ok().flatten();
-    while depth == DEEPEST
-        && let Some(calls) = next()
-    {
-        calls.make();
-    }
-    let _ = CALLING.try_with(|calling| {
-        let mut calling = calling.borrow_mut();
-        calling.depth -= 1;
-        calling.waiting.shrink_to(DEEPEST);
-    });
 }
 
 impl Drop for Node {
@@ -208,7 +177,7 @@ impl Drop for Node {
         // One after the other, however long the chain of parents is that nobody else holds.
         let mut above = self.parent.take();
         while let Some((parent, id)) = above {
-            lock(&parent.node.children).living.remove(&id);
+            lock(&parent.node.children).remove(id);
             above = Arc::into_inner(parent.node).and_then(|mut node| node.parent.take());
         }
     }
@@ -261,7 +230,7 @@ mod tests {
             leaf = leaf.child();
         }
         drop(leaf);
-        assert!(lock(&root.node.children).living.is_empty());
+        assert!(lock(&root.node.children).is_empty());
     }
 
     #[test]
@@ -280,6 +249,33 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_wait_for_callbacks_leaves_those_below_to_be_told_one_by_one() {
+        let root = CancelToken::new();
+        assert!(CancelToken::new().cancel_one_by_one(Reason::Shutdown).is_none());
+        let (one, two) = (root.child(), root.child());
+        let leaf = two.child();
+        let tell = root.cancel_one_by_one(Reason::Shutdown).unwrap();
+        assert!(root.is_cancelled() && root.child().is_cancelled() && !one.is_cancelled() && !two.is_cancelled());
+        assert_eq!(std::iter::repeat_with(tell).take_while(|more| *more).count(), 3);
+        assert!(one.is_cancelled() && leaf.reason() == Some(Reason::Shutdown));
+        assert!(root.cancel_one_by_one(Reason::Cancelled).is_none());
+    }
+
+    #[test]
+    fn those_below_are_told_though_who_tells_the_one_above_is_held_up_and_its_callback_blocks() {
+        let root = CancelToken::new();
+        let one = root.child();
+        let leaf = one.child();
+        let gate = Latch::<()>::new();
+        let opens = gate.clone();
+        let _kept = one.on_cancel(move |_| wait(&opens));
+        let over = root.cancel_one_by_one(Reason::Shutdown).map(crate::threads::work_off);
+        wait(&leaf);
+        gate.set(()).unwrap();
+        wait(&over.unwrap());
+    }
+
+    #[test]
     fn a_deep_tree_needs_no_deep_stack_to_cancel_and_children_that_are_gone_leave_no_trace() {
         let root = CancelToken::new();
         let mut chain = vec![root.clone()];
@@ -294,54 +290,7 @@ mod tests {
         for _ in 0..1_000 {
             let _ = busy.child();
         }
-        assert!(lock(&busy.node.children).living.is_empty());
-    }
-
-    /// Tokens of which each has a callback that cancels the next and then does `then` with its number.
-    fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> (Vec<CancelToken>, Vec<CancelCallback>) {
-        let tokens: Vec<CancelToken> = (0..count).map(|_| CancelToken::new()).collect();
-        let nexts = tokens.iter().skip(1).cloned().map(Some).chain([None]);
-        let kept = tokens.iter().zip(nexts).enumerate().map(|(number, (token, next))| {
-            let then = then.clone();
-            token.on_cancel(move |reason| {
-                next.iter().for_each(|next| assert!(next.cancel(reason.clone())));
-                then(number);
-            })
-        });
-        let kept = kept.collect();
-        (tokens, kept)
-    }
-
-    #[test]
-    fn callbacks_that_each_cancel_the_next_token_need_no_deep_stack() {
-        let body = || {
-            let called = Arc::new(AtomicUsize::new(0));
-            let counts = called.clone();
-            let (tokens, _kept) = chain(30_000, move |_| {
-                counts.fetch_add(1, Ordering::Relaxed);
-            });
-            assert!(tokens[0].cancel("all of them"));
-            assert_eq!(called.load(Ordering::Relaxed), tokens.len());
-            assert!(tokens.iter().all(|token| token.reason() == Some(Reason::from("all of them"))));
-            // What goes deep must come up again: the next one is called at once. And nothing is kept of so many.
-            CALLING.with(|calling| {
-                let calling = calling.borrow();
-                assert!(calling.depth == 0 && calling.waiting.capacity() <= 2 * DEEPEST);
-            });
-        };
-        wait(std::thread::Builder::new().stack_size(512 * 1024).spawn(body).unwrap()).unwrap();
-    }
-
-    #[test]
-    fn callbacks_run_inside_of_each_other_to_a_depth_and_then_in_order() {
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let notes = order.clone();
-        let (tokens, _kept) = chain(DEEPEST + 3, move |number| lock(&notes).push(number));
-        tokens[0].cancel(Reason::Cancelled);
-        let mut order = lock(&order).clone();
-        // The innermost first, then those that waited for it, and then outwards.
-        assert_eq!(order.drain(..4).collect::<Vec<_>>(), [DEEPEST - 1, DEEPEST, DEEPEST + 1, DEEPEST + 2]);
-        assert!(order.into_iter().eq((0..DEEPEST - 1).rev()));
+        assert!(lock(&busy.node.children).is_empty());
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! It happened: a value that is set once, and waited for by a thread, a callback or a `Future`.
 //!
-//! The race that lives here: several want to decide (returned, cancelled, timed out, stopped) at the same moment. The
-//! first [`set`](Latch::set) wins, the others get their value back.
+//! The race that lives here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment.
+//! The first [`set`](Latch::set) wins, the others get their value back.
+//!
+//! **No deep stack.** A callback or a waker may set another latch, whose callbacks then run inside of it. This goes to a depth
+//! of 32 ([`DEEPEST`]). Callbacks further down wait in a list of the thread, and run when the innermost callback has returned.
 
-mod line;
-
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use self::line::Line;
 use crate::clock::{Clock, Deadline};
+use crate::numbered_list::NumberedList;
 use crate::outcome::{contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::sync::{Arc, Condvar, Mutex, lock, thread_local};
 
 /// A value that is set once. Clones are the same latch.
 pub struct Latch<T> {
@@ -27,61 +31,124 @@ struct State<T> {
     value: Value<T>,
     // Stays true after the value was taken: a latch that was set cannot be set again.
     decided: bool,
-    // By number, so that each future has one and takes it back.
-    wakers: Line<Waker>,
-    callbacks: Line<Callback<T>>,
-    next: u64,
+    // Each has a number, by which its owner takes it back.
+    waiters: NumberedList<Waiter<T>>,
     // Threads that sleep: to wake nobody would be a system call for nothing.
     sleepers: usize,
 }
 
-type Callback<T> = Box<dyn FnOnce(&T) + Send>;
+/// Code of the user's that is called when the latch is set.
+enum Waiter<T> {
+    Waker(Waker),
+    Callback(Box<dyn FnOnce(&T) + Send>),
+}
 
-/// What was never called goes one by one: a destructor that panics must not meet another one that does.
+/// Waiters that were never called are dropped one by one: a destructor that panics must not meet another one that does.
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
-        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
-        drop(state);
-        wakers.into_iter().for_each(drop_contained);
-        callbacks.into_iter().for_each(drop_contained);
+        let waiters = lock(&self.state).waiters.take();
+        waiters.into_iter().for_each(drop_contained);
     }
 }
 
-/// Wakers and callbacks that are to be called because the latch was set.
+/// The wakers and callbacks of a latch that has just been set.
 #[must_use = "the wakers and callbacks are not called"]
 pub(crate) struct Calls<T> {
-    wakers: Line<Waker>,
-    callbacks: Line<Callback<T>>,
+    waiters: NumberedList<Waiter<T>>,
     /// Only if there are callbacks.
     value: Option<Arc<T>>,
 }
 
-impl<T> Calls<T> {
+/// The depth to which callbacks run inside of each other on one thread.
+const DEEPEST: usize = 32;
+
+/// The calls that a thread is making.
+struct Calling {
+    /// How many run inside of each other.
+    depth: usize,
+    /// Calls that came at the greatest depth. The innermost call makes them before it returns.
+    waiting: VecDeque<Box<dyn FnOnce()>>,
+}
+
+thread_local! {
+    static CALLING: RefCell<Calling> = Calling::nothing();
+}
+
+impl Calling {
+    fn nothing() -> RefCell<Calling> {
+        RefCell::new(Calling { depth: 0, waiting: VecDeque::new() })
+    }
+}
+
+impl<T: 'static> Calls<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
     /// Makes them on this thread. A panic in one is contained.
+    #[inline]
+    pub(crate) fn make(self) {
+        if !self.is_empty() {
+            self.make_nested();
+        }
+    }
+
+    /// Makes the calls now, or leaves them to the innermost call that this thread is in.
     ///
     /// Not inlined: most latches have no waker and no callback, and the callers stay small.
     #[inline(never)]
-    pub(crate) fn make(self) {
-        for waker in self.wakers.into_iter() {
-            // A waker is code of the user's.
-            if let Err(panic) = contain(|| waker.wake()) {
-                tell_log(|| tracing::error!(%panic, "a waker panicked"));
+    fn make_nested(self) {
+        let mut calls = Some(self);
+        let depth = CALLING.try_with(|calling| {
+            let mut calling = calling.borrow_mut();
+            if calling.depth < DEEPEST {
+                calling.depth += 1;
+            } else if let Some(calls) = calls.take() {
+                calling.waiting.push_back(Box::new(|| calls.make_now()));
+            }
+            calling.depth
+        });
+        let Some(calls) = calls else { return };
+        calls.make_now();
+        // A thread that is ending has no list any more.
+        let Ok(depth) = depth else { return };
+        let next = || CALLING.try_with(|calling| calling.borrow_mut().waiting.pop_front()).ok().flatten();
+        while depth == DEEPEST
+            && let Some(calls) = next()
+        {
+            calls();
+        }
+        let _ = CALLING.try_with(|calling| {
+            let mut calling = calling.borrow_mut();
+            calling.depth -= 1;
+            calling.waiting.shrink_to(DEEPEST);
+        });
+    }
+
+    /// Wakers come first: a callback may take its time.
+    fn make_now(self) {
+        let mut callbacks = Vec::new();
+        for waiter in self.waiters.into_iter() {
+            match waiter {
+                Waiter::Waker(waker) => call(|| waker.wake()),
+                Waiter::Callback(callback) => callbacks.push(callback),
             }
         }
         if let Some(value) = self.value {
-            for callback in self.callbacks.into_iter() {
-                if let Err(panic) = contain(|| callback(&value)) {
-                    tell_log(|| tracing::error!(%panic, "a callback of a latch panicked"));
-                }
-            }
+            callbacks.into_iter().for_each(|callback| call(|| callback(&value)));
             drop_contained(value);
         }
     }
 }
 
-/// What was set. It is cloned by code of the user's, which must not run under the lock: so whoever wants a clone shares it
-/// first, and whoever takes it spares that.
+fn call(waiter: impl FnOnce()) {
+    if let Err(panic) = contain(waiter) {
+        tell_log(|| tracing::error!(%panic, "a waker or a callback of a latch panicked"));
+    }
+}
+
+/// The value that was set. A clone runs code of the user's, which must not run under the lock. So a caller that wants a
+/// clone shares the value first. A caller that takes the value needs no share.
 enum Value<T> {
     None,
     Whole(T),
@@ -99,7 +166,7 @@ impl<T> Value<T> {
         Some(shared)
     }
 
-    /// Only what nobody shares can be taken.
+    /// A value that is shared at this moment cannot be taken.
     fn take(&mut self) -> Option<T> {
         match std::mem::replace(self, Value::None) {
             Value::None => None,
@@ -122,49 +189,12 @@ impl<T> Latch<T> {
                 state: Mutex::new(State {
                     value: Value::None,
                     decided: false,
-                    wakers: Line::new(),
-                    callbacks: Line::new(),
-                    next: 0,
+                    waiters: NumberedList::new(),
                     sleepers: 0,
                 }),
                 set: Condvar::new(),
             }),
         }
-    }
-
-    /// Decides. The first call wins and wakes everybody who waits; every later one gets its value back. Callbacks run on this
-    /// thread before `set` returns; a panic in one is contained.
-    pub fn set(&self, value: T) -> Result<(), T> {
-        self.set_calling(value, Calls::make)
-    }
-
-    /// The same. If there are wakers or callbacks, which are code of whoever waits, `before_calls` comes before them.
-    pub(crate) fn set_with(&self, value: T, before_calls: impl FnOnce()) -> Result<(), T> {
-        self.set_calling(value, |calls| {
-            before_calls();
-            calls.make();
-        })
-    }
-
-    /// The same. If there are wakers or callbacks, `call` is given them, to be made now or later.
-    pub(crate) fn set_calling(&self, value: T, call: impl FnOnce(Calls<T>)) -> Result<(), T> {
-        let mut state = lock(&self.shared.state);
-        if state.decided {
-            return Err(value);
-        }
-        state.decided = true;
-        state.value = Value::Whole(value);
-        let (wakers, callbacks) = (std::mem::take(&mut state.wakers), std::mem::take(&mut state.callbacks));
-        let for_callbacks = if callbacks.is_empty() { None } else { state.value.shared() };
-        let has_sleepers = state.sleepers > 0;
-        drop(state);
-        if has_sleepers {
-            self.shared.set.notify_all();
-        }
-        if for_callbacks.is_some() || !wakers.is_empty() {
-            call(Calls { wakers, callbacks, value: for_callbacks });
-        }
-        Ok(())
     }
 
     /// Whether anybody else has this latch.
@@ -186,7 +216,7 @@ impl<T> Latch<T> {
         shared.map(clone_of)
     }
 
-    /// The value itself, for the one that it is meant for.
+    /// Takes the value out, for its one receiver.
     pub(crate) fn take(&self) -> Option<T> {
         lock(&self.shared.state).value.take()
     }
@@ -208,32 +238,28 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Has `callback` called with the value, at once if it has happened already, otherwise by the thread that sets it.
-    /// The number names the callback for [`forget`](Self::forget); there is none if it was called at once.
+    /// Has `callback` called with the value, at once if the latch is set, otherwise by the thread that sets it.
+    ///
+    /// The number names the callback for [`forget`](Self::forget). There is none if the callback was called at once.
     pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
         let mut state = lock(&self.shared.state);
-        if let Some(value) = state.value.shared() {
-            drop(state);
-            callback(&value);
-            return None;
-        }
-        state.next += 1;
-        let id = state.next;
-        state.callbacks.push(id, Box::new(callback));
-        Some(id)
+        let Some(value) = state.value.shared() else {
+            return Some(state.waiters.push(Waiter::Callback(Box::new(callback))));
+        };
+        drop(state);
+        callback(&value);
+        None
     }
 
-    /// Takes a callback back. Whether it was still there: if not, it has been called or is being called.
-    pub(crate) fn forget(&self, callback: u64) -> bool {
-        let mut state = lock(&self.shared.state);
-        let removed = state.callbacks.remove(callback);
-        drop(state);
+    /// Takes a callback or a future's waker back. If it was not there, it has been called or is being called.
+    pub(crate) fn forget(&self, number: u64) -> bool {
+        let removed = lock(&self.shared.state).waiters.remove(number);
         let was_there = removed.is_some();
         drop_contained(removed);
         was_there
     }
 
-    /// Polls for the value itself, for the one that it is meant for. `place` is the future's own: where its waker is.
+    /// Polls for the value itself, for its one receiver. `place` is the future's own: the number of its waker.
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<T> {
         self.poll_with(cx, place, Value::take)
     }
@@ -244,21 +270,18 @@ impl<T> Latch<T> {
         place: &mut Option<u64>,
         out: impl FnOnce(&mut Value<T>) -> Option<R>,
     ) -> Poll<R> {
-        // Cloned and dropped without the lock: a waker is code of whoever waits.
+        // Cloned and dropped without the lock: a waker is code of the user's.
         let waker = cx.waker().clone();
         let mut state = lock(&self.shared.state);
         if let Some(value) = out(&mut state.value) {
             drop(state);
             return Poll::Ready(value);
         }
-        let mine = place.and_then(|id| state.wakers.get_mut(id));
+        let mine = place.and_then(|number| state.waiters.get_mut(number));
         let other = match mine {
-            Some(mine) => Some(std::mem::replace(mine, waker)),
+            Some(mine) => Some(std::mem::replace(mine, Waiter::Waker(waker))),
             None => {
-                state.next += 1;
-                let id = state.next;
-                *place = Some(id);
-                state.wakers.push(id, waker);
+                *place = Some(state.waiters.push(Waiter::Waker(waker)));
                 None
             }
         };
@@ -269,16 +292,66 @@ impl<T> Latch<T> {
 
     /// Takes a future's waker back.
     pub(crate) fn forget_waker(&self, place: Option<u64>) {
-        let Some(place) = place else { return };
+        if let Some(number) = place {
+            self.forget(number);
+        }
+    }
+}
+
+impl<T: 'static> Latch<T> {
+    /// Sets the value. The first call wins and wakes all waiters; every later one gets its value back.
+    ///
+    /// Callbacks and wakers run on this thread before `set` returns; a panic in one is contained. If this is called by a callback
+    /// of another latch, 32 callbacks deep, they run when the innermost callback has returned.
+    ///
+    /// # Errors
+    /// The value comes back if the latch has been set before.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.decide(value).map(Calls::make)
+    }
+
+    /// As [`set`](Self::set), with `before_calls` called first if there are wakers or callbacks.
+    pub(crate) fn set_with(&self, value: T, before_calls: impl FnOnce()) -> Result<(), T> {
+        let calls = self.decide(value)?;
+        if !calls.is_empty() {
+            before_calls();
+            calls.make();
+        }
+        Ok(())
+    }
+
+    /// Sets the value and wakes the threads that wait. The caller makes the calls to wakers and callbacks, now or later.
+    pub(crate) fn decide(&self, value: T) -> Result<Calls<T>, T> {
         let mut state = lock(&self.shared.state);
-        let waker = state.wakers.remove(place);
+        if state.decided {
+            return Err(value);
+        }
+        state.decided = true;
+        state.value = Value::Whole(value);
+        let waiters = state.waiters.take();
+        let has_callbacks = waiters.iter().any(|waiter| matches!(waiter, Waiter::Callback(_)));
+        let value = if has_callbacks { state.value.shared() } else { None };
+        let has_sleepers = state.sleepers > 0;
         drop(state);
-        drop_contained(waker);
+        if has_sleepers {
+            self.shared.set.notify_all();
+        }
+        Ok(Calls { waiters, value })
     }
 }
 
 impl<T: Send + Sync + 'static> Latch<T> {
-    /// Blocks the calling thread until it has happened or `deadline` has passed; whether it has happened.
+    /// Blocks the calling thread until it has happened, or until `limit` is over. Then there is no value.
+    pub fn wait_timeout(&self, limit: Duration) -> Option<T>
+    where
+        T: Clone,
+    {
+        let clock = Clock::system();
+        self.wait_until(&clock, clock.deadline(limit));
+        self.get()
+    }
+
+    /// Blocks the calling thread until it has happened or `deadline` has passed. Whether it has happened.
     pub(crate) fn wait_until(&self, clock: &Clock, deadline: Deadline) -> bool {
         let shared = self.shared.clone();
         let _watch = clock.watch(move || {
@@ -317,14 +390,17 @@ impl<T> std::fmt::Debug for Latch<T> {
 }
 
 /// A latch as a future of its value. Dropped, it leaves nothing behind in the latch.
-pub struct Waiting<T> {
+pub struct LatchFuture<T> {
     latch: Latch<T>,
     place: Option<u64>,
 }
 
-impl<T> Waiting<T> {
-    pub(crate) fn new(latch: Latch<T>) -> Waiting<T> {
-        Waiting { latch, place: None }
+/// The name that other files still use.
+pub(crate) use self::LatchFuture as Waiting;
+
+impl<T> LatchFuture<T> {
+    pub(crate) fn new(latch: Latch<T>) -> LatchFuture<T> {
+        LatchFuture { latch, place: None }
     }
 
     pub(crate) fn latch(&self) -> &Latch<T> {
@@ -332,35 +408,35 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T: Clone> Future for Waiting<T> {
+impl<T: Clone> Future for LatchFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Waiting { latch, place } = &mut *self;
+        let LatchFuture { latch, place } = &mut *self;
         latch.poll_with(cx, place, Value::shared).map(clone_of)
     }
 }
 
 // The fields are a shared reference and a number; nothing is pinned.
-impl<T> Unpin for Waiting<T> {}
+impl<T> Unpin for LatchFuture<T> {}
 
 /// So that `latch.await` waits for it.
 impl<T: Clone> IntoFuture for Latch<T> {
     type Output = T;
-    type IntoFuture = Waiting<T>;
+    type IntoFuture = LatchFuture<T>;
 
-    fn into_future(self) -> Waiting<T> {
-        Waiting::new(self)
+    fn into_future(self) -> LatchFuture<T> {
+        LatchFuture::new(self)
     }
 }
 
-impl<T> std::fmt::Debug for Waiting<T> {
+impl<T> std::fmt::Debug for LatchFuture<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting").field("is_set", &self.latch.is_set()).finish()
+        f.debug_struct("LatchFuture").field("is_set", &self.latch.is_set()).finish()
     }
 }
 
-impl<T> Drop for Waiting<T> {
+impl<T> Drop for LatchFuture<T> {
     fn drop(&mut self) {
         self.latch.forget_waker(self.place.take());
     }

@@ -102,6 +102,7 @@ mod sync;
 pub mod clock;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod crowd;
+mod numbered_list;
 mod outcome;
 mod inside;
 mod latch;
@@ -134,7 +135,7 @@ mod wait;
 pub use self::cancel::{CancelCallback, CancelToken};
 pub use self::gate::{Gate, GateGuard};
 pub use self::inside::WaitError;
-pub use self::latch::{Latch, Waiting};
+pub use self::latch::{Latch, LatchFuture};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, LinkedExit, Panic, Reason, Rejected};
 pub use self::process::{
     Address, AsTag, CancelRequest, Command, CommandError, Completion, Cycle, DeadLetter, DeadLetterReason, Down,

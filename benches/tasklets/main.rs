@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
-use procession::tasklet::{TaskletContext, Directive, Loop, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, TaskletContext, TurnOutcome, ready};
 
 struct Counting;
 

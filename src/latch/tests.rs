@@ -5,8 +5,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, ManualClock};
-use crate::latch::{Latch, Waiting};
-use crate::sync::{Arc, AtomicUsize, Ordering, thread};
+use crate::latch::{CALLING, DEEPEST, Latch, LatchFuture};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock, thread};
+use crate::wait::wait;
 
 /// Counts how often it is woken.
 struct Flag(AtomicUsize);
@@ -96,11 +97,11 @@ fn a_waker_that_panics_keeps_nobody_from_hearing_of_it_and_given_up_futures_leav
     let (latch, flag, bomb) = (Latch::new(), Arc::new(Flag(AtomicUsize::new(0))), Waker::from(Arc::new(Bomb)));
     let waker = Waker::from(flag.clone());
     for _ in 0..1_000 {
-        let mut given_up = Waiting::new(latch.clone());
+        let mut given_up = LatchFuture::new(latch.clone());
         assert!(Pin::new(&mut given_up).poll(&mut Context::from_waker(&waker)).is_pending());
     }
     assert_eq!(Arc::strong_count(&flag), 2);
-    let (mut one, mut two) = (Waiting::new(latch.clone()), Waiting::new(latch.clone()));
+    let (mut one, mut two) = (LatchFuture::new(latch.clone()), LatchFuture::new(latch.clone()));
     assert!(Pin::new(&mut one).poll(&mut Context::from_waker(&bomb)).is_pending());
     assert!(Pin::new(&mut two).poll(&mut Context::from_waker(&waker)).is_pending());
     latch.set(()).unwrap();
@@ -167,4 +168,57 @@ fn code_of_the_value_runs_with_the_lock_free() {
     assert_eq!(looks.load(Ordering::SeqCst), 6, "three clones, and the ends of them");
     // A latch in its own value would never go.
     assert!(latch.take().is_some());
+}
+
+/// Latches of which each has a callback that sets the next and then does `then` with its number.
+fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> Vec<Latch<()>> {
+    let latches: Vec<Latch<()>> = (0..count).map(|_| Latch::new()).collect();
+    let nexts = latches.iter().skip(1).cloned().map(Some).chain([None]);
+    for (number, (latch, next)) in latches.iter().zip(nexts).enumerate() {
+        let then = then.clone();
+        latch.on_set(move |()| {
+            next.iter().for_each(|next| next.set(()).unwrap());
+            then(number);
+        });
+    }
+    latches
+}
+
+#[test]
+fn callbacks_that_each_set_the_next_latch_need_no_deep_stack() {
+    let body = || {
+        let called = Arc::new(AtomicUsize::new(0));
+        let counts = called.clone();
+        let latches = chain(30_000, move |_| {
+            counts.fetch_add(1, Ordering::Relaxed);
+        });
+        latches[0].set(()).unwrap();
+        assert_eq!(called.load(Ordering::Relaxed), latches.len());
+        // The depth is what it was before, and the list gives its memory back.
+        CALLING.with(|calling| {
+            let calling = calling.borrow();
+            assert!(calling.depth == 0 && calling.waiting.capacity() <= 2 * DEEPEST);
+        });
+    };
+    wait(std::thread::Builder::new().stack_size(512 * 1024).spawn(body).unwrap()).unwrap();
+}
+
+#[test]
+fn callbacks_run_inside_of_each_other_to_a_depth_and_then_in_order() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let notes = order.clone();
+    let latches = chain(DEEPEST + 3, move |number| lock(&notes).push(number));
+    latches[0].set(()).unwrap();
+    let mut order = lock(&order).clone();
+    // The innermost first, then those that waited for it, and then outwards.
+    assert_eq!(order.drain(..4).collect::<Vec<_>>(), [DEEPEST - 1, DEEPEST, DEEPEST + 1, DEEPEST + 2]);
+    assert!(order.into_iter().eq((0..DEEPEST - 1).rev()));
+}
+
+#[test]
+fn a_wait_with_a_limit_returns_the_value_or_nothing() {
+    let latch = Latch::new();
+    assert_eq!(latch.wait_timeout(Duration::ZERO), None);
+    latch.set(7).unwrap();
+    assert_eq!(latch.wait_timeout(Duration::ZERO), Some(7));
 }

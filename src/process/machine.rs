@@ -12,7 +12,7 @@ use super::entry::{EntryArgs, EntryPoint};
 use super::event::{Events, Kept};
 use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use super::pid::Pid;
-use crate::latch::{Calls, Latch};
+use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::sync::Arc;
 
@@ -238,15 +238,18 @@ impl<P: Process> Machine for Typed<P> {
         };
         Some(Box::new(move |makes_calls| {
             let mut later: Option<Box<dyn FnOnce() + Send>> = None;
-            let call = |calls: Calls<_>| {
-                if makes_calls() {
-                    calls.make();
-                } else {
-                    later = Some(Box::new(move || calls.make()));
-                }
-            };
             // If nobody else has the latch, the output is dropped here, which may run user code.
-            drop_contained(latch.set_calling(exit, call));
+            match latch.decide(exit) {
+                Ok(calls) if !calls.is_empty() => {
+                    if makes_calls() {
+                        calls.make();
+                    } else {
+                        later = Some(Box::new(move || calls.make()));
+                    }
+                }
+                Ok(_) => {}
+                Err(exit) => drop_contained(exit),
+            }
             drop_contained(latch);
             later
         }))

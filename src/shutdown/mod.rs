@@ -74,7 +74,6 @@ mod node;
 mod part;
 mod parts;
 mod report;
-mod roll;
 #[cfg(feature = "signals")]
 mod signals;
 mod tail;
@@ -230,7 +229,6 @@ impl ShutdownNode {
         let clock = &self.node().face.clock;
         let deadline = wait::deadline(clock, limit);
         drive::ask(self.node());
-        drive::flush();
         let inside = if is_step() { None } else { walk::inside(self.node()) };
         if inside.is_none() {
             let deadline = deadline_here(clock, deadline);
@@ -274,7 +272,6 @@ impl ShutdownNode {
     /// The limit was over before; or it is not closed, and there is no waiting: the caller is a step
     /// ([`WaitError::InsideStep`]), or it is known that the state waits for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(), WaitError> {
-        drive::flush();
         if self.is_closed() {
             return Ok(());
         }

@@ -57,8 +57,8 @@ use std::time::Instant;
 use super::error::StateError;
 use super::face::{Face, Kind};
 use super::parts::{Bell, Bells, Closing, Life, Own, Ready, Times};
-use super::roll::Roll;
 use crate::latch::Latch;
+use crate::numbered_list::NumberedList;
 use crate::outcome::{Failure, drop_contained};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::timer::TimerKey;
@@ -75,8 +75,8 @@ pub(super) struct Inner {
     /// Open edges to children, and to what closes after them.
     before: usize,
     after: usize,
-    pub(super) edges: Roll<Edge>,
-    links: Roll<Link>,
+    pub(super) edges: NumberedList<Edge>,
+    links: NumberedList<Link>,
     pub(super) times: Times,
     /// Something here or below was given up.
     pub(super) forced: bool,
@@ -159,8 +159,8 @@ impl Node {
             ready,
             before: children.len(),
             after: usize::from(after.is_some()),
-            edges: Roll::new(),
-            links: Roll::new(),
+            edges: NumberedList::new(),
+            links: NumberedList::new(),
             times: Times { made: now, asked: None, told: None, done: None },
             forced: false,
             failed: false,
@@ -402,7 +402,7 @@ impl Inner {
             if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
                 moves.next.push_back(Move::Unlimit(held, closing, std::mem::take(&mut self.limits)));
             }
-            for (_, link) in self.links.iter_mut() {
+            for link in self.links.iter() {
                 if let Some(parent) = link.parent.upgrade() {
                     let strike = Move::Strike { parent, edge: link.edge, forced: self.forced, failed: self.failed };
                     moves.next.push_back(strike);
@@ -477,7 +477,7 @@ impl Drop for Node {
 impl Node {
     fn take_edges(&self) -> Vec<(Arc<Node>, Option<u64>)> {
         let mut inner = self.lock();
-        inner.edges.take().map(|edge| (edge.child, edge.link)).collect()
+        inner.edges.take().into_iter().map(|edge| (edge.child, edge.link)).collect()
     }
 
     pub(super) fn kind(&self) -> Kind {

@@ -67,7 +67,7 @@ impl Part {
         self.standing.get().is_some()
     }
 
-    /// The owner is over, with this error. Does not wait for anybody who is told.
+    /// The owner is over, with this error. Callbacks of those above it are called by this thread.
     pub(crate) fn over(&self, error: Option<Failure>) {
         if let Some(standing) = self.standing.get() {
             standing.tail.over(error);

@@ -120,12 +120,10 @@ impl ShutdownNode {
         let (heard, state) = (shared.clone(), self.clone());
         let comes = move || {
             if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
-                // By a thread of its own, for callbacks of the shutdown are called by it, and the second signal must be heard
-                // also if one of them hangs: that is what it is for.
+                // Callbacks of the shutdown run on a helper thread. So this thread is told of the second signal also if one of
+                // them hangs.
                 let asks = state.clone();
-                if threads::start(String::from("procession-signals"), move || asks.request_shutdown()).is_err() {
-                    state.request_shutdown();
-                }
+                threads::on_helper_thread("procession-signals", move || asks.request_shutdown());
             } else {
                 let _ = heard.again.set(());
             }

@@ -67,12 +67,13 @@ impl Job {
     }
 }
 
-/// For the library's own parts.
 impl Job {
-    /// Says that it is done, with an error if there is one. For whoever may not wait for callbacks: those who are told of it
-    /// are told by other threads.
+    /// Says that a part of the library is done, with an error if there is one.
     pub(crate) fn over(&self, error: Option<Failure>) {
-        drive::end_own_elsewhere(&self.node, error);
+        if let Some(error) = error {
+            drive::set_error(&self.node, error);
+        }
+        self.done();
     }
 }
 

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::drive;
 use super::error::{Names, StateError, write_names};
 use super::face::Kind;
 use super::node::Node;
@@ -101,7 +100,6 @@ fn any(bells: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
 ///
 /// Each counter is waited for in turn, and then they are looked at again, until [`Looks`] says that it is enough.
 pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> bool {
-    drive::flush();
     let clock = &root.face.clock;
     let deadline = deadline(clock, limit);
     zeros(Looks::of(root), || look(root, clock, deadline), || deadline.has_passed(clock))
@@ -208,7 +206,6 @@ pub(super) fn is_ready(root: &Arc<Node>) -> bool {
 
 /// Until all from here down are ready.
 pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), NotReady> {
-    drive::flush();
     let clock = &root.face.clock;
     let deadline = deadline(clock, limit);
     let above = [root.bell(Bell::Failed), root.bell(Bell::Asked), root.bell(Bell::Done)];
@@ -249,7 +246,6 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
 
 /// Until there is an error from here down.
 pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Option<StateError> {
-    drive::flush();
     let clock = &root.face.clock;
     root.bell(Bell::Failed).wait_until(clock, deadline(clock, limit));
     walk::error(root)

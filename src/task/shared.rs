@@ -340,8 +340,7 @@ impl<T, E, F: Send + 'static> Whole<T, E, F> {
             let unwanted = if settled.unwanted { life.take() } else { None };
             (left, settled, unwanted)
         };
-        let mut calls = None;
-        let _ = self.over.set_calling((), |made| calls = Some(made));
+        let calls = self.over.decide(()).ok();
         Ok(Rest { calls, reason, left, settled, unwanted })
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, PanicPolicy, TaskletPanic};
+use super::report::{PanicPolicy, TaskletInfo, TaskletPanic};
 use super::slot::{
     Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };

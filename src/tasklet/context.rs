@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::current;
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::handle::{TaskletFuture, Place, Promise, TaskletHandle};
-use super::report::{TaskletInfo, InterruptedError, Report};
+use super::handle::{Place, Promise, TaskletFuture, TaskletHandle};
+use super::report::{InterruptedError, Report, TaskletInfo};
 use super::resume::Resume;
 use super::shared::{Elsewhere, Shared};
 use crate::cancel::CancelToken;

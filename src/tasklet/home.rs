@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::context::{Body, Common, TaskletContext, LoopHandle, Tasklet, schedule, unboxed};
+use super::context::{Body, Common, LoopHandle, Tasklet, TaskletContext, schedule, unboxed};
 use super::current::{self, Entered, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, InterruptedError, Interruption, PanicPolicy, Report, TurnOutcome};
+use super::report::{InterruptedError, Interruption, PanicPolicy, Report, TaskletInfo, TurnOutcome};
 use super::shared::Shared;
 use super::slot::{Begun, Presence};
 use crate::cancel::CancelToken;

@@ -1,6 +1,6 @@
 //! The races of a loop, under the model checker: the real slots, the real lock, the real home thread; no pool.
 
-use super::context::{Body, Common, TaskletContext, Tasklet};
+use super::context::{Body, Common, Tasklet, TaskletContext};
 use super::current::LoopBuilder;
 use super::directive::{Directive, TaskletId};
 use super::home::{run_for_models, step_for_models};

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::context::{TaskletContext, LoopHandle, Tasklet};
+use super::context::{LoopHandle, Tasklet, TaskletContext};
 use super::directive::{Directive, ScheduleError};
-use super::handle::{TaskletFuture, Place};
+use super::handle::{Place, TaskletFuture};
 use crate::outcome::Rejected;
 use crate::sync::lock;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, InterruptedError, Interruption, Report};
+use super::report::{InterruptedError, Interruption, Report, TaskletInfo};
 use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;

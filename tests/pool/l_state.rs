@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::{JobError, JobsAbandoned, PoolError, PoolStatus, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
-use procession::{Latch, ShutdownNode, WaitError};
+use procession::{ShutdownNode, WaitError};
 
 use crate::helpers::*;
 
@@ -136,27 +136,6 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
     assert_eq!((inside, closed, asked), (true, false, true));
     assert_eq!(text, "pool: called from inside, and would wait for its own caller");
     wait(store_tail.end());
-    store_tail.done();
-    store.shutdown(None).unwrap();
-}
-
-#[test]
-fn who_waits_for_the_end_of_a_pool_does_not_wait_for_callbacks_of_those_above_it() {
-    let pool = pool(1);
-    let held = hold(&pool);
-    let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
-    let (entered, gate) = (Latch::new(), Latch::new());
-    let (set, waits) = (entered.clone(), gate.clone());
-    let _blocks = store_tail.end().on_cancel(move |_| {
-        set.set(()).unwrap();
-        wait(&waits);
-    });
-    store.request_shutdown();
-    held.let_go();
-    pool.drain(None).unwrap();
-    assert!(pool.shutdown_node().is_closed(), "it is closed when it has ended");
-    wait(&entered);
-    gate.set(()).unwrap();
     store_tail.done();
     store.shutdown(None).unwrap();
 }

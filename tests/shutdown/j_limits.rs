@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::clock::{Clock, ManualClock};
-use procession::shutdown::{JobGuard, Phase, ShutdownNodeBuilder};
+use procession::shutdown::{Phase, ShutdownNodeBuilder};
 use procession::{Latch, Reason, ShutdownNode};
 
 use crate::helpers::{LIMIT, ZERO, job, shutdown};
@@ -206,57 +206,4 @@ fn a_job_is_told_to_end_before_it_is_told_to_cancel_also_by_a_limit_of_zero() {
             assert!(!wait(&early));
         }
     }
-}
-
-#[test]
-fn a_callback_of_a_limit_that_is_over_at_once_may_wait_for_others_of_the_same_shutdown() {
-    let clock = ManualClock::new();
-    let (state, tail) = ShutdownNode::builder().clock(clock.clock()).cancel_after(Duration::ZERO).job();
-    let (other, other_tail) = job();
-    let end = other_tail.end().clone();
-    let _other = end.on_cancel(move |_| drop(other_tail));
-    let (waits_for, waited) = (other.clone(), Latch::new());
-    let set = waited.clone();
-    let _on = tail.cancel().on_cancel(move |_| set.set(waits_for.shutdown(LIMIT).is_ok()).unwrap());
-    ShutdownNode::merge([state, other]).request_shutdown();
-    assert_eq!(waited.get(), Some(true));
-}
-
-#[test]
-fn a_callback_of_a_limit_that_waits_for_others_of_the_same_shutdown_does_not_hold_up_their_limits() {
-    const SOON: Duration = Duration::from_millis(1);
-    let stubborn = || ShutdownNode::builder().cancel_after(SOON).give_up_after(2 * SOON).job();
-    let ((one, one_tail), (two, _two_tail)) = (stubborn(), stubborn());
-    let (waits, waited) = (two.clone(), Latch::new());
-    let set = waited.clone();
-    let _kept = one_tail.cancel().on_cancel(move |_| {
-        // Until it is given up, and then for its own end, which never comes.
-        let _ = set.set(waits.wait_closed(None).is_ok());
-        let _ = waits.wait(None);
-        wait(&Latch::<()>::new());
-    });
-    let error = ShutdownNode::merge([one, two]).shutdown(LIMIT).unwrap_err();
-    assert!(error.only_given_up() && error.open().len() == 2, "{error}");
-    assert!(wait(&waited));
-}
-
-#[test]
-fn callbacks_of_limits_that_do_not_return_hold_up_no_other_limit_however_many_they_are() {
-    const SOON: Duration = Duration::from_millis(1);
-    // More than there are threads for one heap of work.
-    const MANY: usize = 70;
-    let stubborn = || ShutdownNode::builder().cancel_after(SOON).give_up_after(SOON).job();
-    let (states, tails): (Vec<ShutdownNode>, Vec<JobGuard>) = (0..MANY).map(|_| stubborn()).unzip();
-    let go = Latch::<()>::new();
-    let kept: Vec<_> = tails
-        .iter()
-        .map(|tail| {
-            let gate = go.clone();
-            tail.cancel().on_cancel(move |_| wait(&gate))
-        })
-        .collect();
-    let error = ShutdownNode::merge(states).shutdown(LIMIT).unwrap_err();
-    assert!(error.only_given_up() && error.open().len() == MANY, "{error}");
-    go.set(()).unwrap();
-    drop(kept);
 }

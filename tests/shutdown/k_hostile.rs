@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::shutdown::{CountGuard, JobGuard, Key};
+use procession::shutdown::{JobGuard, Key};
 use procession::{CancelCallback, ShutdownNode};
 
 use crate::helpers::{LIMIT, ZERO, job, named};
@@ -17,7 +17,7 @@ fn ends_at_once(tail: JobGuard) -> CancelCallback {
 
 #[test]
 fn a_long_chain_of_jobs_that_end_in_their_callbacks_needs_no_deep_stack() {
-    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let small = std::thread::Builder::new().stack_size(512 * 1024);
     let chain = small.spawn(|| {
         let mut callbacks = Vec::new();
         let (mut state, tail) = job();
@@ -31,57 +31,6 @@ fn a_long_chain_of_jobs_that_end_in_their_callbacks_needs_no_deep_stack() {
         assert!(state.is_closed());
     });
     wait(chain.unwrap()).unwrap();
-}
-
-#[test]
-fn a_callback_may_shut_down_another_part_and_wait_for_it() {
-    let ((other, other_tail), (state, tail)) = (job(), job());
-    let (sibling, sibling_tail) = job();
-    let _other = ends_at_once(other_tail);
-    let closed = Arc::new(AtomicUsize::new(0));
-    let (count, waits_for, told_later) =
-        (closed.clone(), ShutdownNode::merge([other, sibling.clone()]), sibling.clone());
-    let _on = tail.end().on_cancel(move |_| {
-        // The sibling's end signal waits behind this callback, unless who blocks here gives it first.
-        waits_for.shutdown(LIMIT).unwrap();
-        count.fetch_add(1, Ordering::SeqCst);
-        assert!(told_later.is_closed());
-    });
-    let _sibling = ends_at_once(sibling_tail);
-    let all = ShutdownNode::merge([state, sibling]);
-    all.request_shutdown();
-    assert_eq!(closed.load(Ordering::SeqCst), 1);
-    tail.done();
-    all.shutdown(ZERO).unwrap();
-}
-
-#[test]
-fn whoever_waits_in_a_callback_has_those_told_first_whom_he_may_wait_for() {
-    type Way = (fn(&JobGuard, &mut Option<CountGuard>), fn(&ShutdownNode) -> bool);
-    let ways: [Way; 5] = [
-        (|tail, _| tail.done(), |state| state.wait_closed(LIMIT).is_ok()),
-        (|tail, _| tail.done(), |state| state.shutdown(LIMIT).is_ok()),
-        (|tail, _| tail.ready(), |state| state.wait_ready(LIMIT).is_ok()),
-        (|tail, _| assert!(tail.fail("broken")), |state| state.failed(LIMIT).is_ok()),
-        (|_, guard| *guard = None, |state| state.wait(LIMIT).is_ok()),
-    ];
-    for (does, waits) in ways {
-        // The first one waits for something that the second one does when it is told, which is after the first.
-        let ((one, one_tail), (two, two_tail)) = (job(), job());
-        let (work, tail) = ShutdownNode::builder().unready().job();
-        let (other, counter) = ShutdownNode::counted([work]);
-        let (mut guard, waited) = (Some(counter.add()), Arc::new(AtomicUsize::new(0)));
-        drop(counter);
-        let (counts, waits_for) = (waited.clone(), other.clone());
-        let _one = one_tail.end().on_cancel(move |_| {
-            counts.fetch_add(usize::from(waits(&waits_for)), Ordering::SeqCst);
-        });
-        let kept = Arc::new(tail);
-        let acts = kept.clone();
-        let _two = two_tail.end().on_cancel(move |_| does(&acts, &mut guard));
-        ShutdownNode::merge([one, two]).request_shutdown();
-        assert_eq!(waited.load(Ordering::SeqCst), 1);
-    }
 }
 
 #[test]

@@ -94,25 +94,6 @@ fn a_runtime_that_is_shut_down_otherwise_or_dropped_closes_its_state() {
 }
 
 #[test]
-fn a_callback_above_a_runtime_does_not_hold_up_its_shutdown() {
-    let runtime = runtime();
-    let (store, store_tail) = job();
-    let all = store.depends_on([runtime.shutdown_node()]);
-    let (entered, gate) = (Latch::new(), Latch::new());
-    let (set, waits) = (entered.clone(), gate.clone());
-    let _blocks = store_tail.end().on_cancel(move |_| {
-        set.set(()).unwrap();
-        wait(&waits);
-    });
-    all.request_shutdown();
-    wait(&entered);
-    assert!(runtime.shutdown(Duration::ZERO).unwrap().is_clean(), "it returns while the callback blocks");
-    gate.set(()).unwrap();
-    store_tail.done();
-    all.shutdown(LIMIT).unwrap();
-}
-
-#[test]
 fn the_last_handle_may_be_gone_when_the_state_is_asked() {
     for _ in 0..20 {
         let runtime = runtime();

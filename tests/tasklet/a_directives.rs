@@ -1,7 +1,7 @@
 //! A. Tasklets and directives.
 
 use procession::Exit;
-use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet, ready};
+use procession::tasklet::{Directive, Loop, Tasklet, TaskletContext, ready};
 
 use crate::helpers::*;
 

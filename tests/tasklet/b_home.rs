@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use procession::Latch;
-use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, LoopHandle, TaskletContext, TurnOutcome, ready};
 
 use crate::helpers::*;
 

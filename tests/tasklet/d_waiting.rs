@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{TaskletContext, Directive, Loop, Resume, Tasklet, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, Resume, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;

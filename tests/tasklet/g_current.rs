@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use procession::Latch;
 use procession::pool::Pool;
 use procession::tasklet::{
-    TaskletContext, Directive, LoopInUseError, Loop, LoopBuilder, LoopHandle, PanicPolicy, ScheduleError, TurnOutcome, on_automatic, ready,
-    reset_automatic,
+    Directive, Loop, LoopBuilder, LoopHandle, LoopInUseError, PanicPolicy, ScheduleError, TaskletContext, TurnOutcome,
+    on_automatic, ready, reset_automatic,
 };
 
 use crate::helpers::*;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{TaskletFuture, Directive, Loop, NoValueError, Promise, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, NoValueError, Promise, TaskletFuture, TurnOutcome, ready};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;
