@@ -139,7 +139,7 @@ fn each_worker_of_an_idle_pool_waits_without_a_limit() {
         crowd.until_idle();
         assert_eq!(crowd.seen().len(), 3);
     }
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     crowd.until_gone();
 }
 
@@ -191,7 +191,7 @@ fn an_idle_scheduler_of_tasks_has_threads_that_wait_without_a_limit() {
     assert!(wait(tasks.submit_with(later, |_| Ok::<_, String>(())).unwrap()).is_done());
     crowd.until_idle();
     tasks.stop_and_join(LIMIT).unwrap();
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     drop(tasks);
     crowd.until_gone();
 }
@@ -231,7 +231,7 @@ fn a_loop_with_nothing_but_waiting_tasklets_waits_without_a_limit() {
     assert_eq!(handle.tasklets().len(), 1);
     assert!(handle.cancel(handle.tasklets()[0].id, "the end"));
     wait(home).unwrap();
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     drop(handle);
     crowd.until_gone();
 }

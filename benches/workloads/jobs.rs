@@ -41,6 +41,6 @@ pub(crate) fn pool_run(setting: &Setting) -> Outcome<Measured> {
 
 /// Ends the pool. Every job must have been run.
 fn finish(pool: &Pool, jobs: u64) -> Outcome<()> {
-    pool.drain(Some(PATIENCE))?;
+    pool.drain_timeout(PATIENCE)?;
     check("jobs finished", pool.stats().finished, jobs)
 }

@@ -36,6 +36,6 @@ fn submit(setting: &Setting, options: &TaskOptions) -> Outcome<Measured> {
     let stats = tasks.stats();
     check("tasks completed", stats.completed, setting.n)?;
     check("records and timers left", (stats.records + stats.timers) as u64, 0)?;
-    pool.drain(Some(PATIENCE))?;
+    pool.drain_timeout(PATIENCE)?;
     Ok(measured)
 }

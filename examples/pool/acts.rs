@@ -128,7 +128,7 @@ fn pace(pool: &Pool, _: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
     });
     let mut begins = Vec::new();
     for handle in handles {
-        handle.wait_over(None)?;
+        handle.wait_finished()?;
         begins.extend(handle.times().began);
     }
     // Of each pair the first may have been held up on its way, but the last cannot be early.
@@ -164,7 +164,7 @@ mod tests {
             play(&pool, &plan(jobs), &CancelToken::new(), |line| lines.push(line.to_string())).unwrap();
             assert_eq!(lines.len(), 5, "{lines:?}");
             assert!(lines[2].contains(&format!("{jobs} that came were kept")), "{lines:?}");
-            pool.drain(None).unwrap();
+            pool.drain().unwrap();
             let stats = pool.stats();
             assert_eq!(stats.submitted, stats.finished + stats.withdrawn);
             assert_eq!(stats.panicked, 1);
@@ -183,7 +183,7 @@ mod tests {
             stop.cancel("test");
             played.join().unwrap().unwrap();
         });
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert!(play(&Pool::new(1).unwrap(), &plan(1), &stop, |line| panic!("{line}")).is_ok());
     }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(seen(&pool), "0 of 3 workers, 0 running, 1 waiting, 0 finished, paused");
         drop(pause);
         job.wait().unwrap();
-        assert!(pool.wait_idle(None).is_ok());
+        assert!(pool.wait_idle().is_ok());
         assert_eq!(seen(&pool), "1 of 3 workers, 0 running, 0 waiting, 1 finished");
     }
 }

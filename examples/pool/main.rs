@@ -96,7 +96,7 @@ fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
     // Ends the display's sleep as well, if it has not seen the flag yet.
     stop.cancel("over");
 
-    let ended = pool.drain(Some(PATIENCE))?;
+    let ended = pool.drain_timeout(PATIENCE)?;
     let stats = pool.stats();
     println!(
         "drained: {} submitted, {} finished ({} of them panicked), {} cancelled, {} left",

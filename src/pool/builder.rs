@@ -4,16 +4,15 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::crew::Crew;
+use super::handle::{Owner, Pool};
 use super::ledger::Ledger;
-use super::owner::{Owner, Pool, PoolBuildError, QueuePolicy, check_size};
-use super::thread::{Hooks, Shared};
-use super::words::Limits;
+use super::limits::{Limits, PoolBuildError, QueuePolicy, check_size, check_thread};
+use super::threads::PoolThreads;
+use super::worker::{Hooks, Shared};
 use crate::clock::Clock;
 use crate::outcome::Panic;
 use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicBool, Mutex};
-use crate::threads;
 
 /// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
@@ -130,25 +129,19 @@ impl PoolBuilder {
     /// The maximum is zero, or the minimum above it; the name has a NUL in it; the stack is larger than any memory.
     pub fn build(self) -> Result<Pool, PoolBuildError> {
         check_size(self.min, self.max)?;
-        if !threads::is_name(&self.name) {
-            return Err(PoolBuildError::Name { given: self.name });
-        }
-        // Rounded up to whole pages it has to be a size still.
-        if let Some(given) = self.stack_size.filter(|bytes| *bytes > isize::MAX as usize) {
-            return Err(PoolBuildError::StackSize { given });
-        }
-        let (bound, blocks) = match self.queue {
-            QueuePolicy::Unbounded => (None, false),
-            QueuePolicy::Block(bound) => (Some(bound), true),
-            QueuePolicy::Reject(bound) => (Some(bound), false),
+        check_thread(&self.name, self.stack_size)?;
+        let limits = Limits { min: self.min, max: self.max, queue: self.queue, idle_period: self.idle_period };
+        let shared = Shared {
+            ledger: Mutex::new(Ledger::new(limits, self.clock.now())),
+            threads: PoolThreads::new(self.name, self.stack_size),
+            clock: self.clock,
+            hooks: self.hooks,
+            hint: AtomicBool::new(false),
+            pause_tokens: Mutex::default(),
+            joined: Mutex::default(),
+            part: Part::new(self.shutdown_limit),
         };
-        let limits = Limits { min: self.min, max: self.max, bound, blocks, idle_period: self.idle_period };
-        let ledger = Mutex::new(Ledger::new(limits, self.clock.now()));
-        let crew = Crew::new(self.name, self.stack_size);
-        let (hint, tokens, dropping) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
-        let (clock, hooks, part) = (self.clock, self.hooks, Part::new(self.shutdown_limit));
-        let shared = Arc::new(Shared { ledger, crew, clock, hooks, hint, tokens, dropping, part });
-        Ok(Pool { owner: Arc::new(Owner { shared }) })
+        Ok(Pool { owner: Arc::new(Owner { shared: Arc::new(shared) }) })
     }
 }
 

@@ -1,349 +1,443 @@
-//! Jobs with a value: a handle to wait for it, and batches.
+//! The pool's handle: submitting jobs, asking about them, and changing the number of workers.
 
 use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Waker;
 use std::time::Duration;
 
-use super::desk::{Desk, Handled, JobError, JobStatus, JobTimes};
-use super::owner::{Patience, Pool, Ticket};
-use super::seat::call_all;
-use super::thread::PoolError;
-use super::words::Refusal;
-use super::work::Work;
-use crate::clock::Deadline;
-use crate::inside::{WaitError, is_step, refuse_step_timeout};
-use crate::outcome::{Rejected, contain};
-use crate::sync::Arc;
+use super::job::{Job, Work, into_job};
+use super::ledger::{Claim, Placed, Refusal};
+use super::limits::{PoolBuildError, QueuePolicy, check_size};
+use super::parker::{Parker, unpark_all};
+use super::stats::{PoolStats, PoolStatus};
+use super::threads::is_current;
+use super::worker::{PoolError, Shared};
+use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
+use crate::latch::Latch;
+use crate::outcome::Rejected;
+use crate::sync::{Arc, Ordering, Weak};
 
-/// A job that was submitted with [`Pool::spawn`]: to wait for its value, as a thread or as a future, or to cancel it before
-/// it begins. Dropped, it leaves the job to itself, which is still run.
+/// An elastic pool of threads. Clones are the same pool.
+///
+/// When the last handle is dropped the pool stops, as by [`stop_timeout`](Self::stop_timeout) with a limit of zero.
+///
+/// The page of the [module](crate::pool) has the whole of it. This is the smallest use:
 ///
 /// ```
 /// use procession::pool::Pool;
 ///
-/// let pool = Pool::new(2)?;
-/// let job = pool.spawn(|| 6 * 7)?;
-/// assert_eq!(job.wait()?, 42);
+/// let pool = Pool::new(4)?;
+/// let answer = pool.run(|| 6 * 7)?;
+/// assert_eq!(answer, 42);
+/// pool.drain()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct JobHandle<T> {
-    desk: Arc<Desk<T>>,
-    place: Place,
+#[derive(Clone)]
+pub struct Pool {
+    pub(super) owner: Arc<Owner>,
 }
 
-/// Where a job waits, so that it can be taken out.
-enum Place {
-    Line(Ticket),
-    Elsewhere(Box<dyn Elsewhere>),
+/// Stops the pool with its last handle. The threads hold the [`Shared`] part only.
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
 }
 
-/// A place other than the line of a pool.
-pub(super) trait Elsewhere: Send + Sync {
-    /// Takes the job out, if it has not begun.
-    fn take(&self) -> Option<Box<dyn Work>>;
-
-    /// Whether the calling thread is one of the pool's that the job is for.
-    fn is_inside(&self) -> bool;
+/// The place of a waiting job in the queue, by which the job can be removed.
+///
+/// It keeps neither the pool nor the job alive, and dropping it changes nothing.
+#[derive(Clone)]
+pub(crate) struct Ticket {
+    shared: Weak<Shared>,
+    number: u64,
 }
 
-/// Why [`Pool::run`] has no value.
-pub enum RunError<F> {
-    /// The job was refused; here it is.
-    Refused(Rejected<F, PoolError>),
-    /// The job was accepted, and came to no value.
-    Job(JobError),
+impl Ticket {
+    /// Removes the job from the queue, if it still waits there. Then the pool never runs it and counts it as withdrawn. The
+    /// caller drops it or runs it; the pool has dropped nothing, and holds no lock.
+    ///
+    /// There is nothing to remove if the job has begun (also if a thread is only being started for it), has ended, was
+    /// withdrawn before, or was abandoned by a stop. Exactly one of all these happens to a job.
+    ///
+    /// Costs the pool's lock and a binary search, however many jobs wait. May be called from anywhere, also by a job.
+    pub(crate) fn withdraw(&self) -> Option<Job> {
+        self.take().map(into_job)
+    }
+
+    /// The same, with the job as the pool has it.
+    pub(super) fn take(&self) -> Option<Box<dyn Work>> {
+        self.shared.upgrade()?.change(|ledger| ledger.withdraw(self.number))
+    }
+
+    /// Runs the job here and now, if the calling thread is one of the pool's and the job has not begun.
+    pub(crate) fn run_if_inside(&self) {
+        let Some(shared) = self.shared.upgrade().filter(|shared| shared.threads.is_current()) else { return };
+        if let Some(work) = shared.change(|ledger| ledger.adopt(self.number)) {
+            shared.run_nested(work);
+        }
+    }
+}
+
+/// A pool that is not kept alive by this.
+#[derive(Clone)]
+pub(super) struct WeakPool {
+    owner: Weak<Owner>,
+    // Keeps the memory of the pool, so that no other pool has its address.
+    shared: Weak<Shared>,
+    threads: usize,
+}
+
+impl WeakPool {
+    pub(super) fn upgrade(&self) -> Option<Pool> {
+        self.owner.upgrade().map(|owner| Pool { owner })
+    }
+
+    /// Whether the calling thread is one of the pool's. Takes no lock, and cannot be what drops the pool.
+    pub(super) fn is_inside(&self) -> bool {
+        self.shared.strong_count() > 0 && is_current(self.threads)
+    }
+}
+
+/// Keeps a task on the list of those that count on other workers. Dropped, it removes the task.
+#[must_use = "dropping this takes the waker back"]
+pub(crate) struct CountsOnOthers {
+    shared: Weak<Shared>,
+    parker: Parker,
+}
+
+impl Drop for CountsOnOthers {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().unwatch(&self.parker);
+        }
+    }
+}
+
+/// How long a submitter waits for room.
+#[derive(Clone, Copy)]
+pub(super) enum Patience<'a> {
+    /// As the queue's policy says.
+    Policy,
+    /// The same, but no longer than until this latch is set.
+    Unless(&'a Latch<()>),
+    Until(Deadline),
+    /// The bound does not count.
+    Exempt,
 }
 
 impl Pool {
-    /// As [`execute`](Self::execute), with a handle to wait for what the job returns.
-    ///
-    /// Submitted one after the other, each when a thread has waited for the one before, jobs need one worker: who waits for a
-    /// job finds its worker free. (A future's waker is code of its user's, and while that runs the worker is not free.)
+    /// Makes a pool of at most `max` threads, with the defaults of [`Pool::builder`] for the rest.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn spawn<T, F>(&self, job: F) -> Result<JobHandle<T>, Rejected<F, PoolError>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        self.spawn_with(job, Patience::AsSaid)
+    /// `max` is 0.
+    pub fn new(max: usize) -> Result<Pool, PoolBuildError> {
+        Pool::builder().max(max).build()
     }
 
-    /// As [`spawn`](Self::spawn), but waits for room as [`execute_timeout`](Self::execute_timeout) does.
+    /// Has `job` run once on a thread of the pool.
+    ///
+    /// Jobs begin in the order in which they were submitted. A panic in a job is contained and counted. The call does not
+    /// block, however many jobs wait. Only with [`QueuePolicy::Block`] it waits for room, without limit.
     ///
     /// # Errors
-    /// As [`execute_timeout`](Self::execute_timeout).
-    pub fn spawn_timeout<T, F>(&self, job: F, limit: Duration) -> Result<JobHandle<T>, Rejected<F, PoolError>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        self.spawn_with(job, Patience::Until(self.owner.shared.clock.deadline(limit)))
+    /// The pool drains or is stopped, its queue is full, or it has no thread and can start none. The job is handed back.
+    #[inline]
+    pub fn execute<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), Rejected<F, PoolError>> {
+        self.place(job, Patience::Policy).map(|_| ())
     }
 
-    fn spawn_with<T, F>(&self, job: F, patience: Patience) -> Result<JobHandle<T>, Rejected<F, PoolError>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let (work, desk) = Handled::new(job, &self.owner.shared.clock);
-        match self.place(work, patience) {
-            Ok(number) => Ok(JobHandle { desk, place: Place::Line(self.ticket(number)) }),
-            Err(refused) => {
-                let (work, why) = refused.into_parts();
-                Err(Rejected::new(work.into_job(), why))
-            }
-        }
-    }
-
-    /// Runs a job on the pool and waits for what it returns. The order is that of submission, as ever.
+    /// As [`execute`](Self::execute), but waits at most so long for room in a queue with a bound.
     ///
-    /// Called by a job of the same pool, it runs the job at once on the calling thread, whether or not others wait: to wait
-    /// for another worker could be to wait for ever.
+    /// The limit also holds for [`QueuePolicy::Reject`]. With [`Duration::ZERO`] the call does not wait; with
+    /// [`Duration::MAX`] it waits without limit.
     ///
     /// # Errors
-    /// The job comes back if it was refused, as in [`execute`](Self::execute), or if the caller is a step
-    /// ([`PoolError::InsideStep`]); otherwise it panicked, or was given up while it waited.
-    pub fn run<T, F>(&self, job: F) -> Result<T, RunError<F>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        if is_step() {
-            return Err(RunError::Refused(Rejected::new(job, PoolError::InsideStep)));
-        }
-        if self.is_inside() {
-            return self.run_here(job);
-        }
-        self.spawn(job).map_err(RunError::Refused)?.wait().map_err(RunError::Job)
+    /// As [`execute`](Self::execute); [`PoolError::Full`] if the limit was over.
+    pub fn execute_timeout<F: FnOnce() + Send + 'static>(
+        &self,
+        job: F,
+        limit: Duration,
+    ) -> Result<(), Rejected<F, PoolError>> {
+        let deadline = self.owner.shared.clock.deadline(limit);
+        self.place(job, Patience::Until(deadline)).map(|_| ())
     }
 
-    /// Runs a job on the thread of the one that waits for it.
-    fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
+    /// As [`execute`](Self::execute), with a ticket to remove the job. A wait for room ends when the latch is set.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute); [`PoolError::Full`] if the latch was set before there was room.
+    pub(crate) fn submit_unless<W: Work + 'static>(
+        &self,
+        over: &Latch<()>,
+        work: W,
+    ) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
+    }
+
+    /// The same, but the bound of the queue does not count: for jobs whose submitter can neither wait nor be told.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), but for a full queue.
+    pub(crate) fn submit_beyond_bound<W: Work + 'static>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Exempt).map(|number| self.ticket(number))
+    }
+
+    /// The clock of the pool's limits.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.owner.shared.clock
+    }
+
+    pub(super) fn downgrade(&self) -> WeakPool {
         let shared = &self.owner.shared;
-        let begins = shared.lock().nest();
-        if let Err(status) = begins {
-            return Err(RunError::Refused(Rejected::new(job, PoolError::from(Refusal::Ended(status)))));
+        WeakPool {
+            owner: Arc::downgrade(&self.owner),
+            shared: Arc::downgrade(shared),
+            threads: shared.threads.address(),
         }
-        let outcome = contain(job);
-        if let Err(panic) = &outcome {
-            shared.hooks.tell_panic(panic);
+    }
+
+    pub(super) fn ticket(&self, number: u64) -> Ticket {
+        Ticket { shared: Arc::downgrade(&self.owner.shared), number }
+    }
+
+    /// Gives the job to a worker, or puts it into the queue. Returns its number.
+    #[inline]
+    pub(super) fn place<W: Work + 'static>(
+        &self,
+        work: W,
+        patience: Patience<'_>,
+    ) -> Result<u64, Rejected<W, PoolError>> {
+        let shared = &self.owner.shared;
+        let work = Box::new(work);
+        let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::New);
+        match placed {
+            Ok((number, Placed::Queued { spin: false })) => Ok(number),
+            Err((work, Refusal::Full)) => self.place_in_full_queue(work, patience),
+            placed => shared.follow(placed),
         }
-        let news = {
-            let mut ledger = shared.lock();
-            ledger.nested_ended(outcome.is_err());
-            ledger.news()
+    }
+
+    /// Waits for room for the job, if it may.
+    #[cold]
+    fn place_in_full_queue<W: Work + 'static>(
+        &self,
+        work: Box<W>,
+        patience: Patience<'_>,
+    ) -> Result<u64, Rejected<W, PoolError>> {
+        let shared = &self.owner.shared;
+        let (deadline, over) = match patience {
+            Patience::Exempt => {
+                let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::Exempt);
+                return shared.follow(placed);
+            }
+            Patience::Until(deadline) => (deadline, None),
+            _ if !matches!(shared.lock().limits.queue, QueuePolicy::Block(_)) => {
+                return Err(Rejected::new(*work, PoolError::Full));
+            }
+            Patience::Unless(over) => (Deadline::NEVER, Some(over)),
+            Patience::Policy => (Deadline::NEVER, None),
         };
-        call_all(news);
-        outcome.map_err(|panic| RunError::Job(JobError::Panicked(panic)))
+        if deadline.has_passed(&shared.clock) {
+            Err(Rejected::new(*work, PoolError::Full))
+        } else if is_step() {
+            Err(Rejected::new(*work, PoolError::InsideStep))
+        } else if self.is_inside() {
+            Err(Rejected::new(*work, PoolError::Full))
+        } else {
+            shared.wait_for_room(work, deadline, over)
+        }
     }
 
-    /// Submits every job of the iterator, in order, as [`spawn`](Self::spawn) does. One that is refused does not keep back
-    /// those behind it.
+    /// Changes the numbers of workers: at least `min` are kept, and there are at most `max`.
     ///
-    /// Exactly what the iterator yields is taken: to run what is in a queue of yours and to leave what comes later, give it
-    /// `queue.drain(..)`.
-    pub fn spawn_all<T, F, I>(&self, jobs: I) -> Vec<Result<JobHandle<T>, Rejected<F, PoolError>>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-        I: IntoIterator<Item = F>,
-    {
-        jobs.into_iter().map(|job| self.spawn(job)).collect()
-    }
-
-    /// Submits every job of the iterator, in order, waits for all of them, and returns what came of each, in the same order.
+    /// For waiting jobs, more workers are started at once. If there are too many, idle workers exit at once, and the others
+    /// when their jobs have ended. Until then there are more than `max`.
     ///
-    /// Called by a job of the same pool, the calling thread runs those that no other worker has begun when their turn to be
-    /// waited for comes, and those for which a bounded queue has no room.
+    /// On a pool that drains it changes how many workers run the waiting jobs.
     ///
     /// # Errors
-    /// For each job as [`run`](Self::run).
-    pub fn run_all<T, F, I>(&self, jobs: I) -> Vec<Result<T, RunError<F>>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-        I: IntoIterator<Item = F>,
-    {
-        if is_step() {
-            let refused = |job| Err(RunError::Refused(Rejected::new(job, PoolError::InsideStep)));
-            return jobs.into_iter().map(refused).collect();
-        }
-        let inside = self.is_inside();
-        let begun: Vec<Begun<T, F>> = jobs
-            .into_iter()
-            .map(|job| match self.spawn(job) {
-                Ok(handle) => Begun::Handle(handle),
-                Err(refused) if inside && matches!(refused.reason(), PoolError::Full) => {
-                    Begun::Over(self.run_here(refused.into_inner()))
-                }
-                Err(refused) => Begun::Over(Err(RunError::Refused(refused))),
-            })
-            .collect();
-        begun
-            .into_iter()
-            .map(|begun| match begun {
-                Begun::Handle(handle) => handle.wait().map_err(RunError::Job),
-                Begun::Over(outcome) => outcome,
-            })
-            .collect()
-    }
-}
-
-enum Begun<T, F> {
-    Handle(JobHandle<T>),
-    Over(Result<T, RunError<F>>),
-}
-
-impl<T: Send + 'static> JobHandle<T> {
-    /// For a job that waits somewhere else than in a pool's line.
-    pub(super) fn elsewhere(desk: Arc<Desk<T>>, place: Box<dyn Elsewhere>) -> JobHandle<T> {
-        JobHandle { desk, place: Place::Elsewhere(place) }
+    /// `max` is 0, or less than `min`. Nothing has changed then.
+    pub fn resize(&self, min: usize, max: usize) -> Result<(), PoolBuildError> {
+        check_size(min, max)?;
+        let shared = &self.owner.shared;
+        let wanted = shared.change(|ledger| ledger.resize(min, max));
+        shared.summon(wanted);
+        Ok(())
     }
 
-    /// Waits for what the job returns.
-    ///
-    /// Called by a job of the same pool, it runs the job at once on the calling thread if it has not begun yet. (A paced job
-    /// is not run before its turn, and a job that has its own handle cannot wait for itself: see [`JobError::Inside`].)
+    /// The stage of the pool's life. It does not block, also while a thread waits for a pause or for the end.
+    pub fn status(&self) -> PoolStatus {
+        self.owner.shared.lock().status
+    }
+
+    /// Counts, all of one moment. It does not block, also while a thread waits for a pause or for the end.
+    pub fn stats(&self) -> PoolStats {
+        self.owner.shared.lock().stats()
+    }
+
+    /// Waits until no job waits and none runs, without ending the pool. Jobs that a pause keeps back wait.
     ///
     /// # Errors
-    /// The job panicked, or was cancelled or given up before it began; or the caller is a step ([`JobError::InsideStep`]).
-    pub fn wait(self) -> Result<T, JobError> {
-        if is_step() {
-            return Err(JobError::InsideStep);
-        }
-        if !self.help() {
-            return Err(JobError::Inside);
-        }
-        self.desk.wait(Deadline::NEVER);
-        // Only a future that was polled to its end has taken it before, and that has the handle.
-        self.desk.take().unwrap_or(Err(JobError::Abandoned))
+    /// At once: the caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]).
+    pub fn wait_idle(&self) -> Result<(), WaitError> {
+        refuse_step()?;
+        self.wait_idle_until(Deadline::NEVER)
     }
 
-    /// The same, at most so long by the pool's clock. The job goes on either way, and is not run by the calling thread, for
-    /// that might take longer. With [`Duration::MAX`] it is as [`wait`](Self::wait).
+    /// As [`wait_idle`](Self::wait_idle), but waits at most so long.
     ///
     /// # Errors
-    /// The handle comes back: the limit was over ([`WaitError::TimedOut`]), or the caller is a step
-    /// ([`WaitError::InsideStep`]).
-    pub fn wait_timeout(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
-        if let Err(error) = refuse_step_timeout(Some(limit)) {
-            return Err(Rejected::new(self, error));
-        }
-        let deadline = self.desk.deadline(Some(limit));
-        if deadline == Deadline::NEVER {
-            return Ok(self.wait());
-        }
-        if self.desk.wait(deadline) {
-            return Ok(self.desk.take().unwrap_or(Err(JobError::Abandoned)));
-        }
-        Err(Rejected::new(self, WaitError::TimedOut))
-    }
-
-    /// Waits until the job is over, without taking what it has returned. Without a limit, and called by a job of the same
-    /// pool, it runs the job as [`wait`](Self::wait) does.
-    ///
-    /// # Errors
-    /// The limit was over before; or, at once, the caller is a step, or is the job itself.
-    pub fn wait_over(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+    /// As [`wait_idle`](Self::wait_idle); [`WaitError::TimedOut`] if the limit was over. A limit of zero is not refused in a
+    /// step.
+    pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
+        let deadline = self.owner.shared.clock.deadline(limit);
         refuse_step_timeout(limit)?;
-        let deadline = self.desk.deadline(limit);
-        if deadline == Deadline::NEVER && !self.help() {
+        self.wait_idle_until(deadline)
+    }
+
+    fn wait_idle_until(&self, deadline: Deadline) -> Result<(), WaitError> {
+        if self.is_inside() {
             return Err(WaitError::Inside);
         }
-        if self.desk.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
+        let shared = &self.owner.shared;
+        let in_time = shared.wait_until(&shared.clock, deadline, |ledger| ledger.is_idle());
+        if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// What a thread of the pool does for a job before it waits for it: runs it, if no other has begun to. Whether it may
-    /// wait then.
-    fn help(&self) -> bool {
-        if self.desk.runs_here() {
-            return false;
+    /// Whether the calling thread is one of this pool's.
+    pub fn is_inside(&self) -> bool {
+        self.owner.shared.threads.is_current()
+    }
+
+    /// Whether other workers run all waiting jobs at once. If so, `waker` is woken when that is no longer true, perhaps
+    /// several times.
+    ///
+    /// A thread of the pool that waits for one of several jobs runs one itself only if no other worker does. Afterwards it must
+    /// learn when a worker that it counts on is taken away (`resize`, no threads) or runs code of the user's. No such moment is
+    /// lost: the pool is asked, and the waker noted, in one critical section; and every change of the ledger that leaves fewer
+    /// workers asks for `waiters` afterwards.
+    pub(crate) fn others_come(&self, waker: Waker) -> Option<CountsOnOthers> {
+        let shared = &self.owner.shared;
+        let parker = Parker::with_waker(waker);
+        let mut ledger = shared.lock();
+        if ledger.has_unattended() {
+            return None;
         }
-        match &self.place {
-            Place::Line(ticket) => ticket.run_if_inside(),
-            Place::Elsewhere(place) => return self.desk.status() != JobStatus::Waiting || !place.is_inside(),
+        ledger.watch(&parker);
+        drop(ledger);
+        Some(CountsOnOthers { shared: Arc::downgrade(shared), parker })
+    }
+}
+
+type Submitted<W> = Result<(u64, Placed<Box<W>>), (Box<W>, Refusal)>;
+
+impl Shared {
+    /// Does what the ledger has said about a job.
+    fn follow<W: Work + 'static>(self: &Arc<Shared>, placed: Submitted<W>) -> Result<u64, Rejected<W, PoolError>> {
+        let (number, placed) = placed.map_err(|(work, refusal)| Rejected::new(*work, refusal.into()))?;
+        match placed {
+            // Ordering: Relaxed: see `spin`.
+            Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
+            Placed::Queued { spin: false } => {}
+            Placed::Wake(parker) => parker.unpark(),
+            Placed::StartWith(work) => self.start_with(number, work)?,
+            Placed::Start => self.start(),
         }
-        true
+        Ok(number)
     }
 
-    /// Where the job is in its life.
-    pub fn status(&self) -> JobStatus {
-        self.desk.status()
-    }
-
-    /// When it was submitted, began and ended.
-    pub fn times(&self) -> JobTimes {
-        self.desk.times()
-    }
-
-    /// Cancels the job if it has not begun: it leaves the queue and is dropped, by this thread, before this returns. Whether
-    /// this call did it. A job that has begun goes on; to stop one, share a [`CancelToken`](crate::CancelToken) with it.
-    pub fn cancel(&self) -> bool {
-        let work = match &self.place {
-            Place::Line(ticket) => ticket.take(),
-            Place::Elsewhere(place) => place.take(),
+    /// Waits for room, behind all other submitters, until the deadline or until the latch is set.
+    fn wait_for_room<W: Work + 'static>(
+        self: &Arc<Shared>,
+        mut work: Box<W>,
+        deadline: Deadline,
+        over: Option<&Latch<()>>,
+    ) -> Result<u64, Rejected<W, PoolError>> {
+        let parker = Parker::new();
+        let _watch = parker.watch(&self.clock);
+        let waiter = parker.clone();
+        // A latch that is set after it was looked at unparks the thread, and no such call is lost.
+        let callback = over.and_then(|over| over.on_set(move |()| waiter.unpark()));
+        self.lock().wait_for_room(&parker);
+        let (placed, waiters) = loop {
+            let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
+            let mut ledger = self.lock();
+            match ledger.submit(work, |work| work as Box<dyn Work>, Claim::Waited(&parker)) {
+                Err((back, Refusal::Full)) if !gives_up => {
+                    drop(ledger);
+                    work = back;
+                    parker.park(&self.clock, deadline);
+                }
+                placed => {
+                    ledger.wait_for_room_no_more(&parker);
+                    break (placed, ledger.waiters());
+                }
+            }
         };
-        work.map(|work| work.cancel()).is_some()
+        unpark_all(waiters);
+        if let (Some(over), Some(callback)) = (over, callback) {
+            over.forget(callback);
+        }
+        self.follow(placed)
     }
 }
 
-/// What [`JobHandle::wait`] returns. Not to be polled again when it was ready once.
-impl<T> Future for JobHandle<T> {
-    type Output = Result<T, JobError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        self.desk.poll(cx)
-    }
-}
-
-impl<T> Drop for JobHandle<T> {
-    fn drop(&mut self) {
-        self.desk.handle_is_gone();
-    }
-}
-
-impl<T> fmt::Debug for JobHandle<T> {
+impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobHandle").field("status", &self.desk.status()).finish()
+        f.debug_tuple("Pool").field(&self.stats()).finish()
     }
 }
 
-impl<F> RunError<F> {
-    /// The job, if it was refused.
-    pub fn into_refused(self) -> Option<F> {
-        match self {
-            RunError::Refused(refused) => Some(refused.into_inner()),
-            RunError::Job(_) => None,
-        }
-    }
-}
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Pool, QueuePolicy};
+    use crate::latch::Latch;
+    use crate::sync::{Arc, Mutex, lock, thread};
+    use crate::wait::{until, wait};
 
-impl<F> fmt::Debug for RunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Refused(refused) => f.debug_tuple("Refused").field(refused).finish(),
-            RunError::Job(error) => f.debug_tuple("Job").field(error).finish(),
-        }
+    #[test]
+    fn room_goes_to_the_submitter_that_has_waited_longest() {
+        let pool = Pool::builder().max(1).queue(QueuePolicy::Block(0)).build().unwrap();
+        let (go, order) = (Latch::new(), Arc::new(Mutex::new(Vec::new())));
+        let gate = go.clone();
+        pool.execute(move || wait(&gate)).unwrap();
+        let submitters: Vec<_> = (0..4)
+            .map(|n| {
+                let (submits, order) = (pool.clone(), order.clone());
+                let submitter = thread::spawn(move || submits.execute(move || lock(&order).push(n)).unwrap());
+                until("the submitter waits", || pool.owner.shared.lock().submitters.len() > n);
+                submitter
+            })
+            .collect();
+        go.set(()).unwrap();
+        submitters.into_iter().for_each(|submitter| wait(submitter).unwrap());
+        pool.drain().unwrap();
+        assert_eq!(*lock(&order), [0, 1, 2, 3]);
     }
-}
 
-impl<F> fmt::Display for RunError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Refused(refused) => refused.fmt(f),
-            RunError::Job(error) => error.fmt(f),
+    #[test]
+    fn a_wait_for_an_idle_pool_does_not_wait_for_destructors() {
+        struct Blocks(Latch<()>, Latch<()>);
+        impl Drop for Blocks {
+            fn drop(&mut self) {
+                self.0.set(()).unwrap();
+                wait(&self.1);
+            }
         }
-    }
-}
-
-impl<F> std::error::Error for RunError<F> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RunError::Refused(refused) => std::error::Error::source(refused.reason()),
-            RunError::Job(error) => std::error::Error::source(error),
-        }
+        let pool = Pool::builder().max(2).build().unwrap();
+        let (dropping, gate) = (Latch::new(), Latch::new());
+        let (pause, blocks) = (pool.pause().unwrap(), Blocks(dropping.clone(), gate.clone()));
+        pool.execute(move || drop(blocks)).unwrap();
+        let waits = pool.clone();
+        let waiter = thread::spawn(move || waits.wait_idle().is_ok());
+        until("the other one waits", || !pool.owner.shared.lock().watchers.is_empty());
+        let resumer = thread::spawn(move || {
+            crate::threads::refuse(true);
+            drop(pause);
+        });
+        wait(&dropping);
+        assert!(wait(waiter).unwrap());
+        gate.set(()).unwrap();
+        wait(resumer).unwrap();
+        assert_eq!((pool.stats().abandoned, pool.stats().unfinished()), (1, 0));
     }
 }

@@ -1,58 +1,144 @@
-//! The pool's book: who works, who rests, what waits. Plain decisions under the pool's one lock; no thread, no clock and
-//! no waiting in here, so that each rule can be tested as a function (`pool/rules.rs`).
+//! The pool's book: which workers work, which are parked, which jobs wait. Plain decisions under the pool's one lock; no
+//! thread, no clock and no waiting in here, so that each rule can be tested as a function (`ledger/tests.rs`).
 //!
-//! **Workers** are at a job (*running*), on the stack of those who rest (*resting*), *away* (they run code of the user's
-//! that is no job, or leave), or none of these: *awake*. Who is awake will look at the line before it rests; it *comes* if
-//! it was called from its rest and has not looked yet. So:
+//! **Workers** run a job (*running*), are on the stack of *parked* workers, are *away* (they run code of the user's that is no
+//! job, or exit), or are none of these: *awake*. A worker that is awake looks at the queue before it parks. It is *coming* if
+//! it was taken off the stack and has not looked since. So:
 //!
-//! > While there is a job that may begin, somebody is awake; or nobody rests, and there are as many workers as there may be.
+//! > While there is a job that may begin, a worker is awake; or no worker is parked, and there are as many as there may be.
 //!
-//! And who is awake takes a job, and then sees to it that somebody is awake for the next. Every arrow keeps that. `submit`
-//! calls a resting worker, or has one started, only when more jobs may begin than workers are awake and nobody comes. A worker that takes a job sees to it that somebody comes for the next, if that needs one: so
-//! workers wake one after the other, as long as there is something to do, and not all at once for jobs that the first of
-//! them would have done meanwhile (which costs ten times as much, with 64 workers for empty jobs on two processors). It
-//! rests, or leaves, only when no job may begin, or others are there for it (`hands`). So no job is left behind.
+//! Every arrow keeps that. `submit` wakes a parked worker, or has one started, only when more jobs may begin than workers are
+//! awake and no worker is coming. A worker that takes a job wakes or starts one for the next job, if that needs one. So workers
+//! wake one after the other, as long as there is something to do. (Waking all at once, for jobs that the first of them would
+//! have run meanwhile, costs ten times as much with 64 workers for empty jobs on two processors.) A worker parks, or exits, only
+//! when no job may begin, or others were woken and started for it (`wanted`). So no job is left behind.
 //!
-//! **Resting workers** lie on a stack: the last to rest is the first to be woken, so that a surplus sinks to the bottom and
-//! ages. Only the one at the bottom watches the time. **Ageing:** a whole idle period without a job marks the pool as
-//! quiet; each further quiet period ends one worker, until the minimum is left.
+//! **Parked workers** are a stack: the last to park is the first to be woken, so a surplus sinks to the bottom and ages. Only the
+//! worker at the bottom watches the time. **Ageing:** a whole idle period without a job marks the pool as quiet; each further
+//! quiet period ends one worker, until the minimum is left.
 //!
-//! **Pauses** leave some of what waits closed (`pool/pauses.rs`). **Bounds** count what waits and nobody is free for; those
-//! who stand for room have it in the order in which they came.
+//! **PauseQueue** keep back some of the waiting jobs (`pool/pause_queue.rs`). **Bounds** count the waiting jobs that no worker is
+//! free for. Submitters that wait for room get it in the order in which they came.
+//!
+//! **Waiting threads** (submitters that wait for room, and threads that wait for a pause, for an idle pool or for the end) are
+//! woken when there may be something to see (`waiters`), and look again by themselves.
+
+#[cfg(all(test, not(loom)))]
+mod random_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::line::Line;
-use super::pauses::Pauses;
-use super::seat::Seat;
-use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Quiet, Refusal};
+use super::job_queue::JobQueue;
+use super::limits::Limits;
+use super::parker::Parker;
+use super::pause_queue::PauseQueue;
+use super::stats::{PoolStats, PoolStatus};
 use crate::clock::Deadline;
+
+/// What the submitter does for a job that was accepted.
+pub(super) enum Placed<J> {
+    /// The job waits. Wake this worker for it.
+    Wake(Parker),
+    /// Start a worker with this job.
+    StartWith(J),
+    /// The job waits. Start a worker for the queue.
+    Start,
+    /// The job waits. A worker that is awake or busy will run it.
+    Queued {
+        /// A worker spins, and should be told.
+        spin: bool,
+    },
+}
+
+/// On what grounds a submitter has room in a pool with a bound.
+#[derive(Clone, Copy)]
+pub(super) enum Claim<'a> {
+    /// It has just come. There must be no other that waits for room.
+    New,
+    /// It has waited for room at this parker. It must be the first.
+    Waited(&'a Parker),
+    /// The bound does not count for it.
+    Exempt,
+}
+
+/// Why a job was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Ended(PoolStatus),
+    Full,
+}
+
+/// What a worker has done before it asks what to do next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It has run a job, or nothing yet: it may spin.
+    Job,
+    /// It has spun.
+    Spinning,
+    /// It has been parked, or must not spin.
+    Park,
+}
+
+/// What a worker does next.
+pub(super) enum Next<J> {
+    /// Wake and start workers for the next jobs, then run this one.
+    Run(J, Wanted),
+    /// Spin for a moment without the lock, then ask again.
+    Spin,
+    /// Wake the worker that is to watch the time, if there is one. Park until woken or until the deadline, then ask again.
+    Park(Deadline, Option<Parker>),
+    /// Wake and start these in its place, exit, and call `left`. Until then the worker is away.
+    Exit(Wanted),
+}
+
+/// Workers to be woken and to be started for jobs that may begin.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Wanted {
+    pub(super) wake: Vec<Parker>,
+    pub(super) start: usize,
+}
+
+/// The time without a job.
+pub(super) struct Quiet {
+    pub(super) since: Instant,
+    // A job has come, and no worker has looked at the time since.
+    pub(super) broken: bool,
+    // A whole idle period has passed already.
+    pub(super) marked: bool,
+    // The worker at the bottom of the stack has a deadline.
+    pub(super) watched: bool,
+}
 
 pub(super) struct Ledger<J> {
     pub(super) limits: Limits,
-    line: Line<J>,
+    queue: JobQueue<J>,
     // The number of the next job.
     next: u64,
-    pub(super) pauses: Pauses,
-    resting: Vec<Seat>,
+    pub(super) pauses: PauseQueue,
+    parked: Vec<Parker>,
     pub(super) workers: usize,
     pub(super) running: usize,
     // Jobs that are run by a job that waits for them.
     pub(super) nested: usize,
     pub(super) away: usize,
-    // Workers who were called from their rest and have not come yet.
+    // Workers that were taken off the stack and have not looked at the queue since.
     coming: usize,
-    // Jobs that have ended, and whose handles are just being told.
-    telling: usize,
+    // Jobs that have ended, while their handles are told.
+    reporting: usize,
     pub(super) status: PoolStatus,
     quiet: Quiet,
-    // Whether a worker looks about for a moment before it rests. One is enough.
-    lingering: bool,
-    // Submitters, the oldest first.
-    pub(super) standing: VecDeque<Seat>,
-    // Those who wait for a pause to hold, for nothing to be left, or for the end.
-    pub(super) watching: Vec<Seat>,
+    // Whether a worker spins. One is enough.
+    spinning: bool,
+    // Submitters that wait for room, in the order in which they came.
+    pub(super) submitters: VecDeque<Parker>,
+    // Threads that wait for a pause to hold, for an idle pool, or for the end; and tasks that count on other workers.
+    pub(super) watchers: Vec<Parker>,
+    // Abandoned jobs whose destructors have not run yet.
+    pub(super) dropping: usize,
     pub(super) submitted: u64,
     pub(super) finished: u64,
     pub(super) panicked: u64,
@@ -64,21 +150,22 @@ impl<J> Ledger<J> {
     pub(super) fn new(limits: Limits, now: Instant) -> Ledger<J> {
         Ledger {
             limits,
-            line: Line::new(),
+            queue: JobQueue::new(),
             next: 0,
-            pauses: Pauses::default(),
-            resting: Vec::new(),
+            pauses: PauseQueue::default(),
+            parked: Vec::new(),
             workers: 0,
             running: 0,
             nested: 0,
             away: 0,
             coming: 0,
-            telling: 0,
+            reporting: 0,
             status: PoolStatus::Running,
             quiet: Quiet { since: now, broken: false, marked: false, watched: false },
-            lingering: false,
-            standing: VecDeque::new(),
-            watching: Vec::new(),
+            spinning: false,
+            submitters: VecDeque::new(),
+            watchers: Vec::new(),
+            dropping: 0,
             submitted: 0,
             finished: 0,
             panicked: 0,
@@ -87,7 +174,7 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// Takes a job and gives it a number, or hands it back.
+    /// Accepts a job and gives it a number, or returns it.
     #[inline]
     pub(super) fn submit<F>(
         &mut self,
@@ -98,7 +185,7 @@ impl<J> Ledger<J> {
         if self.status != PoolStatus::Running {
             return Err((job, Refusal::Ended(self.status)));
         }
-        if self.limits.bound.is_some() && !self.has_room(claim) {
+        if !self.has_room(claim) {
             return Err((job, Refusal::Full));
         }
         Ok(self.accept(job, into_job))
@@ -110,110 +197,110 @@ impl<J> Ledger<J> {
         let number = self.next;
         self.next += 1;
         self.quiet.broken = true;
-        if !self.pauses.is_empty() || self.line.len() < self.awake() {
-            self.line.push(number, into_job(job));
-            return (number, Placed::Queued { linger: self.lingering });
+        if !self.pauses.is_empty() || self.queue.len() < self.awake() {
+            self.queue.push(number, into_job(job));
+            return (number, Placed::Queued { spin: self.spinning });
         }
-        if self.coming > 0 && !self.resting.is_empty() {
-            // It wakes the next when it has come, if there is still something to do.
-            self.line.push(number, into_job(job));
-            return (number, Placed::Queued { linger: false });
+        if self.coming > 0 && !self.parked.is_empty() {
+            // The worker that is coming wakes the next one, if that has something to do then.
+            self.queue.push(number, into_job(job));
+            return (number, Placed::Queued { spin: false });
         }
-        if let Some(seat) = self.call_one() {
-            self.line.push(number, into_job(job));
-            return (number, Placed::Wake(seat));
+        if let Some(parker) = self.take_parked() {
+            self.queue.push(number, into_job(job));
+            return (number, Placed::Wake(parker));
         }
         if self.workers < self.limits.max {
             self.workers += 1;
-            if self.line.is_empty() {
+            if self.queue.is_empty() {
                 self.running += 1;
                 return (number, Placed::StartWith(job));
             }
-            self.line.push(number, into_job(job));
+            self.queue.push(number, into_job(job));
             return (number, Placed::Start);
         }
-        self.line.push(number, into_job(job));
-        (number, Placed::Queued { linger: false })
+        self.queue.push(number, into_job(job));
+        (number, Placed::Queued { spin: false })
     }
 
-    /// Whether there is room, and it is this one's turn to have it.
+    /// Whether there is room for the submitter, and it is its turn.
     fn has_room(&self, claim: Claim<'_>) -> bool {
         match claim {
-            Claim::Comes => self.standing.is_empty() && self.has_place(),
-            Claim::Stands(seat) => self.standing.front().is_some_and(|first| first.is(seat)) && self.has_place(),
+            Claim::New => self.limits.queue.bound().is_none() || self.submitters.is_empty() && self.has_place(),
+            Claim::Waited(parker) => self.submitters.front().is_some_and(|first| first.is(parker)) && self.has_place(),
             Claim::Exempt => true,
         }
     }
 
     pub(super) fn has_place(&self) -> bool {
-        let Some(bound) = self.limits.bound else { return true };
+        let Some(bound) = self.limits.queue.bound() else { return true };
         if !self.pauses.is_empty() {
-            return self.line.len() < bound;
+            return self.queue.len() < bound;
         }
         let free = self.workers - self.running - self.away;
-        // Those who may still come have to be got: it is not certain that they can.
+        // Workers that may be started yet count, too, though it is not certain that they can be.
         let to_come = self.limits.max.saturating_sub(self.workers);
-        self.line.len() < bound.saturating_add(free).saturating_add(to_come)
+        self.queue.len() < bound.saturating_add(free).saturating_add(to_come)
     }
 
-    /// Workers who will look at the line before they rest.
+    /// Workers that will look at the queue before they park.
     #[inline]
     pub(super) fn awake(&self) -> usize {
-        self.workers - self.running - self.away - self.resting.len()
+        self.workers - self.running - self.away - self.parked.len()
     }
 
     /// Waiting jobs that may begin.
     #[inline]
     fn open(&self) -> usize {
-        self.pauses.open(self.line.len())
+        self.pauses.open(self.queue.len())
     }
 
-    /// Takes the last to rest off the stack, to be called.
+    /// Takes the last worker that has parked off the stack, to be woken.
     #[inline]
-    fn call_one(&mut self) -> Option<Seat> {
-        let seat = self.resting.pop()?;
-        seat.set_rests(false);
-        seat.set_comes(true);
+    fn take_parked(&mut self) -> Option<Parker> {
+        let parker = self.parked.pop()?;
+        parker.set_parked(false);
+        parker.set_coming(true);
         self.coming += 1;
-        Some(seat)
+        Some(parker)
     }
 
-    /// Whom to call, and how many to start, after more became open than workers are awake.
-    pub(super) fn hands(&mut self) -> Hands {
-        let wake = self.sleepers();
+    /// Workers to wake and to start for the jobs that may begin.
+    pub(super) fn wanted(&mut self) -> Wanted {
+        let wake = self.parked_wanted();
         let missing = self.open().saturating_sub(self.awake());
         let start = missing.min(self.limits.max.saturating_sub(self.workers));
         self.workers += start;
-        let mut hands = Hands { wake, start };
-        if hands.wake.is_empty() {
-            // Ageing may have become possible, and the bottom may not know.
-            hands.wake.extend(self.new_watcher());
+        let mut wanted = Wanted { wake, start };
+        if wanted.wake.is_empty() {
+            // The pool may be able to shrink now, and the worker at the bottom may have no deadline.
+            wanted.wake.extend(self.new_watcher());
         }
-        hands
+        wanted
     }
 
-    /// Who is to come for the next job, if nobody is there for it and nobody comes who would see to that.
+    /// A worker for the next job, if none is awake for it and none is coming.
     #[inline]
-    fn one_more(&mut self) -> Hands {
-        let mut hands = Hands::default();
+    fn one_more(&mut self) -> Wanted {
+        let mut wanted = Wanted::default();
         if self.coming == 0 && self.open() > self.awake() {
-            hands.wake.extend(self.call_one());
-            if hands.wake.is_empty() && self.workers < self.limits.max {
+            wanted.wake.extend(self.take_parked());
+            if wanted.wake.is_empty() && self.workers < self.limits.max {
                 self.workers += 1;
-                hands.start = 1;
+                wanted.start = 1;
             }
         }
-        hands
+        wanted
     }
 
-    /// Those who rest and are to be called, if more may begin than workers are awake.
-    pub(super) fn sleepers(&mut self) -> Vec<Seat> {
+    /// Parked workers to wake for the jobs that may begin.
+    pub(super) fn parked_wanted(&mut self) -> Vec<Parker> {
         let missing = self.open().saturating_sub(self.awake());
-        (0..missing).map_while(|_| self.call_one()).collect()
+        (0..missing).map_while(|_| self.take_parked()).collect()
     }
 
-    /// A worker that was counted could not be started, perhaps with a job. Whether there is no other (which may be one that
-    /// is being started).
+    /// A worker could not be started, perhaps with a job. Returns whether there is no other worker, and none that is being
+    /// started.
     pub(super) fn start_failed(&mut self, with_job: bool) -> bool {
         self.workers -= 1;
         if with_job {
@@ -223,89 +310,89 @@ impl<J> Ledger<J> {
         self.workers == 0
     }
 
-    /// Has a job wait that no worker could be started with, in its old place. It comes back if the pool has been stopped
-    /// meanwhile.
-    pub(super) fn wait_in_line<F>(&mut self, number: u64, job: F, into_job: impl FnOnce(F) -> J) -> Result<(), F> {
+    /// Puts a job for which no worker could be started into its old place in the queue. Returns it if the pool has been
+    /// stopped meanwhile.
+    pub(super) fn requeue<F>(&mut self, number: u64, job: F, into_job: impl FnOnce(F) -> J) -> Result<(), F> {
         if self.status == PoolStatus::Stopped {
             return Err(job);
         }
         self.submitted += 1;
-        self.line.insert(number, into_job(job));
+        self.queue.insert(number, into_job(job));
         self.pauses.job_came_back(number);
         Ok(())
     }
 
-    /// The last worker there was to be could not be started: nobody comes to what waits.
+    /// Abandons all waiting jobs, and returns them.
     pub(super) fn give_up(&mut self) -> VecDeque<J> {
-        let left = self.line.take_all();
-        self.pauses.line_was_emptied();
+        let left = self.queue.take_all();
+        self.pauses.queue_was_emptied();
         self.abandoned += left.len() as u64;
-        self.end_if_over();
+        self.end_if_finished();
         left
     }
 
-    /// Asked by a worker that has nothing in hand.
-    pub(super) fn next(&mut self, seat: &Seat, before: Before, now: impl FnOnce() -> Instant) -> Next<J> {
-        self.lingering &= before != Before::Lingering;
-        if seat.comes() {
-            seat.set_comes(false);
+    /// What a worker without a job does next.
+    pub(super) fn next(&mut self, parker: &Parker, before: Before, now: impl FnOnce() -> Instant) -> Next<J> {
+        self.spinning &= before != Before::Spinning;
+        if parker.is_coming() {
+            parker.set_coming(false);
             self.coming -= 1;
         }
         if self.workers - self.away <= self.limits.max
             && self.open() > 0
-            && let Some((number, job)) = self.line.pop()
+            && let Some((number, job)) = self.queue.pop()
         {
             self.pauses.job_left(number);
-            let was_bottom = self.get_up(seat);
+            let was_bottom = self.take_off_stack(parker);
             self.running += 1;
-            let mut hands = self.one_more();
-            // The job may take long, and the worker above the bottom does not watch the time yet.
-            hands.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
-            if !self.standing.is_empty() {
-                // In a pause room is counted by the line alone, and there is some now.
-                hands.wake.extend(self.news());
+            let mut wanted = self.one_more();
+            // The job may take long, and the new bottom of the stack has no deadline yet.
+            wanted.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
+            if !self.submitters.is_empty() {
+                // In a pause the bound counts the queue alone, and there is room now.
+                wanted.wake.extend(self.waiters());
             }
-            return Next::Run(job, hands);
+            return Next::Run(job, wanted);
         }
         if self.status != PoolStatus::Running || self.workers - self.away > self.limits.max {
-            return self.leave(seat);
+            return self.exit(parker);
         }
-        if before == Before::Job && !self.lingering && self.pauses.is_empty() {
-            self.lingering = true;
-            return Next::Linger;
+        if before == Before::Job && !self.spinning && self.pauses.is_empty() {
+            self.spinning = true;
+            return Next::Spin;
         }
-        self.rest(seat, now())
+        self.park(parker, now())
     }
 
-    fn rest(&mut self, seat: &Seat, now: Instant) -> Next<J> {
+    fn park(&mut self, parker: &Parker, now: Instant) -> Next<J> {
         if std::mem::take(&mut self.quiet.broken) {
-            // It may be longer ago. The bottom is ended later for that, and never earlier.
+            // The job may be longer ago. So the worker at the bottom may end late, but never early.
             self.quiet = Quiet { since: now, marked: false, ..self.quiet };
         }
-        if !seat.rests() {
-            seat.set_rests(true);
-            self.resting.push(seat.clone());
+        if !parker.is_parked() {
+            parker.set_parked(true);
+            self.parked.push(parker.clone());
         }
-        if !self.resting[0].is(seat) {
-            return Next::Rest(Deadline::NEVER, self.new_watcher());
+        if !self.parked[0].is(parker) {
+            return Next::Park(Deadline::NEVER, self.new_watcher());
         }
         self.quiet.watched = false;
         let Some(period) = self.limits.idle_period.filter(|_| self.may_shrink()) else {
-            return Next::Rest(Deadline::NEVER, None);
+            return Next::Park(Deadline::NEVER, None);
         };
         match self.quiet.since.checked_add(period) {
             Some(end) if end <= now => {
                 let was_marked = std::mem::replace(&mut self.quiet.marked, true);
                 self.quiet.since = now;
                 if was_marked {
-                    return self.leave(seat);
+                    return self.exit(parker);
                 }
                 self.quiet.watched = true;
-                Next::Rest(Deadline(now.checked_add(period)), None)
+                Next::Park(Deadline(now.checked_add(period)), None)
             }
             end => {
                 self.quiet.watched = true;
-                Next::Rest(Deadline(end), None)
+                Next::Park(Deadline(end), None)
             }
         }
     }
@@ -314,48 +401,48 @@ impl<J> Ledger<J> {
         self.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
-    /// The one at the bottom, if it should watch the time and does not know.
-    fn new_watcher(&mut self) -> Option<Seat> {
+    /// The worker at the bottom of the stack, if it needs a deadline and has none.
+    fn new_watcher(&mut self) -> Option<Parker> {
         if self.quiet.watched || self.limits.idle_period.is_none() || !self.may_shrink() {
             return None;
         }
-        let bottom = self.resting.first()?;
+        let bottom = self.parked.first()?;
         self.quiet.watched = true;
         Some(bottom.clone())
     }
 
-    /// Takes a worker off the stack, if it rests. Whether it was the one at the bottom.
-    fn get_up(&mut self, seat: &Seat) -> bool {
-        let place = self.resting.iter().position(|other| seat.rests() && other.is(seat));
+    /// Takes a worker off the stack, if it is there. Returns whether it was at the bottom.
+    fn take_off_stack(&mut self, parker: &Parker) -> bool {
+        let place = self.parked.iter().position(|other| parker.is_parked() && other.is(parker));
         let Some(place) = place else { return false };
-        seat.set_rests(false);
-        self.resting.remove(place);
+        parker.set_parked(false);
+        self.parked.remove(place);
         self.quiet.watched &= place != 0;
         place == 0
     }
 
-    fn leave(&mut self, seat: &Seat) -> Next<J> {
-        self.get_up(seat);
+    fn exit(&mut self, parker: &Parker) -> Next<J> {
+        self.take_off_stack(parker);
         self.away += 1;
-        Next::Leave(self.hands())
+        Next::Exit(self.wanted())
     }
 
-    /// A worker has left. Whom to call and to start in its place: somebody may have come for whom it was too late.
-    pub(super) fn left(&mut self) -> Hands {
+    /// A worker has exited. Returns workers for jobs that came too late for it.
+    pub(super) fn left(&mut self) -> Wanted {
         self.away -= 1;
         self.workers -= 1;
-        self.end_if_over();
-        self.hands()
+        self.end_if_finished();
+        self.wanted()
     }
 
-    /// A worker runs code of the user's that is no job, and may take long: others are there for what waits.
-    pub(super) fn goes_away(&mut self) -> Hands {
+    /// A worker runs code of the user's that is no job, and may take long. Returns workers for the waiting jobs.
+    pub(super) fn goes_away(&mut self) -> Wanted {
         self.away += 1;
-        self.hands()
+        self.wanted()
     }
 
-    /// A new worker is at its start, and cannot be counted on; but it will come to what it was started for.
-    pub(super) fn is_held_up(&mut self) {
+    /// A new worker runs its start hook. It will run the job that it was started for, and others must not count on it.
+    pub(super) fn starts_away(&mut self) {
         self.away += 1;
     }
 
@@ -366,17 +453,17 @@ impl<J> Ledger<J> {
     #[inline]
     pub(super) fn job_ended(&mut self, panicked: bool, tells: bool) {
         self.running -= 1;
-        self.telling += usize::from(tells);
+        self.reporting += usize::from(tells);
         self.finished += 1;
         self.panicked += u64::from(panicked);
     }
 
-    /// Its handle knows.
-    pub(super) fn told(&mut self) {
-        self.telling -= 1;
+    /// The handle of a job that has ended was told.
+    pub(super) fn reported(&mut self) {
+        self.reporting -= 1;
     }
 
-    /// A new job is run by another one that waits for it.
+    /// A new job is run by another job, which waits for it.
     pub(super) fn nest(&mut self) -> Result<(), PoolStatus> {
         if self.status != PoolStatus::Running {
             return Err(self.status);
@@ -386,9 +473,9 @@ impl<J> Ledger<J> {
         Ok(())
     }
 
-    /// The same with one that waits in line.
+    /// A waiting job is run by another job, which waits for it.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
-        let job = self.line.take(number)?;
+        let job = self.queue.take(number)?;
         self.pauses.job_left(number);
         self.nested += 1;
         Some(job)
@@ -400,101 +487,169 @@ impl<J> Ledger<J> {
         self.panicked += u64::from(panicked);
     }
 
-    /// Takes a job out that has not begun. Who was woken for it finds something else to do, or nothing.
+    /// Removes a job that has not begun.
     pub(super) fn withdraw(&mut self, number: u64) -> Option<J> {
-        let job = self.line.take(number)?;
+        let job = self.queue.take(number)?;
         self.pauses.job_left(number);
         self.withdrawn += 1;
         Some(job)
     }
 
-    /// Asks for a pause. What it is called.
+    /// Asks for a pause. Returns its number.
     pub(super) fn pause(&mut self) -> Result<u64, PoolStatus> {
         if self.status != PoolStatus::Running {
             return Err(self.status);
         }
         self.quiet.watched = false;
-        Ok(self.pauses.ask(self.next, self.line.len()))
+        Ok(self.pauses.ask(self.next, self.queue.len()))
     }
 
-    /// Ends a pause. Whom to call and start for what may begin now.
-    pub(super) fn resume(&mut self, id: u64) -> Hands {
+    /// Ends a pause. Returns workers for the jobs that may begin now.
+    pub(super) fn resume(&mut self, id: u64) -> Wanted {
         if !self.pauses.end(id) {
-            return Hands::default();
+            return Wanted::default();
         }
         // A paused worker does not age.
         self.quiet.broken = true;
-        self.hands()
+        self.wanted()
     }
 
     /// Whether the pause in force (this one, if one is given) holds.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
-        self.pauses.holds(self.running + self.telling, which)
+        self.pauses.holds(self.running + self.reporting, which)
     }
 
-    /// Has other numbers of workers from now on. Whom to call and to start.
-    pub(super) fn resize(&mut self, min: usize, max: usize) -> Hands {
+    /// Changes the numbers of workers. Returns the workers to wake and to start.
+    pub(super) fn resize(&mut self, min: usize, max: usize) -> Wanted {
         self.limits.min = min;
         self.limits.max = max;
         let surplus = (self.workers - self.away).saturating_sub(max);
-        let mut hands = self.hands();
+        let mut wanted = self.wanted();
         for _ in 0..surplus {
-            hands.wake.extend(self.call_one());
+            wanted.wake.extend(self.take_parked());
         }
-        hands
+        wanted
     }
 
-    /// Takes no more jobs; what waits is still done, also what a pause has kept. Whom to call and to start.
-    pub(super) fn drain(&mut self) -> Hands {
+    /// Accepts no more jobs, and ends all pauses. Returns the threads to wake and the workers to start.
+    pub(super) fn drain(&mut self) -> Wanted {
         if self.status != PoolStatus::Running {
-            return Hands::default();
+            return Wanted::default();
         }
         self.status = PoolStatus::Draining;
         self.pauses.end_all();
-        let mut hands = self.hands();
-        hands.wake.extend(self.call_everybody());
-        self.end_if_over();
-        hands
+        let mut wanted = self.wanted();
+        wanted.wake.extend(self.everybody());
+        self.end_if_finished();
+        wanted
     }
 
-    /// Takes no more jobs and gives back those that wait.
+    /// Accepts no more jobs, ends all pauses, and returns the waiting jobs.
     pub(super) fn stop(&mut self) -> VecDeque<J> {
         self.status = PoolStatus::Stopped;
         self.pauses.end_all();
         self.give_up()
     }
 
-    /// Everybody who rests, stands or watches: they will find out for themselves.
-    pub(super) fn call_everybody(&mut self) -> Vec<Seat> {
-        let mut seats: Vec<Seat> = self.resting.drain(..).collect();
-        seats.iter().for_each(|seat| seat.set_rests(false));
+    /// All parked workers and all waiting threads.
+    pub(super) fn everybody(&mut self) -> Vec<Parker> {
+        let mut parkers: Vec<Parker> = self.parked.drain(..).collect();
+        parkers.iter().for_each(|parker| parker.set_parked(false));
         self.quiet.watched = false;
-        seats.extend(self.standing.iter().chain(&self.watching).cloned());
-        seats
+        parkers.extend(self.submitters.iter().chain(&self.watchers).cloned());
+        parkers
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
-    /// Whether no job waits or runs, and all who have handles know.
+    /// Whether no job waits or runs, and all handles were told.
     pub(super) fn is_idle(&self) -> bool {
-        self.line.len() + self.running + self.nested + self.telling == 0
+        self.queue.len() + self.running + self.nested + self.reporting == 0
     }
 
-    /// Nobody works, nobody will: the end of a drain or stop.
+    /// Whether the drain or stop is over: there is no worker, and there will be none.
     pub(super) fn is_finished(&self) -> bool {
-        self.status != PoolStatus::Running && self.workers == 0 && self.line.is_empty()
+        self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
     }
 
-    fn end_if_over(&mut self) {
+    fn end_if_finished(&mut self) {
         if self.is_finished() {
             self.status = PoolStatus::Stopped;
         }
     }
 
+    pub(super) fn stats(&self) -> PoolStats {
+        PoolStats {
+            min: self.limits.min,
+            max: self.limits.max,
+            workers: self.workers,
+            idle: self.workers - self.running,
+            running: self.running,
+            nested: self.nested,
+            waiting: self.waiting(),
+            pauses: self.pauses.len(),
+            submitted: self.submitted,
+            finished: self.finished,
+            panicked: self.panicked,
+            abandoned: self.abandoned,
+            withdrawn: self.withdrawn,
+        }
+    }
+
+    /// Threads to wake because something has changed: the first submitter if there is room, and the others if there may be
+    /// something to see.
+    #[inline]
+    pub(super) fn waiters(&self) -> Vec<Parker> {
+        let mut parkers = Vec::new();
+        if !self.submitters.is_empty() && (self.has_place() || self.status != PoolStatus::Running) {
+            parkers.extend(self.submitters.front().cloned());
+        }
+        if !self.watchers.is_empty() {
+            let all = self.running == 0 || self.workers == 0;
+            if all || self.watchers.iter().any(Parker::has_waker) && self.has_unattended() {
+                parkers.extend(self.watchers.iter().filter(|parker| all || parker.has_waker()).cloned());
+            }
+        }
+        parkers
+    }
+
+    /// The same after a pause has ended: threads that waited for it to hold are woken, too.
+    pub(super) fn waiters_of_pause(&self) -> Vec<Parker> {
+        let first = self.submitters.front().filter(|_| self.has_place());
+        self.watchers.iter().chain(first).cloned().collect()
+    }
+
+    /// Whether some waiting job has no worker that runs it at once: a pause keeps the job back, or more jobs wait than workers
+    /// are free or may be started. If jobs wait and no worker is awake, none could be started.
+    pub(super) fn has_unattended(&self) -> bool {
+        let free = self.workers - self.running - self.away;
+        let to_come = self.limits.max.saturating_sub(self.workers);
+        let none_awake = self.waiting() > 0 && self.awake() == 0;
+        none_awake || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
+    }
+
+    /// A submitter waits for room, behind all others.
+    pub(super) fn wait_for_room(&mut self, parker: &Parker) {
+        self.submitters.push_back(parker.clone());
+    }
+
+    /// The submitter has got room, or has given up.
+    pub(super) fn wait_for_room_no_more(&mut self, parker: &Parker) {
+        self.submitters.retain(|other| !other.is(parker));
+    }
+
+    pub(super) fn watch(&mut self, parker: &Parker) {
+        self.watchers.push(parker.clone());
+    }
+
+    pub(super) fn unwatch(&mut self, parker: &Parker) {
+        self.watchers.retain(|other| !other.is(parker));
+    }
+
     #[cfg(all(test, not(loom)))]
-    pub(super) fn resting(&self) -> &[Seat] {
-        &self.resting
+    pub(super) fn parked(&self) -> &[Parker] {
+        &self.parked
     }
 }

@@ -1,9 +1,6 @@
 //! The pool's races under the model checker: the real pool, with its real threads.
 
-use super::desk::JobError;
-use super::owner::{Pool, QueuePolicy};
-use super::pacer::Pacer;
-use super::words::PoolStatus;
+use super::{JobError, Pacer, Pool, PoolStatus, QueuePolicy};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::sync::{Arc, AtomicUsize, Ordering};
@@ -39,7 +36,7 @@ fn a_job_is_submitted_while_the_pool_stops() {
             let (pool, job) = (pool.clone(), job());
             move || pool.execute(job).is_ok()
         });
-        let ended = pool.stop(None).unwrap();
+        let ended = pool.stop().unwrap();
         let accepted = submitter.join().unwrap();
         let stats = pool.stats();
         let ran = ran.load(Ordering::SeqCst) as u64;
@@ -60,7 +57,7 @@ fn a_job_is_submitted_while_the_pool_drains() {
             let (pool, job) = (pool.clone(), job());
             move || pool.execute(job).is_ok()
         });
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         let accepted = usize::from(submitter.join().unwrap());
         assert_eq!(ran.load(Ordering::SeqCst), 1 + accepted, "what was accepted was run before the drain returned");
         assert_eq!(pool.status(), PoolStatus::Stopped);
@@ -85,10 +82,10 @@ fn a_job_arrives_while_the_idle_worker_retires() {
         });
         loom::thread::yield_now();
         pool.execute(job()).unwrap();
-        assert!(pool.wait_idle(None).is_ok());
+        assert!(pool.wait_idle().is_ok());
         assert_eq!(ran.load(Ordering::SeqCst), 2, "whether by the same worker or by another one");
         time.join().unwrap();
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
     });
 }
 
@@ -106,7 +103,7 @@ fn a_job_is_cancelled_while_it_begins() {
             Err(JobError::Cancelled) => assert!(cancelled),
             Err(other) => panic!("{other}"),
         }
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 2 - usize::from(cancelled));
     });
 }
@@ -124,9 +121,9 @@ fn a_job_is_submitted_while_a_pause_ends() {
         });
         drop(pause);
         submitter.join().unwrap();
-        assert!(pool.wait_idle(None).is_ok());
+        assert!(pool.wait_idle().is_ok());
         assert_eq!(ran.load(Ordering::SeqCst), 1);
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
     });
 }
 
@@ -148,11 +145,11 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
                 one.wait();
             })
             .unwrap();
-            assert!(pool.wait_idle(None).is_ok());
+            assert!(pool.wait_idle().is_ok());
         };
         pair();
         pair();
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
     });
 }
 
@@ -172,7 +169,7 @@ fn nobody_stands_for_room_when_what_it_was_for_is_over() {
         assert!(refused && over.is_set());
         decider.join().unwrap();
         go.set(()).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!((pool.stats().submitted, Arc::strong_count(&pool.owner)), (1, 1));
     });
 }
@@ -198,7 +195,7 @@ fn a_paced_job_is_cancelled_while_it_is_handed_over() {
         resumer.join().unwrap();
         assert_eq!((pool.stats().waiting, pacer.stats().given_up), (0, 1), "nothing of it is left in either line");
         go.set(()).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!((ran.load(Ordering::SeqCst), pool.stats().finished), (0, 1));
     });
 }
@@ -218,11 +215,11 @@ fn a_paced_job_is_cancelled_while_it_begins() {
             Err(JobError::Cancelled) => assert!(cancelled),
             Err(other) => panic!("{other}"),
         }
-        assert!(pool.wait_idle(None).is_ok());
+        assert!(pool.wait_idle().is_ok());
         let (ran, stats) = (ran.load(Ordering::SeqCst), pacer.stats());
         assert_eq!(ran, 2 - usize::from(cancelled));
         assert_eq!((stats.started, stats.given_up), (ran as u64, u64::from(cancelled)));
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
     });
 }
 
@@ -238,7 +235,7 @@ fn the_state_is_asked_for_while_the_pool_ends() {
             let pool = pool.clone();
             move || pool.shutdown_node()
         });
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
         assert!(asks.join().unwrap().is_closed());
     });
 }

@@ -1,17 +1,49 @@
-//! A pacer: things that begin no closer together than a given interval, in a pool or on any thread.
-//! `turn.rs` has how.
+//! The turn of a pacer: who waits for it, who has it, and how a job with it gets to its pool.
+//!
+//! **The turn.** Whoever is to be paced waits in a line. There is one *turn*: it is *free*, *timed* (a timer waits until the
+//! interval is over), or *handed* (a job has it, and has not begun yet because no worker is free).
+//!
+//! | | `advance` | the timer fires | the job begins | the job is dropped, or is found cancelled |
+//! |---|---|---|---|---|
+//! | free, interval not over | timed | | | |
+//! | free, interval over | a thread: begins; free, the interval starts. A job: handed | | | |
+//! | timed | | free, `advance` | | |
+//! | handed | | | free, the interval starts, `advance` | free, `advance` |
+//!
+//! The interval starts when something has begun, and not when it was handed over: a job that waits for a worker keeps those
+//! behind it back. While something waits here it has no worker. Nothing is lost: whoever frees the turn calls `advance`, and
+//! so does whoever joins the line or resumes.
+//!
+//! **Whose the job is.** From joining to its beginning the job lies in a *locker* of its own, wherever its turn is: here, on
+//! the way to the pool, or in the pool's line. Whoever takes it out has it, and that is one: the worker that begins it, who
+//! cancels it, or who drops it. So a cancellation that comes while it is being handed over finds it, too. What is left in the
+//! pool's line then is an empty shell, which is taken out of there by the one who cancels, if the ticket is in the locker
+//! already, and otherwise by the one who hands over, when it comes to put the ticket there. (If a worker comes to the shell
+//! before that, it counts for the pool as a job that has returned.)
+//!
+//! **Inside.** A thread of a pool that waits here holds a worker which the pool's jobs before it may need. If it may have to
+//! be that worker itself, it would wait for ever. Whether another one is free, and stays so, is a matter of chance; so it is
+//! refused whenever such a job is before it, and looked for in the same step in which it joins the line. Then there is no
+//! such hang in this line: a job that is first has no thread of its pool behind it but those that came before it. (Tried in
+//! thought, and not done: to run the jobs before it on the thread that waits, which nests as deep as the line is long where
+//! jobs themselves wait; and to let it overtake them, which starves them where jobs wait again and again.)
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::desk::Handled;
-use super::handle::JobHandle;
-use super::owner::Pool;
-use super::turn::{PacerError, Shared};
+use super::handle::{Patience, Pool, Ticket, WeakPool};
+use super::job::{Handled, Ran, Work};
+use super::job_handle::{Elsewhere, JobHandle};
+use super::stats::PoolStatus;
 use crate::cancel::CancelToken;
-use crate::clock::Clock;
-use crate::outcome::Rejected;
-use crate::sync::Arc;
+use crate::clock::{Clock, Deadline};
+use crate::inside::is_step;
+use crate::latch::Latch;
+use crate::outcome::{Reason, Rejected, drop_contained};
+use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock};
+use crate::threads;
+use crate::timer::Timers;
 
 /// Paces jobs, and threads: no two begin closer together than its interval. Clones are the same pacer; when the last one is
 /// dropped it stops.
@@ -81,9 +113,9 @@ impl Pacer {
         F: FnOnce() -> T + Send + 'static,
     {
         let shared = &self.owner.shared;
-        let (work, desk) = Handled::new(job, &shared.clock);
+        let (work, state) = Handled::new(job, &shared.clock);
         match shared.join(pool, work) {
-            Ok(place) => Ok(JobHandle::elsewhere(desk, Box::new(place))),
+            Ok(place) => Ok(JobHandle::elsewhere(state, Box::new(place))),
             Err(refused) => {
                 let (work, why) = refused.into_parts();
                 Err(Rejected::new(work.into_job(), why))
@@ -136,7 +168,7 @@ impl Pacer {
     /// Counts, all of one moment.
     pub fn stats(&self) -> PacerStats {
         let state = self.owner.shared.lock();
-        PacerStats { waiting: state.line.len(), started: state.started, given_up: state.given_up }
+        PacerStats { waiting: state.queue.len(), started: state.started, given_up: state.given_up }
     }
 }
 
@@ -149,5 +181,413 @@ impl Drop for Owner {
 impl fmt::Debug for Pacer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacer").field("every", &self.owner.shared.every).field("stats", &self.stats()).finish()
+    }
+}
+
+/// Why a pacer lets nobody through.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacerError {
+    /// It has been stopped.
+    #[error("the pacer has been stopped")]
+    Stopped,
+    /// The pool takes no more jobs.
+    #[error("the pool takes no more jobs: it is {0:?}")]
+    Pool(PoolStatus),
+    /// The operating system gave no thread for its timer.
+    #[error("the pacer can start no thread for its timer")]
+    NoThread,
+    /// The wait was cancelled.
+    #[error("the wait for the pacer was cancelled ({0})")]
+    Cancelled(#[source] Reason),
+    /// A job of a pool would have waited behind jobs of the same pool, which may need its thread.
+    #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
+    Inside,
+    /// The caller is a step, and would have blocked its worker.
+    #[error("a step cannot wait for its turn, for it would block its worker")]
+    InsideStep,
+}
+
+struct Shared {
+    every: Duration,
+    clock: Clock,
+    timers: Timers,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: VecDeque<(u64, Waiter)>,
+    next: u64,
+    turn: Turn,
+    // The earliest moment at which the next may begin.
+    free_at: Deadline,
+    paused: bool,
+    stopped: bool,
+    started: u64,
+    given_up: u64,
+}
+
+enum Turn {
+    Free,
+    Timed,
+    // With the pool that the job was handed to.
+    Handed(WeakPool),
+}
+
+/// Where a job lies until it begins.
+struct Locker {
+    work: Option<Box<dyn Work>>,
+    // Its place in the pool's queue, when it has one.
+    ticket: Option<Ticket>,
+}
+
+type Place = Arc<Mutex<Locker>>;
+
+fn take_out(place: &Place) -> Option<Box<dyn Work>> {
+    lock(place).work.take()
+}
+
+enum Waiter {
+    Job { pool: WeakPool, place: Place },
+    Thread(Latch<Result<(), PacerError>>),
+}
+
+impl State {
+    fn join(&mut self, waits: Waiter) -> u64 {
+        self.next += 1;
+        self.queue.push_back((self.next, waits));
+        self.next
+    }
+
+    fn take(&mut self, id: u64) -> Option<Waiter> {
+        let place = self.queue.binary_search_by_key(&id, |(other, _)| *other).ok()?;
+        self.queue.remove(place).map(|(_, waits)| waits)
+    }
+
+    /// Whether jobs for the pool of the calling thread wait for their turn, or for a worker.
+    fn has_jobs_for_this_thread(&self) -> bool {
+        let handed = matches!(&self.turn, Turn::Handed(pool) if pool.is_inside());
+        handed || self.queue.iter().any(|(_, waiter)| matches!(waiter, Waiter::Job { pool, .. } if pool.is_inside()))
+    }
+
+    fn begins(&mut self, every: Duration, now: Instant) {
+        self.started += 1;
+        // With the greatest intervals the moment never comes.
+        self.free_at = Deadline(now.checked_add(every));
+    }
+}
+
+impl Shared {
+    fn new(every: Duration, clock: Clock) -> Shared {
+        let state = State {
+            queue: VecDeque::new(),
+            next: 0,
+            turn: Turn::Free,
+            free_at: clock.deadline(Duration::ZERO),
+            paused: false,
+            stopped: false,
+            started: 0,
+            given_up: 0,
+        };
+        let timers = Timers::new(clock.clone(), "procession-pacer");
+        Shared { every, timers, clock, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Has a job wait for its turn.
+    fn join<W: Work + 'static>(self: &Arc<Shared>, pool: &Pool, work: W) -> Result<Waiting, Rejected<W, PacerError>> {
+        let status = pool.status();
+        if status != PoolStatus::Running {
+            return Err(Rejected::new(work, PacerError::Pool(status)));
+        }
+        if self.timers.begin().is_err() {
+            return Err(Rejected::new(work, PacerError::NoThread));
+        }
+        let (id, place) = {
+            let mut state = self.lock();
+            if state.stopped {
+                drop(state);
+                return Err(Rejected::new(work, PacerError::Stopped));
+            }
+            let place = Arc::new(Mutex::new(Locker { work: Some(Box::new(work)), ticket: None }));
+            (state.join(Waiter::Job { pool: pool.downgrade(), place: place.clone() }), place)
+        };
+        self.advance();
+        Ok(Waiting { pacer: Arc::downgrade(self), pool: pool.downgrade(), id, place })
+    }
+
+    /// Has the calling thread wait for its turn.
+    fn wait(self: &Arc<Shared>, cancel: &CancelToken) -> Result<(), PacerError> {
+        if is_step() {
+            return Err(PacerError::InsideStep);
+        }
+        cancel.check().map_err(PacerError::Cancelled)?;
+        self.timers.begin().map_err(|_| PacerError::NoThread)?;
+        let through = Latch::new();
+        let id = {
+            let mut state = self.lock();
+            if state.stopped {
+                return Err(PacerError::Stopped);
+            }
+            if state.has_jobs_for_this_thread() {
+                return Err(PacerError::Inside);
+            }
+            state.join(Waiter::Thread(through.clone()))
+        };
+        let (pacer, told) = (Arc::downgrade(self), through.clone());
+        let _registration = cancel.on_cancel(move |reason| {
+            let gone = pacer.upgrade().and_then(|pacer| pacer.lock().take(id));
+            // Who has had its turn at the same moment, has it.
+            if gone.is_some() {
+                let _ = told.set(Err(PacerError::Cancelled(reason.clone())));
+            }
+        });
+        self.advance();
+        through.wait()
+    }
+
+    /// Gives the turn to the next waiter, as long as the turn is free and the interval is over.
+    fn advance(self: &Arc<Shared>) {
+        let mut refused = Vec::new();
+        while self.advance_once(&mut refused) {}
+        if !refused.is_empty() {
+            // The destructors are the user's, and this may be the thread of the timer, or a worker that has a job to run.
+            threads::on_helper_thread("procession-pacer-end", move || refused.into_iter().for_each(drop_contained));
+        }
+    }
+
+    /// Gives the turn to the next waiter. Returns whether to go on. What is to be dropped goes to `refused`.
+    fn advance_once(self: &Arc<Shared>, refused: &mut Vec<Box<dyn Send>>) -> bool {
+        let mut state = self.lock();
+        if state.stopped || state.paused || !matches!(state.turn, Turn::Free) || state.queue.is_empty() {
+            return false;
+        }
+        let now = self.clock.now();
+        match state.free_at {
+            Deadline(Some(at)) if at > now => {
+                state.turn = Turn::Timed;
+                drop(state);
+                let weak = Arc::downgrade(self);
+                // Refused only when it has been stopped.
+                let _ = self.timers.at(at, Box::new(move || weak.upgrade().iter().for_each(Shared::timer_fired)));
+                return false;
+            }
+            Deadline(Some(_)) => {}
+            Deadline(None) => return false,
+        }
+        match state.queue.pop_front() {
+            Some((_, Waiter::Thread(through))) => {
+                state.begins(self.every, now);
+                drop(state);
+                let _ = through.set(Ok(()));
+                true
+            }
+            Some((_, Waiter::Job { pool, place })) => {
+                state.turn = Turn::Handed(pool.clone());
+                drop(state);
+                self.hand_over(&pool, place, refused)
+            }
+            None => false,
+        }
+    }
+
+    /// Hands a job to its pool. Returns whether the turn is free again, because the pool has refused the job.
+    fn hand_over(self: &Arc<Shared>, pool: &WeakPool, place: Place, refused: &mut Vec<Box<dyn Send>>) -> bool {
+        let shell = Shell { place: place.clone(), turn: Some(Arc::downgrade(self)) };
+        let handed = match pool.upgrade() {
+            Some(pool) => {
+                let number = pool.place(shell, Patience::Exempt).map_err(Rejected::into_inner);
+                let ticket = number.map(|number| pool.ticket(number));
+                // It may be the last handle by now, whose destructor waits.
+                if let Some(last) = Arc::into_inner(pool.owner) {
+                    refused.push(Box::new(last));
+                }
+                ticket
+            }
+            None => Err(shell),
+        };
+        match handed {
+            Ok(ticket) => {
+                let is_cancelled = {
+                    let mut locker = lock(&place);
+                    locker.ticket = Some(ticket.clone());
+                    locker.work.is_none()
+                };
+                if is_cancelled {
+                    // If the job has begun instead, its shell is not in the queue.
+                    drop(ticket.take());
+                }
+                false
+            }
+            Err(mut shell) => {
+                shell.turn = None;
+                let mut state = self.lock();
+                state.turn = Turn::Free;
+                state.given_up += 1;
+                drop(state);
+                refused.push(Box::new(shell));
+                true
+            }
+        }
+    }
+
+    fn timer_fired(self: &Arc<Shared>) {
+        self.lock().turn = Turn::Free;
+        self.advance();
+    }
+
+    fn job_begins(self: &Arc<Shared>) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.turn = Turn::Free;
+        state.begins(self.every, now);
+        drop(state);
+        self.advance();
+    }
+
+    fn job_dropped(self: &Arc<Shared>) {
+        let mut state = self.lock();
+        state.turn = Turn::Free;
+        state.given_up += 1;
+        drop(state);
+        self.advance();
+    }
+
+    /// Drops the jobs that wait, and lets threads go with an error. How many there were.
+    fn stop(&self) -> usize {
+        let queue = {
+            let mut state = self.lock();
+            state.stopped = true;
+            let queue = std::mem::take(&mut state.queue);
+            state.given_up += queue.iter().filter(|(_, waits)| matches!(waits, Waiter::Job { .. })).count() as u64;
+            queue
+        };
+        // Its actions are short, and nobody need wait for its thread.
+        let (pending, _thread) = self.timers.halt();
+        drop(pending);
+        let released = queue.len();
+        for (_, waits) in queue {
+            match waits {
+                Waiter::Thread(through) => drop(through.set(Err(PacerError::Stopped))),
+                Waiter::Job { place, .. } => drop_contained(take_out(&place)),
+            }
+        }
+        released
+    }
+}
+
+/// What the pool has of a job with the turn. Begun or dropped, it gives that up.
+struct Shell {
+    place: Place,
+    turn: Option<Weak<Shared>>,
+}
+
+impl Work for Shell {
+    fn run(mut self: Box<Self>) -> Ran {
+        // Cancelled, it was never there, and its drop passes the turn on.
+        let Some(work) = take_out(&self.place) else { return Ran::nothing() };
+        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
+            pacer.job_begins();
+        }
+        work.run()
+    }
+
+    fn strand(self: Box<Self>) {
+        if let Some(work) = take_out(&self.place) {
+            work.strand();
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop_contained(take_out(&self.place));
+        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
+            pacer.job_dropped();
+        }
+    }
+}
+
+/// Where a job waits: here, and after that in the pool's line.
+struct Waiting {
+    pacer: Weak<Shared>,
+    pool: WeakPool,
+    id: u64,
+    place: Place,
+}
+
+impl Elsewhere for Waiting {
+    fn take(&self) -> Option<Box<dyn Work>> {
+        let (work, ticket) = {
+            let mut locker = lock(&self.place);
+            (locker.work.take()?, locker.ticket.clone())
+        };
+        let pacer = self.pacer.upgrade();
+        let was_here = pacer.is_some_and(|pacer| {
+            let mut state = pacer.lock();
+            let gone = state.take(self.id);
+            state.given_up += u64::from(gone.is_some());
+            drop(state);
+            gone.is_some()
+        });
+        if !was_here {
+            // In the pool's line there is a shell left, perhaps.
+            drop(ticket.and_then(|ticket| ticket.take()));
+        }
+        Some(work)
+    }
+
+    fn is_inside(&self) -> bool {
+        self.pool.is_inside()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::job::JobError;
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::wait::wait;
+
+    #[test]
+    fn a_job_that_is_cancelled_on_its_way_to_the_pool_is_cancelled_and_leaves_no_shell_in_line() {
+        let pool = Pool::new(1).unwrap();
+        let (begun, go, ran) = (Latch::new(), Latch::new(), Latch::new());
+        let (begin, gate, run) = (begun.clone(), go.clone(), ran.clone());
+        pool.execute(move || {
+            begin.set(()).unwrap();
+            wait(&gate);
+        })
+        .unwrap();
+        wait(&begun);
+        let clock = ManualClock::new().clock();
+        let shared = Arc::new(Shared::new(Duration::ZERO, clock.clone()));
+        shared.lock().paused = true;
+        let (work, state) = Handled::new(|| 1, &clock);
+        let place = shared.join(&pool, work).ok().unwrap();
+        let handle = JobHandle::elsewhere(state, Box::new(place));
+        let next = shared.join(&pool, move || run.set(()).unwrap()).ok().unwrap();
+        // As `advance` does it, with a cancellation in between.
+        let handed = {
+            let mut state = shared.lock();
+            (state.turn, state.paused) = (Turn::Handed(pool.downgrade()), false);
+            state.queue.pop_front()
+        };
+        let Some((_, Waiter::Job { pool: to, place })) = handed else { panic!("a job is first") };
+        assert!(handle.cancel() && !handle.cancel());
+        assert!(!shared.hand_over(&to, place, &mut Vec::new()));
+        assert!(matches!(wait(handle), Err(JobError::Cancelled)));
+        assert_eq!((pool.stats().waiting, shared.lock().given_up), (1, 1), "the next one has the turn");
+        go.set(()).unwrap();
+        wait(&ran);
+        assert!(next.take().is_none(), "it has begun");
+        pool.drain().unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.submitted, stats.finished, stats.withdrawn), (3, 2, 1));
+        let state = shared.lock();
+        assert_eq!((state.started, state.given_up), (1, 1));
     }
 }

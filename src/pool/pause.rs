@@ -1,32 +1,32 @@
-//! Pausing a pool: as a guard, or for as long as a token is not cancelled.
+//! Pausing a pool: with a guard, or until a token is cancelled.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::owner::Pool;
-use super::seat::call_all;
-use super::thread::Shared;
-use super::words::PoolStatus;
+use super::handle::Pool;
+use super::parker::unpark_all;
+use super::stats::PoolStatus;
+use super::worker::Shared;
 use crate::cancel::CancelToken;
 use crate::clock::Deadline;
-use crate::inside::refuse_step_timeout;
+use crate::inside::{refuse_step, refuse_step_timeout};
 use crate::sync::{Arc, lock};
 
-/// A pause of a [`Pool`]. It ends when this is dropped, or when the pool is drained or stopped.
+/// A pause of a [`Pool`]. It ends when this guard is dropped, or when the pool is drained or stopped.
 #[must_use = "dropping this ends the pause"]
 pub struct Pause {
     shared: Arc<Shared>,
     id: u64,
 }
 
-/// Why a pause does not hold.
+/// A pause does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PauseError {
-    /// The pool has been stopped, or drains: it takes no jobs that could be kept back.
+    /// The pool has been stopped, or drains.
     #[error("the pool cannot be paused: it is {0:?}")]
     Stopped(PoolStatus),
-    /// It was asked to wait for by a job of the same pool, which would wait for itself.
+    /// The caller is a job of the pool, and would wait for itself.
     #[error("a job cannot wait until its own pool is paused")]
     Inside,
     /// The caller is a step, and would have blocked its worker until the pause holds.
@@ -38,9 +38,11 @@ pub enum PauseError {
 }
 
 impl Pool {
-    /// Pauses the pool: jobs that were submitted before are still run, those that are submitted from now on are taken and
-    /// kept until the pause ends. Returns when it *holds*: when all jobs from before have been run, and another pause that
-    /// was asked for earlier has ended. No thread is started for it.
+    /// Pauses the pool, and returns when the pause holds.
+    ///
+    /// Jobs that were submitted before are still run. Jobs that are submitted from now on are accepted, and wait until the pause
+    /// ends. The pause *holds* when all jobs from before it have been run, and all pauses from before it have ended. No thread is
+    /// started for it.
     ///
     /// # Errors
     /// The pool has been stopped or drains, perhaps while this waits; or the caller is a job of this pool, or a step.
@@ -65,8 +67,9 @@ impl Pool {
         if self.is_inside() { Err(PauseError::Inside) } else { Ok(()) }
     }
 
-    /// As [`pause`](Self::pause), but without waiting until it holds: [`Pause::wait`] does. A job of the pool and a step may
-    /// call this, too.
+    /// As [`pause`](Self::pause), but does not wait until the pause holds: [`Pause::wait`] does.
+    ///
+    /// A job of the pool and a step may call this, too.
     ///
     /// # Errors
     /// The pool has been stopped, or drains.
@@ -75,11 +78,10 @@ impl Pool {
         Ok(Pause { shared: self.owner.shared.clone(), id })
     }
 
-    /// Pauses the pool until the token is cancelled, and returns when the pause holds. It outlives the call; draining and
-    /// stopping the pool end it, too. If the token is cancelled before the pause holds, or was cancelled already, this
-    /// returns at once, and nothing is paused any more.
+    /// Pauses the pool until the token is cancelled, and returns when the pause holds.
     ///
-    /// For a pause that ends by itself, have a timer cancel the token.
+    /// Draining and stopping the pool end the pause, too. If the token is cancelled before the pause holds, the call returns at
+    /// once, and there is no pause. For a pause that ends by itself, have a timer cancel the token.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -92,17 +94,17 @@ impl Pool {
         let pause = self.begin_pause()?;
         let id = pause.id;
         let weak = Arc::downgrade(shared);
-        let registration = token.on_cancel(move |_| {
+        let callback = token.on_cancel(move |_| {
             if let Some(shared) = weak.upgrade() {
                 shared.resume(id);
             }
         });
-        // From here on the token ends it, and not the guard.
+        // From here on the token ends the pause, and not the guard.
         pause.forget();
-        lock(&shared.tokens).insert(id, registration);
+        lock(&shared.pause_tokens).insert(id, callback);
         if !shared.lock().pauses.is_there(id) {
-            // Ended before the registration had its place.
-            let stale = lock(&shared.tokens).remove(&id);
+            // The pause ended before the callback was in the table.
+            let stale = lock(&shared.pause_tokens).remove(&id);
             drop(stale);
         }
         shared.hold(id, Deadline::NEVER).or_else(|why| if token.is_cancelled() { Ok(()) } else { Err(why) })
@@ -115,34 +117,42 @@ impl Pool {
 }
 
 impl Pause {
-    /// Whether it holds: all jobs from before it have been run, no other pause is before it, and the pool does not end.
+    /// Whether the pause holds: all jobs from before it have been run, no other pause is before it, and the pool does not end.
     pub fn is_held(&self) -> bool {
         self.shared.lock().is_held(Some(self.id))
     }
 
-    /// Waits until it holds, at most so long. It goes on either way.
+    /// Waits until the pause holds.
     ///
     /// # Errors
-    /// The limit was over; or the pool has been stopped or drains, which ends the pause; or the caller is a job of the pool,
-    /// or a step.
-    pub fn wait(&self, limit: Option<Duration>) -> Result<(), PauseError> {
+    /// The pool has been stopped or drains, which ends the pause; or the caller is a job of the pool, or a step.
+    pub fn wait(&self) -> Result<(), PauseError> {
+        refuse_step().map_err(|_| PauseError::InsideStep)?;
+        self.hold(Deadline::NEVER)
+    }
+
+    /// As [`wait`](Self::wait), but waits at most so long. The pause goes on either way.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); or the limit was over.
+    pub fn wait_timeout(&self, limit: Duration) -> Result<(), PauseError> {
         refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
-        self.hold(self.shared.deadline(limit))
+        self.hold(self.shared.clock.deadline(limit))
     }
 
     fn hold(&self, deadline: Deadline) -> Result<(), PauseError> {
-        if self.shared.crew.is_current() {
+        if self.shared.threads.is_current() {
             return Err(PauseError::Inside);
         }
         self.shared.hold(self.id, deadline)
     }
 
-    /// Ends the pause, as dropping it does.
+    /// Ends the pause, as dropping the guard does.
     pub fn resume(self) {}
 
-    /// Lets go of the guard, and the pause goes on.
+    /// Drops the guard without ending the pause.
     fn forget(mut self) {
-        // No pause is called so.
+        // No pause has this number.
         self.id = 0;
     }
 }
@@ -161,18 +171,18 @@ impl fmt::Debug for Pause {
 
 impl Shared {
     fn resume(self: &Arc<Shared>, id: u64) {
-        let (hands, news) = {
+        let (wanted, waiters) = {
             let mut ledger = self.lock();
-            (ledger.resume(id), ledger.news_of_pause())
+            (ledger.resume(id), ledger.waiters_of_pause())
         };
-        // First, for if no worker can be started what waits is dropped, which is code of the user's.
-        call_all(news);
-        self.give(hands);
-        let registration = lock(&self.tokens).remove(&id);
-        drop(registration);
+        // First, because if no worker can be started the waiting jobs are dropped, which runs code of the user's.
+        unpark_all(waiters);
+        self.summon(wanted);
+        let callback = lock(&self.pause_tokens).remove(&id);
+        drop(callback);
     }
 
-    /// Waits until this pause holds.
+    /// Waits until the pause with this number holds.
     fn hold(&self, id: u64, deadline: Deadline) -> Result<(), PauseError> {
         self.wait_until(&self.clock, deadline, |ledger| ledger.is_held(Some(id)) || !ledger.pauses.is_there(id));
         let ledger = self.lock();
@@ -181,11 +191,5 @@ impl Shared {
             PoolStatus::Running => Err(PauseError::TimedOut),
             status => Err(PauseError::Stopped(status)),
         }
-    }
-
-    /// All pauses have ended: nobody need hear of the tokens any more.
-    pub(super) fn forget_tokens(&self) {
-        let registrations = std::mem::take(&mut *lock(&self.tokens));
-        drop(registrations);
     }
 }

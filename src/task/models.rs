@@ -278,7 +278,7 @@ fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
         let (task, handle) = bench.accept().unwrap();
         bench.shared.pool.execute(move || assert!(handle.wait().unwrap().is_done())).unwrap();
         task.give_late_to_pool(&bench.shared);
-        bench.shared.pool.drain(None).unwrap();
+        bench.shared.pool.drain().unwrap();
         assert_eq!((bench.calls(), bench.drops()), (1, 1));
         assert_eq!(bench.shared.pool.stats().panicked, 0);
     });
@@ -294,7 +294,7 @@ fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
         let (task, handle) = bench.accept().unwrap();
         bench.shared.pool.execute(move || assert!(!handle.wait().unwrap().is_done())).unwrap();
         assert!(task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled));
-        bench.shared.pool.drain(None).unwrap();
+        bench.shared.pool.drain().unwrap();
         assert_eq!((bench.calls(), bench.shared.pool.stats().panicked), (0, 0));
     });
 }
@@ -318,7 +318,7 @@ fn a_set_is_waited_for_while_the_thread_that_was_to_come_for_its_task_goes() {
         .unwrap();
         task.give_late_to_pool(&bench.shared);
         pool.resize(0, 1).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!((bench.calls(), bench.drops()), (1, 1));
         assert_eq!(pool.stats().panicked, 0);
     });

@@ -256,9 +256,9 @@ impl TaskScheduler {
             return Err(StopError { why, tasks: infos(running), clearing: infos(clearing) });
         }
         if self.owner.owns_pool && !is_inside {
-            let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));
+            let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
             // All closures have returned. What may take longer is the destructors of the threads' own values.
-            let _ = shared.pool.stop(rest);
+            let _ = shared.pool.stop_timeout(rest);
         }
         shared.tell_tree();
         Ok(())

@@ -29,7 +29,7 @@ fn the_limits_can_be_read_back_and_do_not_change_by_themselves() {
     let pool = builder(5).min(2).build().unwrap();
     rested(&pool, 5);
     let _ = pool.run(|| panic!("on purpose"));
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     assert_eq!((pool.stats().min, pool.stats().max), (2, 5));
 }
 

@@ -37,7 +37,7 @@ fn submitting_does_not_block_however_many_wait() {
     }
     assert_eq!((pool.stats().waiting, ran.load(Ordering::SeqCst)), (100_000, 0));
     held.let_go();
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 100_000);
 }
 
@@ -56,7 +56,7 @@ fn as_many_as_the_maximum_run_at_once_and_never_more() {
         .unwrap();
     }
     drop(held);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert!((1..=3).contains(&most.load(Ordering::SeqCst)));
 }
 
@@ -76,7 +76,7 @@ fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_res
             assert!(job.wait_timeout(LIMIT).is_ok(), "in round {round}");
         }
         if round % 3 == 0 {
-            assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+            assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         }
     }
     assert_eq!(pool.stats().workers, 8);
@@ -99,7 +99,7 @@ fn with_one_worker_jobs_run_in_the_order_of_submission_and_new_ones_go_behind() 
         .unwrap();
     }
     held.let_go();
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!(*order.lock().unwrap(), (0..=200).collect::<Vec<_>>());
 }
 
@@ -123,7 +123,7 @@ fn every_job_is_run_once_before_a_drain_returns() {
         let out = out.clone();
         pool.execute(move || out.lock().unwrap().push(name)).unwrap();
     }
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     let mut names = out.lock().unwrap().clone();
     names.sort_unstable();
     assert_eq!(names, ["anna", "bert", "carl", "dora", "emil"]);
@@ -165,7 +165,7 @@ fn submitting_from_many_threads_at_once_loses_nothing() {
             });
         }
     });
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().finished), (8_000, 8_000));
 }
 
@@ -177,7 +177,7 @@ fn no_form_of_submitting_panics_on_a_stopped_pool_and_each_hands_the_job_back() 
         move || add(&ran)
     };
     let stopped = pool(1);
-    stopped.stop(None).unwrap();
+    stopped.stop().unwrap();
     let refused = stopped.execute(job()).unwrap_err();
     assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
     assert!(matches!(refused.reason(), PoolError::Stopped(PoolStatus::Stopped)));
@@ -224,9 +224,9 @@ fn submitting_races_with_stopping_and_each_job_is_run_or_given_back_or_abandoned
                 })
                 .collect();
             if round % 2 == 0 {
-                pool.stop(Some(LIMIT)).unwrap();
+                pool.stop_timeout(LIMIT).unwrap();
             } else {
-                pool.drain(Some(LIMIT)).unwrap();
+                pool.drain_timeout(LIMIT).unwrap();
             }
             submitters.into_iter().map(|thread| wait(thread).unwrap()).sum()
         });

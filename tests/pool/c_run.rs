@@ -40,7 +40,7 @@ fn whoever_waits_for_a_job_that_a_stop_abandons_wakes_with_an_error() {
         move || pool.run(|| 1)
     });
     until("it waits", || pool.stats().waiting == 1);
-    pool.stop(Some(std::time::Duration::ZERO)).unwrap_err();
+    pool.stop_timeout(std::time::Duration::ZERO).unwrap_err();
     // The worker is still held.
     assert!(matches!(wait(waiter).unwrap(), Err(RunError::Job(JobError::Abandoned))));
     held.let_go();
@@ -101,7 +101,7 @@ fn waiting_for_a_handle_from_inside_runs_the_queued_job_on_the_calling_worker() 
         .unwrap();
     assert!(same);
     assert_eq!(order, [2, 1, 0], "as they were waited for");
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!((pool.stats().finished, pool.stats().withdrawn), (4, 0));
 }
 
@@ -151,15 +151,15 @@ fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does(
         .run(move || {
             let id = || std::thread::current().id();
             let over = inner.spawn(id).unwrap();
-            assert!(over.wait_over(Some(Duration::ZERO)).is_err());
-            assert!(over.wait_over(None).is_ok() && over.wait_over(None).is_ok());
+            assert!(over.wait_finished_timeout(Duration::ZERO).is_err());
+            assert!(over.wait_finished().is_ok() && over.wait_finished().is_ok());
             let limited = over.wait_timeout(Duration::ZERO).unwrap().unwrap();
             let unlimited = inner.spawn(id).unwrap().wait_timeout(Duration::ZERO).unwrap_err().into_inner();
             let unlimited = unlimited.wait_timeout(Duration::MAX).unwrap().unwrap();
             let pacer = procession::pool::Pacer::new(Duration::MAX);
             pacer.wait(&procession::CancelToken::new()).unwrap();
             let paced = pacer.spawn(&inner, || ()).unwrap();
-            assert!(paced.wait_over(None).is_err(), "it cannot be waited for");
+            assert!(paced.wait_finished().is_err(), "it cannot be waited for");
             limited == id() && unlimited == id()
         })
         .unwrap();
@@ -176,7 +176,7 @@ fn a_job_that_waits_for_itself_has_an_error_and_not_a_hang() {
     let job = pool
         .spawn(move || {
             let own = wait(&own).unwrap();
-            assert!(own.wait_over(None).is_err(), "it is not over, and cannot be waited for");
+            assert!(own.wait_finished().is_err(), "it is not over, and cannot be waited for");
             let own = own.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
             // Nor by a job that it waits for, which runs on top of it.
             told.send(inner.run(move || own.wait()).unwrap()).unwrap();

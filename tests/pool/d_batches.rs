@@ -162,6 +162,6 @@ fn an_iterator_that_panics_does_so_for_its_caller_and_what_it_gave_before_is_run
         }
     });
     assert!(wait(caller.unwrap()).is_err());
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 3);
 }

@@ -166,7 +166,7 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     together(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                pool.stop(None).unwrap();
+                pool.stop().unwrap();
                 // The destructors of the thread-locals are the very last that a thread does.
                 assert_eq!(ended.load(Ordering::SeqCst), started.load(Ordering::SeqCst));
             });
@@ -181,8 +181,8 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
     struct Ends(procession::pool::Pool, Arc<AtomicUsize>);
     impl Drop for Ends {
         fn drop(&mut self) {
-            self.0.drain(None).unwrap();
-            self.0.stop(None).unwrap();
+            self.0.drain().unwrap();
+            self.0.stop().unwrap();
             add(&self.1);
         }
     }
@@ -200,7 +200,7 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
             // On a thread of its own, for it might wait for ever.
             let (drains, over) = (pool.clone(), procession::Latch::new());
             let set = over.clone();
-            std::thread::spawn(move || set.set(drains.drain(None).is_ok()).unwrap());
+            std::thread::spawn(move || set.set(drains.drain().is_ok()).unwrap());
             until("the drain has returned", || over.is_set());
             assert_eq!((wait(&over), ended.load(Ordering::SeqCst)), (true, 3), "it has waited for them");
         } else {
@@ -235,7 +235,7 @@ fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
             submits.execute(job).unwrap();
         });
         wait(&begun);
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!(gone.load(Ordering::SeqCst), 1);
         wait(spawner).unwrap();
     }
@@ -266,7 +266,7 @@ fn all_who_leave_with_the_end_are_waited_for_however_many_they_are() {
             }
         }));
         assert!(results.into_iter().all(|result| result.is_ok()));
-        let ended = if drains { pool.drain(None) } else { pool.stop(None) };
+        let ended = if drains { pool.drain() } else { pool.stop() };
         assert_eq!((ended.is_ok(), gone.load(Ordering::SeqCst)), (true, 20));
     }
 }

@@ -29,12 +29,12 @@ fn a_pause_holds_when_all_jobs_from_before_it_have_been_run() {
     submit_counted(&pool, &ran, 3);
     assert!(!pause.is_held() && !pool.is_paused());
     drop(held);
-    pause.wait(Some(LIMIT)).unwrap();
+    pause.wait_timeout(LIMIT).unwrap();
     assert!(pause.is_held() && pool.is_paused());
     let stats = pool.stats();
     assert_eq!((ran.load(Ordering::SeqCst), stats.running, stats.waiting, stats.pauses), (50, 0, 3, 1));
     pause.resume();
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().pauses, pool.is_paused()), (53, 0, false));
 }
 
@@ -47,7 +47,7 @@ fn when_a_pause_holds_or_nothing_is_left_the_handles_know_it() {
         assert!(jobs.iter().all(|job| job.status().is_finished()));
         drop(pause);
         let jobs: Vec<_> = (0..5).map(|n| pool.spawn(move || n).unwrap()).collect();
-        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         assert!(jobs.iter().all(|job| job.status().is_finished()));
     }
 }
@@ -61,10 +61,10 @@ fn in_a_pause_jobs_are_taken_and_kept_and_none_runs() {
     submit_counted(&pool, &ran, 1);
     assert_eq!(pool.stats().waiting, 1);
     submit_counted(&pool, &ran, 9);
-    assert!(pool.wait_idle(Some(Duration::ZERO)).is_err());
+    assert!(pool.wait_idle_timeout(Duration::ZERO).is_err());
     assert_eq!((pool.stats().waiting, pool.stats().running, ran.load(Ordering::SeqCst)), (10, 0, 0));
     drop(pause);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 10);
 }
 
@@ -76,7 +76,7 @@ fn a_pause_by_token_lasts_until_the_token_is_cancelled() {
     submit_counted(&pool, &ran, 2);
     assert_eq!((pool.is_paused(), pool.stats().waiting), (true, 2));
     token.cancel("go on");
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!((ran.load(Ordering::SeqCst), pool.is_paused()), (2, false));
 }
 
@@ -103,12 +103,12 @@ fn a_second_pause_waits_for_the_first_to_end_and_then_takes_hold() {
     let second = pool.begin_pause().unwrap();
     submit_counted(&pool, &ran, 5);
     assert!(first.is_held() && !second.is_held());
-    assert_eq!(second.wait(Some(Duration::ZERO)).unwrap_err(), PauseError::TimedOut);
+    assert_eq!(second.wait_timeout(Duration::ZERO).unwrap_err(), PauseError::TimedOut);
     drop(first);
-    second.wait(Some(LIMIT)).unwrap();
+    second.wait_timeout(LIMIT).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().waiting), (4, 5), "what came between the two was run");
     drop(second);
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 9);
 }
 
@@ -163,7 +163,7 @@ fn draining_ends_all_pauses_also_stacked_ones_and_runs_what_they_have_kept() {
         move || pool.pause_until(&token)
     });
     until("it waits", || pool.stats().pauses == 4);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().pauses), (30, 0));
     assert!(matches!(wait(waits).unwrap(), Err(PauseError::Stopped(_))));
     assert!(pauses.iter().all(|pause| !pause.is_held()));
@@ -175,8 +175,8 @@ fn stopping_ends_all_pauses_and_abandons_what_they_have_kept() {
     let pool = pool(2);
     let (one, two) = (pool.pause().unwrap(), pool.begin_pause().unwrap());
     let job = pool.spawn(|| ()).unwrap();
-    let waits = std::thread::spawn(move || two.wait(None));
-    pool.stop(Some(LIMIT)).unwrap();
+    let waits = std::thread::spawn(move || two.wait());
+    pool.stop_timeout(LIMIT).unwrap();
     assert!(matches!(wait(waits).unwrap(), Err(PauseError::Stopped(PoolStatus::Stopped))));
     assert!(wait(job).is_err());
     assert_eq!((pool.stats().abandoned, one.is_held()), (1, false));
@@ -185,7 +185,7 @@ fn stopping_ends_all_pauses_and_abandons_what_they_have_kept() {
 #[test]
 fn pausing_a_stopped_pool_returns_at_once() {
     let pool = pool(1);
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     let stopped = PauseError::Stopped(PoolStatus::Stopped);
     assert_eq!(pool.pause().unwrap_err(), stopped);
     assert_eq!(pool.begin_pause().unwrap_err(), stopped);
@@ -233,7 +233,7 @@ fn a_pause_starts_no_worker() {
     pool.execute(|| ()).unwrap();
     assert_eq!((pool.stats().workers, started.load(Ordering::SeqCst)), (0, 0));
     drop(pause);
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!(started.load(Ordering::SeqCst), 1, "one job, one worker");
 }
 
@@ -273,14 +273,14 @@ fn a_job_cannot_wait_for_a_pause_of_its_own_pool_but_may_ask_for_one() {
         let two = inner.pause_timeout(LIMIT).map(drop);
         let three = inner.pause_until(&CancelToken::new());
         let asked = inner.begin_pause().unwrap();
-        let four = asked.wait(None);
+        let four = asked.wait();
         let _ = set.set(([one, two, three, four], Arc::new(Mutex::new(Some(asked)))));
     })
     .unwrap();
     let (errors, asked) = wait(&out);
     assert_eq!(errors, [Err(PauseError::Inside); 4]);
     let asked = asked.lock().unwrap().take().unwrap();
-    asked.wait(Some(LIMIT)).unwrap();
+    asked.wait_timeout(LIMIT).unwrap();
     drop(asked);
     assert_eq!(pool.run(|| 1).unwrap(), 1);
 }
@@ -319,7 +319,7 @@ fn a_job_that_is_nested_in_one_from_before_the_pause_is_part_of_it() {
     let pause = pool.begin_pause().unwrap();
     asked.set(()).unwrap();
     assert_eq!(wait(job).unwrap(), 3);
-    pause.wait(Some(LIMIT)).unwrap();
+    pause.wait_timeout(LIMIT).unwrap();
     assert_eq!(pool.stats().waiting, 0);
 }
 

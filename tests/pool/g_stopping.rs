@@ -15,7 +15,7 @@ fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
         let pool = pool(workers);
         let held: Vec<Held> = (0..jobs).map(|_| submit_held(&pool)).collect();
         held[..workers].iter().for_each(Held::begun);
-        let still = pool.stop(Some(Duration::ZERO)).unwrap_err();
+        let still = pool.stop_timeout(Duration::ZERO).unwrap_err();
         assert_eq!((still.running, still.waiting, still.abandoned), (workers, 0, (jobs - workers) as u64));
         let text = format!(
             "the limit was over: {workers} jobs are still running and 0 waiting, {} were abandoned",
@@ -24,7 +24,7 @@ fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
         assert_eq!(still.to_string(), text);
         let stopper = std::thread::spawn({
             let pool = pool.clone();
-            move || (pool.stop(None).unwrap().abandoned, pool.stats().finished)
+            move || (pool.stop().unwrap().abandoned, pool.stats().finished)
         });
         assert_eq!(pool.stats().running, workers);
         drop(held);
@@ -41,7 +41,7 @@ fn draining_runs_everything_that_waits() {
         let ran = ran.clone();
         pool.execute(move || add(&ran)).unwrap();
     }
-    assert_eq!(pool.drain(None).unwrap().abandoned, 0);
+    assert_eq!(pool.drain().unwrap().abandoned, 0);
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().workers), (20, 0));
 }
 
@@ -50,7 +50,7 @@ fn ending_an_unused_pool_returns_and_so_does_ending_one_again() {
     for (drains, again) in [(false, false), (false, true), (true, false), (true, true)] {
         let pool = pool(3);
         for drains in [drains, again, drains] {
-            let ended = if drains { pool.drain(None) } else { pool.stop(None) };
+            let ended = if drains { pool.drain() } else { pool.stop() };
             assert_eq!(ended.unwrap().abandoned, 0);
             assert_eq!(pool.status(), PoolStatus::Stopped);
         }
@@ -66,7 +66,7 @@ fn of_several_who_stop_none_returns_while_jobs_run_and_all_do_afterwards() {
         for drains in [false, true, false, true] {
             let (pool, over, returned) = (&pool, &over, &returned);
             scope.spawn(move || {
-                let ended = if drains { pool.drain(None) } else { pool.stop(None) };
+                let ended = if drains { pool.drain() } else { pool.stop() };
                 ended.unwrap();
                 assert_eq!(over.load(Ordering::SeqCst), 1, "it has returned while jobs ran");
                 add(returned);
@@ -85,14 +85,14 @@ fn a_drain_may_be_cut_short_by_a_stop_and_a_stop_is_not_made_a_drain() {
     let pool = pool(1);
     let held = hold(&pool);
     let waiting: Vec<Held> = (0..4).map(|_| submit_held(&pool)).collect();
-    let still = pool.drain(Some(Duration::ZERO)).unwrap_err();
+    let still = pool.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((still.running, still.waiting, pool.status()), (1, 4, PoolStatus::Draining));
-    pool.stop(Some(Duration::ZERO)).unwrap_err();
+    pool.stop_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((pool.status(), pool.stats().abandoned), (PoolStatus::Stopped, 4));
-    pool.drain(Some(Duration::ZERO)).unwrap_err();
+    pool.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(pool.status(), PoolStatus::Stopped);
     held.let_go();
-    assert_eq!(pool.drain(None).unwrap().abandoned, 4);
+    assert_eq!(pool.drain().unwrap().abandoned, 4);
     assert!(waiting.iter().all(|held| !held.has_begun()));
 }
 
@@ -114,7 +114,7 @@ fn while_it_drains_new_jobs_are_refused_also_from_running_jobs() {
     assert!(pool.execute(|| ()).is_err());
     go.set(()).unwrap();
     assert!(wait(&out));
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn closing_and_waiting_are_two_calls() {
     pool.close();
     held.let_go();
     assert_eq!(wait(last).unwrap(), 1);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -135,13 +135,13 @@ fn ending_a_pool_from_one_of_its_jobs_does_not_deadlock() {
         let inner = pool.clone();
         let job = pool
             .spawn(move || {
-                let ended = if drains { inner.drain(None) } else { inner.stop(None) };
-                (inner.is_inside(), ended.is_ok(), inner.wait_idle(None).is_ok())
+                let ended = if drains { inner.drain() } else { inner.stop() };
+                (inner.is_inside(), ended.is_ok(), inner.wait_idle().is_ok())
             })
             .unwrap();
         assert_eq!(wait(job).unwrap(), (true, true, false));
         assert!(!pool.is_inside());
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
         assert_eq!(pool.status(), PoolStatus::Stopped);
     }
 }
@@ -155,7 +155,7 @@ fn abandoned_jobs_are_dropped_before_stop_returns() {
         let token = token.clone();
         pool.execute(move || drop(token)).unwrap();
     }
-    let _ = pool.stop(Some(Duration::ZERO));
+    let _ = pool.stop_timeout(Duration::ZERO);
     assert_eq!((Arc::strong_count(&token), pool.stats().waiting, pool.stats().abandoned), (1, 0, 9));
     held.let_go();
     ended(&pool);
@@ -221,7 +221,7 @@ fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
     let held = hold(&pool);
     let stopper = std::thread::spawn({
         let pool = pool.clone();
-        move || pool.stop(Some(SECOND * 5)).unwrap_err().running
+        move || pool.stop_timeout(SECOND * 5).unwrap_err().running
     });
     until("it gives up", || {
         manual.advance(SECOND);
@@ -229,5 +229,5 @@ fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
     });
     assert_eq!(wait(stopper).unwrap(), 1);
     held.let_go();
-    assert!(pool.stop(Some(Duration::MAX)).is_ok(), "the greatest limit is none");
+    assert!(pool.stop_timeout(Duration::MAX).is_ok(), "the greatest limit is none");
 }

@@ -26,16 +26,16 @@ fn the_status_is_right_at_all_times_and_goes_only_forward() {
                 }
             });
             if drains {
-                pool.drain(Some(Duration::ZERO)).unwrap_err();
+                pool.drain_timeout(Duration::ZERO).unwrap_err();
                 assert_eq!(pool.status(), PoolStatus::Draining, "as soon as it begins");
             }
             if !drains {
-                pool.stop(Some(Duration::ZERO)).unwrap_err();
+                pool.stop_timeout(Duration::ZERO).unwrap_err();
                 assert_eq!(pool.status(), PoolStatus::Stopped);
             }
             drop(held);
             _waits.let_go();
-            pool.drain(None).unwrap();
+            pool.drain().unwrap();
             assert_eq!(pool.status(), PoolStatus::Stopped, "when any of them has returned");
             watching.store(false, Ordering::SeqCst);
         });
@@ -65,7 +65,7 @@ fn the_number_of_waiting_jobs_can_be_read_at_any_time() {
     assert!(seen.load(Ordering::SeqCst) > 0);
     assert_eq!(pool.stats().waiting, 200);
     drop(held);
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
     assert_eq!((pool.stats().waiting, ran.load(Ordering::SeqCst)), (0, 200));
 }
 
@@ -93,14 +93,14 @@ fn the_counts_are_of_one_moment_and_add_up() {
             let inner = pool.clone();
             pool.execute(move || drop(inner.run(|| ()))).unwrap();
         }
-        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         assert_eq!(pool.stats().unfinished(), 0);
         let held = hold_all(&pool, 3);
         let left: Vec<Held> = (0..9).map(|_| submit_held(&pool)).collect();
-        let _ = pool.stop(Some(Duration::ZERO));
+        let _ = pool.stop_timeout(Duration::ZERO);
         assert_eq!((pool.stats().unfinished(), pool.stats().abandoned), (3, 9));
         drop((held, left));
-        pool.stop(None).unwrap();
+        pool.stop().unwrap();
         watching.store(false, Ordering::SeqCst);
     });
     let stats = pool.stats();
@@ -129,7 +129,7 @@ fn there_are_never_more_threads_than_the_maximum_not_even_for_an_instant() {
                     pool.execute(|| ()).unwrap();
                     if n % 10 == 0 {
                         // Time for workers to end, so that new ones are started.
-                        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+                        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
                         std::thread::yield_now();
                     }
                     assert!(pool.stats().workers <= 3);
@@ -137,7 +137,7 @@ fn there_are_never_more_threads_than_the_maximum_not_even_for_an_instant() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
     assert!(most.load(Ordering::SeqCst) <= 3);
     assert_eq!((now.load(Ordering::SeqCst), pool.stats().finished), (0, 1_200));
 }

@@ -100,7 +100,7 @@ pub fn hold_all(pool: &Pool, workers: usize) -> Vec<Held> {
 /// Has so many workers come to be, and to rest.
 pub fn rested(pool: &Pool, workers: usize) {
     drop(hold_all(pool, workers));
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
 }
 
 pub fn add(count: &AtomicUsize) {
@@ -109,7 +109,7 @@ pub fn add(count: &AtomicUsize) {
 
 /// Stops the pool as a check at the end: everything accepted is accounted for, and nothing is left.
 pub fn ended(pool: &Pool) {
-    pool.stop(Some(LIMIT)).unwrap();
+    pool.stop_timeout(LIMIT).unwrap();
     let stats = pool.stats();
     assert_eq!((stats.workers, stats.unfinished()), (0, 0), "{stats:?}");
     assert_eq!(stats.submitted, stats.finished + stats.abandoned + stats.withdrawn, "{stats:?}");

@@ -101,7 +101,7 @@ fn several_pacers_on_one_pool_do_not_slow_each_other() {
         until("each has its own pace", || {
             counts.iter().zip(expected).all(|(count, expected)| count.load(Ordering::SeqCst) == expected)
         });
-        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         manual.advance(SECOND);
     }
 }
@@ -202,7 +202,7 @@ fn stopping_a_pacer_releases_all_who_wait_with_an_error() {
 fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on() {
     let paced = paced(1);
     let other = pool(1);
-    other.stop(None).unwrap();
+    other.stop().unwrap();
     let refused = paced.pacer.execute(&other, || ()).unwrap_err();
     assert_eq!(*refused.reason(), PacerError::Pool(PoolStatus::Stopped));
 
@@ -211,7 +211,7 @@ fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on
     paced.until_begun(1);
     let jobs = [paced.pacer.spawn(&ends, || 1).unwrap(), paced.pacer.spawn(&gone, || 2).unwrap()];
     paced.submit(1);
-    ends.stop(None).unwrap();
+    ends.stop().unwrap();
     drop(gone);
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
@@ -237,7 +237,7 @@ fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_nobody_behind_it() {
     let blocks = Blocks(dropping.clone(), gate.clone());
     let job = paced.pacer.spawn(&ends, move || drop(blocks)).unwrap();
     paced.submit(1);
-    ends.stop(None).unwrap();
+    ends.stop().unwrap();
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
     wait(&dropping);
@@ -253,7 +253,7 @@ fn a_job_with_the_turn_that_its_pool_drops_gives_the_turn_on() {
     let job = paced.pacer.spawn(&busy, || 1).unwrap();
     assert_eq!((busy.stats().waiting, paced.pacer.stats().waiting), (1, 0), "it has the turn");
     paced.submit(1);
-    let _ = busy.stop(Some(Duration::ZERO));
+    let _ = busy.stop_timeout(Duration::ZERO);
     paced.until_begun(1);
     assert!(wait(job).is_err());
     held.let_go();
@@ -291,7 +291,7 @@ fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and
         paced.manual.advance(Duration::from_millis(300));
         paced.pacer.stats().started == 4
     });
-    assert!(paced.pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(paced.pool.wait_idle_timeout(LIMIT).is_ok());
     ended(&paced.pool);
 }
 

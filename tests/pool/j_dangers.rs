@@ -37,7 +37,7 @@ fn panicking_hooks_are_contained() {
     let pool = builder(1).on_start(start).on_end(end).on_panic(move |_| panics()).build().unwrap();
     pool.execute(|| panic!("in a job")).unwrap();
     assert_eq!(pool.run(|| 1).unwrap(), 1);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!((calls.load(Ordering::SeqCst), pool.stats().finished), (3, 2));
 }
 
@@ -75,7 +75,7 @@ fn panicking_destructors_of_closures_and_values_are_contained() {
         })
         .collect();
     assert!(jobs[1].cancel());
-    let _ = pool.stop(Some(std::time::Duration::ZERO));
+    let _ = pool.stop_timeout(std::time::Duration::ZERO);
     let statuses: Vec<_> = jobs.iter().map(|job| job.status()).collect();
     assert_eq!(statuses, [JobStatus::Abandoned, JobStatus::Cancelled, JobStatus::Abandoned]);
     assert_eq!(dropped.load(Ordering::SeqCst), 6);
@@ -92,7 +92,7 @@ fn two_hundred_rounds_of_five_instant_jobs_and_a_drain_lose_none() {
             let ran = ran.clone();
             pool.execute(move || add(&ran)).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 5);
         assert_eq!((pool.stats().finished, pool.stats().workers), (5, 0));
     }
@@ -130,7 +130,7 @@ fn a_value_that_comes_when_nobody_waits_any_more_is_dropped_once_and_by_the_work
         // Dropped before, while and after the job ends.
         drop(pool.spawn(move || last).unwrap());
     }
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
     assert_eq!(dropped.load(Ordering::SeqCst), 2_000);
 }
 

@@ -32,7 +32,7 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
         assert!(pool.run(|| ()).is_err());
         assert_eq!((pool.stats().waiting, pool.stats().submitted), (bound, bound as u64 + 1));
         held.let_go();
-        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         assert_eq!(ran.load(Ordering::SeqCst), bound);
         refused.into_inner()();
     }
@@ -49,7 +49,7 @@ fn without_a_queue_a_job_is_handed_to_whoever_is_free_and_nobody_stalls() {
     let three = hold(&pool);
     assert!(is_full(pool.execute(|| ())));
     drop((two, three));
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     for n in 0..500 {
         assert_eq!(pool.run(move || n).unwrap(), n);
     }
@@ -72,7 +72,7 @@ fn a_submitter_waits_for_room_where_the_queue_blocks() {
                 });
             }
         });
-        pool.drain(Some(LIMIT)).unwrap();
+        pool.drain_timeout(LIMIT).unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 2_000);
     }
 }
@@ -112,7 +112,7 @@ fn stopping_refuses_those_who_wait_for_room() {
             if drains {
                 pool.close();
             } else {
-                let _ = pool.stop(Some(Duration::ZERO));
+                let _ = pool.stop_timeout(Duration::ZERO);
             }
             assert!(waiting.into_iter().all(|thread| wait(thread).unwrap()));
         });
@@ -152,7 +152,7 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
         pool.resize(0, 2).unwrap();
         assert!(wait(stands).unwrap());
         held.let_go();
-        assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+        assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         let pause = pool.pause().unwrap();
         pool.execute(|| ()).unwrap();
         assert!(is_full(pool.execute_timeout(|| (), Duration::ZERO)), "in a pause nobody is free for it");
@@ -160,7 +160,7 @@ fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause
         drop(pause);
         assert!(wait(stands).unwrap());
     });
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
 }
 
 /// A waker that takes its time.

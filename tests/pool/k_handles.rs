@@ -56,7 +56,7 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
     let held = hold(&pool);
     let job = pool.spawn(|| 5).unwrap();
     let job = job.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
-    assert!(job.wait_over(Some(Duration::ZERO)).is_err());
+    assert!(job.wait_finished_timeout(Duration::ZERO).is_err());
     let waits = std::thread::spawn(move || job.wait_timeout(SECOND * 3).unwrap_err().into_inner());
     until("it gives up", || {
         manual.advance(SECOND);
@@ -64,7 +64,7 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
     });
     let job = wait(waits).unwrap();
     held.let_go();
-    assert!(job.wait_over(None).is_ok());
+    assert!(job.wait_finished().is_ok());
     assert_eq!(job.status(), JobStatus::Returned);
     assert_eq!(job.wait_timeout(Duration::ZERO).unwrap().unwrap(), 5, "and the value is still there");
 }
@@ -85,7 +85,7 @@ fn a_job_that_waits_can_be_cancelled_once_and_leaves_the_queue_at_once() {
     assert!(!jobs[1].cancel());
     assert_eq!(jobs[1].status(), JobStatus::Cancelled);
     held.let_go();
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert!(!jobs[0].cancel(), "it is over");
     let errors: Vec<_> = jobs.into_iter().map(|job| wait(job).err().map(|error| error.to_string())).collect();
     assert_eq!(errors, [None, Some(String::from("the job was cancelled before it began")), None]);
@@ -146,14 +146,14 @@ fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
     assert_eq!((job.status(), job.status().is_finished()), (JobStatus::Running, false));
     manual.advance(SECOND * 3);
     go.set(()).unwrap();
-    assert!(job.wait_over(Some(LIMIT)).is_ok());
+    assert!(job.wait_finished_timeout(LIMIT).is_ok());
     assert!(job.status().is_finished());
     let times = job.times();
     assert_eq!(times.began.unwrap() - times.submitted, SECOND * 2, "in the queue");
     assert_eq!(times.ended.unwrap() - times.began.unwrap(), SECOND * 3, "at work");
     assert!(format!("{job:?}").contains("Returned"));
     let panicked = pool.spawn(|| -> () { panic!("on purpose") }).unwrap();
-    assert!(panicked.wait_over(Some(LIMIT)).is_ok());
+    assert!(panicked.wait_finished_timeout(LIMIT).is_ok());
     assert_eq!(panicked.status(), JobStatus::Panicked);
 }
 

@@ -43,7 +43,7 @@ fn a_smaller_maximum_ends_those_who_rest_at_once_and_those_who_work_after_their_
         })
         .unwrap();
     }
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
@@ -72,7 +72,7 @@ fn a_size_that_makes_no_sense_is_refused_and_changes_nothing() {
     assert_eq!((pool.stats().min, pool.stats().max), (1, 3));
     pool.resize(usize::MAX, usize::MAX).unwrap();
     assert_eq!(pool.run(|| 1).unwrap(), 1);
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     pool.resize(0, 7).unwrap();
     assert_eq!(pool.stats().max, 7, "of a stopped pool it is a number and nothing else");
 }
@@ -90,7 +90,7 @@ fn a_pool_is_resized_in_a_pause_in_a_drain_and_by_its_own_jobs() {
     pool.resize(0, 3).unwrap();
     held[2].begun();
     drop(held);
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
 
     let pool = self::pool(3);
     let inner = pool.clone();
@@ -101,11 +101,11 @@ fn a_pool_is_resized_in_a_pause_in_a_drain_and_by_its_own_jobs() {
 #[test]
 fn waiting_until_nothing_is_left_does_not_end_the_pool() {
     let (pool, manual) = by_hand(2);
-    assert!(pool.wait_idle(Some(Duration::ZERO)).is_ok(), "a new pool is idle");
+    assert!(pool.wait_idle_timeout(Duration::ZERO).is_ok(), "a new pool is idle");
     let held = hold_all(&pool, 2);
     let waits = std::thread::spawn({
         let pool = pool.clone();
-        move || pool.wait_idle(Some(SECOND * 3)).is_ok()
+        move || pool.wait_idle_timeout(SECOND * 3).is_ok()
     });
     until("it gives up", || {
         manual.advance(SECOND);
@@ -114,7 +114,7 @@ fn waiting_until_nothing_is_left_does_not_end_the_pool() {
     assert!(!wait(waits).unwrap());
     let waits = std::thread::spawn({
         let pool = pool.clone();
-        move || (pool.wait_idle(None).is_ok(), pool.stats().unfinished())
+        move || (pool.wait_idle().is_ok(), pool.stats().unfinished())
     });
     drop(held);
     assert_eq!(wait(waits).unwrap(), (true, 0));
@@ -147,7 +147,7 @@ fn each_thread_calls_the_start_hook_before_its_first_job_and_the_end_hook_after_
     }));
     assert!(results.into_iter().all(|started| started.unwrap() == 1));
     assert_eq!(ends.load(Ordering::SeqCst), 0);
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     assert_eq!((starts.load(Ordering::SeqCst), ends.load(Ordering::SeqCst)), (3, 3), "before the stop returned");
 }
 
@@ -195,7 +195,7 @@ fn hooks_may_use_the_pool_that_they_belong_to() {
         .unwrap();
     *slot.lock().unwrap() = Some(pool.clone());
     pool.execute(|| panic!("on purpose")).unwrap();
-    assert!(pool.wait_idle(Some(LIMIT)).is_ok());
+    assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!((pool.stats().finished, pool.stats().panicked), (3, 1));
     slot.lock().unwrap().take();
     ended(&pool);

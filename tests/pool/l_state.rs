@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::pool::{JobError, JobsAbandoned, PoolError, PoolStatus, SHUTDOWN_GRACE};
+use procession::pool::{AbandonedJobsError, JobError, PoolError, PoolStatus, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
 use procession::{ShutdownNode, WaitError};
 
@@ -42,7 +42,7 @@ fn a_pool_has_one_state_and_it_costs_no_thread() {
     let all = pool.shutdown_node();
     all.shutdown(ZERO).unwrap();
     assert!(pool.shutdown_node().is_closed());
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
     let one = pool(2);
     rested(&one, 2);
     let state = one.shutdown_node();
-    one.drain(None).unwrap();
+    one.drain().unwrap();
     assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
 
     let two = pool(2);
     rested(&two, 2);
     let state = two.shutdown_node();
-    two.stop(None).unwrap();
+    two.stop().unwrap();
     assert!(state.is_closed() && state.err().is_none());
 
     let three = pool(2);
@@ -67,7 +67,7 @@ fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
 
     let four = pool(2);
     rested(&four, 1);
-    four.stop(None).unwrap();
+    four.stop().unwrap();
     assert!(four.shutdown_node().is_closed(), "it had ended before");
 
     let given_back = pool(2);
@@ -93,7 +93,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_state() {
     assert!(state.wait_closed(Some(LIMIT)).is_ok());
     let error = state.err().unwrap();
     assert_eq!(error.to_string(), "letters: pool: jobs that were never begun: 3");
-    assert_eq!(error.downcast_ref::<JobsAbandoned>().unwrap().count, 3);
+    assert_eq!(error.downcast_ref::<AbandonedJobsError>().unwrap().count, 3);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_
     assert_eq!(error.open()[0].names().collect::<Vec<_>>(), ["pool"]);
     assert_eq!(error.open()[0].detail(), Some("jobs: 1 running, 0 waiting"));
     held.let_go();
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     store.shutdown(Some(LIMIT)).unwrap();
     assert_eq!(store.err().unwrap().to_string(), "pool: jobs that were never begun: 1");
 }
@@ -154,7 +154,7 @@ fn a_pool_that_was_given_up_and_ends_after_all_leaves_the_group_that_it_was_in()
         manual.advance(SHUTDOWN_GRACE);
         assert!(state.wait_closed(Some(LIMIT)).is_ok() && all.report().find("letters").is_some(), "its job still runs");
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!(all.report().nodes().len(), 1, "nothing of it is left");
     }
 }

@@ -199,10 +199,10 @@ fn follow(script: &[Act], pool: &Pool, world: &Arc<World>) -> Told {
                 }
             }
             Act::Resize(min, max) => pool.resize(min, max).unwrap(),
-            Act::WaitIdle => drop(std::hint::black_box(pool.wait_idle(Some(Duration::from_micros(50))))),
+            Act::WaitIdle => drop(std::hint::black_box(pool.wait_idle_timeout(Duration::from_micros(50)))),
             Act::Drain => pool.close(),
             Act::Stop => {
-                let _ = pool.stop(Some(Duration::ZERO));
+                let _ = pool.stop_timeout(Duration::ZERO);
             }
             Act::TakeBack => drop(pool.abandon()),
             Act::Cancel(_) => {}
@@ -231,7 +231,7 @@ fn run(program: &Program) -> Result<(), String> {
             .collect();
         threads.into_iter().map(|thread| wait(thread).unwrap()).collect()
     });
-    let ended = if program.drains { pool.drain(Some(LIMIT)) } else { pool.stop(Some(LIMIT)) };
+    let ended = if program.drains { pool.drain_timeout(LIMIT) } else { pool.stop_timeout(LIMIT) };
     let abandoned = ended.map_err(|still| format!("it does not end: {still}"))?.abandoned;
     if let Some(problem) = told.iter().find_map(|told| told.problems.first()) {
         return Err(problem.clone());

@@ -82,7 +82,7 @@ fn a_step_that_waits_for_a_pool_is_refused() {
         let (held, waiting) = held.take().unwrap();
         let mut note = |call, error: Option<String>| errors.push((call, error.unwrap_or_default()));
         let refused = |refused: Rejected<_, PoolError>| matches!(refused.reason(), PoolError::InsideStep);
-        note("wait", held.wait_over(None).err().map(|error| error.to_string()));
+        note("wait", held.wait_finished().err().map(|error| error.to_string()));
         let waiting = waiting.wait_timeout(LIMIT).unwrap_err();
         note("wait_timeout", Some(waiting.reason().to_string()));
         let run = match inner.run(|| 1) {
@@ -102,12 +102,12 @@ fn a_step_that_waits_for_a_pool_is_refused() {
         assert_eq!(inner.pause_timeout(LIMIT).err(), Some(PauseError::InsideStep));
         assert_eq!(inner.pause_until(&CancelToken::new()).err(), Some(PauseError::InsideStep));
         let pause = inner.begin_pause().unwrap();
-        assert_eq!(pause.wait(None), Err(PauseError::InsideStep));
+        assert_eq!(pause.wait(), Err(PauseError::InsideStep));
         drop(pause);
-        note("wait_idle", inner.wait_idle(None).err().map(|error| error.to_string()));
+        note("wait_idle", inner.wait_idle().err().map(|error| error.to_string()));
         note("pacer", Pacer::new(Duration::ZERO).wait(&CancelToken::new()).err().map(|error| error.to_string()));
-        note("drain", inner.drain(None).err().map(|error| error.why.to_string()));
-        note("stop", inner.stop(Some(LIMIT)).err().map(|error| error.why.to_string()));
+        note("drain", inner.drain().err().map(|error| error.why.to_string()));
+        note("stop", inner.stop_timeout(LIMIT).err().map(|error| error.why.to_string()));
         assert!(matches!(held.wait(), Err(JobError::InsideStep)));
         (errors, waiting.into_inner())
     }))
@@ -120,7 +120,7 @@ fn a_step_that_waits_for_a_pool_is_refused() {
     // It did what it does without waiting: the pool was stopped, and the job that waited was given up.
     assert!(matches!(wait(waiting), Err(JobError::Abandoned)));
     opens.set(()).unwrap();
-    pool.stop(Some(LIMIT)).unwrap();
+    pool.stop_timeout(LIMIT).unwrap();
 }
 
 #[test]

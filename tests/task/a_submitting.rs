@@ -183,7 +183,7 @@ fn a_task_ends_also_when_its_closure_is_never_called_or_what_is_its_panics() {
     let waits = tasks.submit(counted.closure()).unwrap();
     let stopper = std::thread::spawn({
         let pool = pool.clone();
-        move || pool.stop(None).is_ok()
+        move || pool.stop().is_ok()
     });
     assert!(was_ended(&end(waits), Reason::Shutdown));
     until("its closure is dropped", || counted.alive() == 0);

@@ -127,7 +127,7 @@ fn a_task_that_is_over_before_it_began_is_never_called_and_leaves_the_queue_at_o
     assert_eq!((pool.stats().waiting, counted.alive()), (0, 0));
     first.let_go();
     tasks.stop_and_join(HOUR).unwrap();
-    pool.drain(None).unwrap();
+    pool.drain().unwrap();
     assert_eq!(counted.calls(), 0);
     for (kind, status) in [(cancelled, Status::Cancelled), (too_late, Status::TimedOut), (stopped, Status::Stopped)] {
         assert!(kind.iter().all(|task| task.status() == status && task.info().started.is_none()), "{status}");

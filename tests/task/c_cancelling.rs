@@ -192,7 +192,7 @@ fn one_of_those_who_want_to_end_a_task_decides_and_knows_it() {
         let stats = tasks.stats();
         assert_eq!(stats.completed + stats.cancelled + stats.timed_out + stats.stopped, 1);
         assert_eq!(wait(task).is_done(), status == Status::Completed);
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         returned += usize::from(status == Status::Completed);
         cancelled += usize::from(status == Status::Cancelled);
     }

@@ -172,7 +172,7 @@ fn submitting_against_stopping_is_refused_or_over() {
         assert!(accepted.iter().all(|task| task.status().is_finished()));
         assert_eq!(tasks.stats().submitted, accepted.len() as u64);
         tasks.stop_and_join(HOUR).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         let called = accepted.iter().filter(|task| task.info().started.is_some()).count();
         assert_eq!((counted.calls(), counted.alive()), (called, 0));
     }

@@ -41,7 +41,7 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
     assert_eq!((late.status(), counted.calls()), (Status::TimedOut, 0));
     // The pool is gone when it is its time.
     let orphan = tasks.submit_with(delay(SECOND), counted.closure()).unwrap();
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     manual.advance(SECOND);
     assert_eq!((orphan.status(), counted.alive()), (Status::Stopped, 0));
     assert!(was_ended(&wait(orphan), Reason::Shutdown));
@@ -254,7 +254,7 @@ fn a_repetition_on_a_shared_pool_ends_with_the_pool() {
     let tasks = TaskScheduler::on(&pool);
     let repeat = tasks.repeat(SECOND, TaskOptions::new(), |_| Ok::<_, String>(())).unwrap();
     until("the first round is over", || repeat.rounds() == 1 && tasks.stats().scheduled == 1);
-    pool.stop(None).unwrap();
+    pool.stop().unwrap();
     manual.advance(SECOND);
     assert!(repeat.over().is_set());
     assert_eq!((tasks.stats().scheduled, tasks.stats().timers), (0, 0));
@@ -417,7 +417,7 @@ fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_
         let (_, pool, tasks) = bounded(threads);
         for _ in 0..100 {
             // A thread that is still at the last round's would not be there for what waits.
-            assert!(pool.wait_idle(None).is_ok());
+            assert!(pool.wait_idle().is_ok());
             let (go, inner) = (Latch::new(), tasks.clone());
             let gate = go.clone();
             let outer = tasks.submit(move |_| {

@@ -256,7 +256,7 @@ fn run(program: &Program) -> Result<(), String> {
     let joined = world.tasks.stop_and_join(HOUR).map_err(|left| left.to_string());
     results.into_iter().collect::<Result<(), _>>()?;
     joined?;
-    pool.drain(None).map_err(|still| still.to_string())?;
+    pool.drain().map_err(|still| still.to_string())?;
     check(world, &subjects, &pool)
 }
 

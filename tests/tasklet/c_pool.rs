@@ -283,7 +283,7 @@ fn a_pool_can_be_given_and_shared_between_loops() {
     assert!(threads.iter().all(|name| name.starts_with("procession-shared")), "{:?}", *threads);
     drop((one, two));
     pool.execute(|| ()).unwrap();
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn threads_of_a_loops_own_pool_end_with_the_loop() {
 #[test]
 fn a_pool_that_takes_no_job_gives_the_tasklet_back_or_ends_it_and_says_so() {
     let pool = Pool::builder().max(1).build().unwrap();
-    pool.stop(Some(LIMIT)).unwrap();
+    pool.stop_timeout(LIMIT).unwrap();
     let mut home = Loop::on((), &pool);
     let refused = Arc::new(AtomicBool::new(false));
     let tells = refused.clone();
@@ -361,7 +361,7 @@ fn a_pool_that_is_stopped_ends_the_tasklets_that_wait_for_it() {
     home.schedule(elsewhere(|_: &mut TaskletContext<'_, ()>| Directive::Done), Directive::Home).unwrap();
     assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     assert_eq!(home.tasklets()[0].directive, Directive::Pool);
-    let _ = pool.stop(Some(std::time::Duration::ZERO));
+    let _ = pool.stop_timeout(std::time::Duration::ZERO);
     assert_eq!(home.run().unwrap().refused, 1);
     go.set(()).unwrap();
 }

@@ -105,7 +105,7 @@ fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
     assert_eq!(count(&drops), 1, "at once, although the pool is busy");
     assert_eq!(home.run().unwrap().cancelled, 1);
     go.set(()).unwrap();
-    pool.drain(Some(LIMIT)).unwrap();
+    pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(count(&steps), 0);
 }
 

@@ -144,7 +144,7 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
         gate.set(()).unwrap();
         assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert!(handle.shutdown_node().wait_closed(LONG).is_ok());
         until("the thread has left", || {
             // The step has returned; its thread is about to leave.

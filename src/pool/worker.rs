@@ -1,39 +1,40 @@
-//! The pool's threads: they come with a job or for the line's sake, ask the ledger what to do next, and go when it says so.
+//! The workers: each starts with a job or for the queue, asks the ledger what to do next, and exits when that says so.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::crew::Crew;
-use super::ledger::Ledger;
-use super::seat::{Seat, call_all};
-use super::words::{Before, Hands, JobsAbandoned, Next, PoolStatus, Refusal};
-use super::work::{After, Left, Ran, Work, run_contained};
+use super::job::{After, Ran, Work, run_contained};
+use super::ledger::{Before, Ledger, Next, Refusal, Wanted};
+use super::parker::{Parker, unpark_all};
+use super::stats::PoolStatus;
+use super::threads::PoolThreads;
 use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{Failure, Panic, Rejected, contain, drop_contained, tell_log};
+use crate::latch::Latch;
+use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
 use crate::shutdown::Part;
-use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, ThreadId, lock, thread};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 
-/// How often a worker that has nothing to do looks about before it rests. It gives its processor away each time.
+/// How often a worker without a job gives its processor away and looks again before it parks.
 #[cfg(not(loom))]
 const LOOKS: usize = 16;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 
-/// Why a pool refused a job.
+/// A pool has refused a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// It has been stopped, or drains.
-    #[error("the pool takes no more jobs: it is {0:?}")]
+    /// The pool has been stopped, or drains.
+    #[error("the pool accepts no more jobs: it is {0:?}")]
     Stopped(PoolStatus),
-    /// As many jobs wait as may (see [`QueuePolicy`](super::QueuePolicy)).
+    /// As many jobs wait as may: see [`QueuePolicy`](super::QueuePolicy).
     #[error("the pool's queue is full")]
     Full,
-    /// The caller is a step, and the call would have blocked its worker: until there is room, or until the job is over.
-    #[error("a step cannot wait for a pool, for it would block its worker: have the process do it as blocking work")]
+    /// The caller is a step, and the call would have blocked its worker.
+    #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
     InsideStep,
-    /// It had no thread, and the operating system gave it none.
+    /// The pool had no thread, and the operating system gave it none.
     #[error("the pool cannot start a thread: {0}")]
     NoThread(#[source] io::Error),
 }
@@ -47,19 +48,18 @@ impl From<Refusal> for PoolError {
     }
 }
 
-/// What the handles of a pool and its threads share.
+/// What the handles of a pool and its workers share.
 pub(super) struct Shared {
     pub(super) ledger: Mutex<Ledger<Box<dyn Work>>>,
-    pub(super) crew: Crew,
+    pub(super) threads: PoolThreads,
     pub(super) clock: Clock,
     pub(super) hooks: Hooks,
-    // Whether something has come for the worker that looks about. A hint: it asks the ledger in any case.
+    // Whether a job has come for the worker that spins. A hint: the worker asks the ledger in any case.
     pub(super) hint: AtomicBool,
-    // What resumes pauses that last until somebody cancels a token.
-    pub(super) tokens: Mutex<HashMap<u64, CancelCallback>>,
-    // By thread, what was abandoned and is being dropped.
-    pub(super) dropping: Mutex<Vec<(ThreadId, Left)>>,
-    // Its place in a shutdown tree, if somebody has asked for it.
+    // Callbacks that end pauses when a token is cancelled, by the numbers of the pauses.
+    pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
+    // Set when the threads of a pool that has ended were joined. There when that has begun.
+    pub(super) joined: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 
@@ -76,21 +76,23 @@ type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
 
 impl Hooks {
     fn call(hook: &Option<Observer>) {
-        if let Some(hook) = hook
-            && let Err(panic) = contain(|| hook())
-        {
-            tell_log(|| tracing::error!(%panic, "a hook of the pool panicked"));
+        if let Some(hook) = hook {
+            contain_logged("a hook of the pool panicked", || hook());
         }
     }
 
-    /// A job has panicked.
+    /// Tells of a panic in a job.
     pub(super) fn tell_panic(&self, panic: &Panic) {
         tell_log(|| tracing::error!(%panic, "a job of the pool panicked"));
-        if let Some(hook) = &self.panic
-            && let Err(panic) = contain(|| hook(panic))
-        {
-            tell_log(|| tracing::error!(%panic, "a hook of the pool panicked"));
+        if let Some(hook) = &self.panic {
+            contain_logged("a hook of the pool panicked", || hook(panic));
         }
+    }
+}
+
+fn contain_logged(message: &str, code: impl FnOnce()) {
+    if let Err(panic) = contain(code) {
+        tell_log(|| tracing::error!(%panic, "{message}"));
     }
 }
 
@@ -99,13 +101,38 @@ impl Shared {
         lock(&self.ledger)
     }
 
-    /// Calls and starts workers.
-    pub(super) fn give(self: &Arc<Shared>, hands: Hands) {
-        call_all(hands.wake);
-        (0..hands.start).for_each(|_| self.start());
+    /// Changes the ledger, and wakes the threads that may see something new.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Ledger<Box<dyn Work>>) -> R) -> R {
+        let (result, waiters) = {
+            let mut ledger = self.lock();
+            (change(&mut ledger), ledger.waiters())
+        };
+        unpark_all(waiters);
+        result
     }
 
-    /// Starts a worker, which begins with `job`. If there can be none, the job waits for those there are.
+    /// Wakes the threads that may see something new. The lock is given up for it, and taken again.
+    #[inline]
+    fn wake_waiters<'a>(
+        &'a self,
+        ledger: MutexGuard<'a, Ledger<Box<dyn Work>>>,
+    ) -> MutexGuard<'a, Ledger<Box<dyn Work>>> {
+        let waiters = ledger.waiters();
+        if waiters.is_empty() {
+            return ledger;
+        }
+        drop(ledger);
+        unpark_all(waiters);
+        self.lock()
+    }
+
+    /// Wakes and starts workers.
+    pub(super) fn summon(self: &Arc<Shared>, wanted: Wanted) {
+        unpark_all(wanted.wake);
+        (0..wanted.start).for_each(|_| self.start());
+    }
+
+    /// Starts a worker, which begins with `job`. If none can be started, the job waits for the other workers.
     pub(super) fn start_with<W: Work + 'static>(
         self: &Arc<Shared>,
         number: u64,
@@ -114,10 +141,10 @@ impl Shared {
         // A thread that cannot be started drops its closure; from here the job can be had back.
         let first = Arc::new(Mutex::new(Some(job)));
         let (shared, taken) = (self.clone(), first.clone());
-        let started = self.crew.spawn(move |id| {
+        let started = self.threads.spawn(move |thread| {
             let job = lock(&taken).take();
             drop(taken);
-            shared.work(id, job.map(|job| job as Box<dyn Work>));
+            shared.work(thread, job.map(|job| job as Box<dyn Work>));
         });
         let Err(error) = started else { return Ok(()) };
         let job = lock(&first).take().map(|job| (number, job));
@@ -128,61 +155,44 @@ impl Shared {
         }
     }
 
-    /// Starts a worker for what is in line. If that fails, the workers there are come to it.
+    /// Starts a worker for the queue. If none can be started, the jobs wait for the other workers.
     pub(super) fn start(self: &Arc<Shared>) {
         let shared = self.clone();
-        if let Err(error) = self.crew.spawn(move |id| shared.work(id, None)) {
+        if let Err(error) = self.threads.spawn(move |thread| shared.work(thread, None)) {
             self.start_failed(None::<(u64, Box<fn()>)>, &error);
         }
     }
 
-    /// A worker could not be started, perhaps with a job. That comes back if there is no other worker to come to it, or if
-    /// the pool has been stopped meanwhile, with its status then.
+    /// A worker could not be started, perhaps with a job. Returns the job if there is no other worker for it; or if the pool
+    /// has been stopped meanwhile, with its status.
     fn start_failed<W: Work + 'static>(
         &self,
         job: Option<(u64, Box<W>)>,
         error: &io::Error,
     ) -> Option<(Box<W>, Option<PoolStatus>)> {
         let with_job = job.is_some();
-        let (refused, stranded, wake, news) = {
-            let mut ledger = self.lock();
+        let (refused, stranded, wake) = self.change(|ledger| {
             let alone = ledger.start_failed(with_job);
             let refused = match job {
                 Some((_, job)) if alone => Some((job, None)),
-                Some((number, job)) => ledger
-                    .wait_in_line(number, job, |job| job as Box<dyn Work>)
-                    .err()
-                    .map(|job| (job, Some(ledger.status))),
+                Some((number, job)) => {
+                    ledger.requeue(number, job, |job| job as Box<dyn Work>).err().map(|job| (job, Some(ledger.status)))
+                }
                 None => None,
             };
             let stranded = if alone { ledger.give_up() } else { VecDeque::new() };
-            // Others may rest because it was counted on.
-            (refused, stranded, ledger.sleepers(), ledger.news())
-        };
-        call_all(wake);
-        call_all(news);
-        self.tell_tree();
-        // Code of the user's, after all who have something to hear.
+            // Others may be parked because this worker was counted on.
+            (refused, stranded, ledger.parked_wanted())
+        });
+        unpark_all(wake);
+        self.report_end();
+        // From here on code of the user's runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         stranded.into_iter().for_each(Work::strand);
         refused
     }
 
-    /// Wherever the pool may have come to its end: if it has, its state is done.
-    pub(super) fn tell_tree(&self) {
-        if !self.part.is_wanted() {
-            return;
-        }
-        let (is_finished, count) = {
-            let ledger = self.lock();
-            (ledger.is_finished(), ledger.abandoned)
-        };
-        if is_finished {
-            self.part.over((count > 0).then(|| Failure::new(JobsAbandoned { count })));
-        }
-    }
-
-    /// Waits until `done` says so of the ledger, or until the deadline by this clock. Whether it did.
+    /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether it is true.
     pub(super) fn wait_until(
         &self,
         clock: &Clock,
@@ -193,155 +203,118 @@ impl Shared {
         if done(&ledger) {
             return true;
         }
-        let seat = Seat::new();
-        ledger.watch(&seat);
+        let parker = Parker::new();
+        ledger.watch(&parker);
         drop(ledger);
-        let _watch = seat.watch(clock);
+        let _watch = parker.watch(clock);
         loop {
-            seat.wait(clock, deadline);
+            parker.park(clock, deadline);
             let mut ledger = self.lock();
             let is_done = done(&ledger);
             if is_done || deadline.has_passed(clock) {
-                ledger.watch_no_more(&seat);
+                ledger.unwatch(&parker);
                 return is_done;
             }
         }
     }
 
-    fn work(self: Arc<Shared>, id: u64, first: Option<Box<dyn Work>>) {
-        self.crew.has_started();
-        let seat = Seat::new();
-        let _watch = seat.watch(&self.clock);
+    fn work(self: Arc<Shared>, thread: u64, first: Option<Box<dyn Work>>) {
+        self.threads.enter();
+        let parker = Parker::new();
+        let _watch = parker.watch(&self.clock);
         if self.hooks.start.is_some() && first.is_none() {
-            // It was started for the line, and the hook may take long: whoever hands in a job meanwhile calls others.
-            let news = {
-                let mut ledger = self.lock();
-                ledger.is_held_up();
-                ledger.news()
-            };
-            call_all(news);
+            // The hook may take long. Jobs that are submitted meanwhile get another worker.
+            self.change(Ledger::starts_away);
             Hooks::call(&self.hooks.start);
-            let news = {
-                let mut ledger = self.lock();
-                ledger.is_back();
-                ledger.news()
-            };
-            call_all(news);
+            self.change(Ledger::is_back);
         } else {
             Hooks::call(&self.hooks.start);
         }
         if let Some(job) = first {
             drop(self.run(job));
         }
-        let mut ledger = self.lock();
-        // Without looks there is no lingering.
-        let fresh = if LOOKS > 0 { Before::Job } else { Before::Rest };
+        // Without looks a worker does not spin.
+        let fresh = if LOOKS > 0 { Before::Job } else { Before::Park };
         let mut before = fresh;
+        let mut ledger = self.lock();
         loop {
-            match ledger.next(&seat, before, || self.clock.now()) {
-                Next::Run(job, hands) => {
+            match ledger.next(&parker, before, || self.clock.now()) {
+                Next::Run(job, wanted) => {
                     drop(ledger);
-                    self.give(hands);
+                    self.summon(wanted);
                     ledger = self.run(job);
                     before = fresh;
                 }
-                Next::Linger => {
+                Next::Spin => {
                     drop(ledger);
-                    self.look_about();
-                    before = Before::Lingering;
+                    self.spin();
+                    before = Before::Spinning;
                     ledger = self.lock();
                 }
-                Next::Rest(deadline, watcher) => {
+                Next::Park(deadline, watcher) => {
                     drop(ledger);
-                    call_all(watcher);
-                    seat.wait(&self.clock, deadline);
-                    before = Before::Rest;
+                    unpark_all(watcher);
+                    parker.park(&self.clock, deadline);
+                    before = Before::Park;
                     ledger = self.lock();
                 }
-                Next::Leave(mut hands) => {
-                    hands.wake.extend(ledger.news());
+                Next::Exit(mut wanted) => {
+                    wanted.wake.extend(ledger.waiters());
                     drop(ledger);
-                    self.give(hands);
-                    return self.leave(id);
+                    self.summon(wanted);
+                    return self.exit(thread);
                 }
             }
         }
     }
 
-    /// Runs a job and tells whoever waits for it. The ledger is locked again when this returns.
+    /// Runs a job, and tells the threads that wait for it. The ledger is locked again when this returns.
     fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
-        let Ran { panic, after } = run_contained(job);
-        let panicked = panic.is_some();
-        if let Some(panic) = panic {
-            self.hooks.tell_panic(&panic);
-            drop_contained(panic);
-        }
+        let (panicked, after) = self.run_job(job);
         let mut ledger = self.lock();
         ledger.job_ended(panicked, after.is_some());
-        let news = ledger.news();
-        if after.is_none() && news.is_empty() {
-            return ledger;
-        }
+        let ledger = self.wake_waiters(ledger);
+        let Some(after) = after else { return ledger };
         drop(ledger);
-        call_all(news);
-        let Some(after) = after else { return self.lock() };
-        // The worker counts as awake, and no code of the user's may hold it up: here threads are told, and nobody else.
+        // The worker counts as awake, so no code of the user's may hold it up: threads are told here, and nothing else.
         let rest = after.tell();
         let mut ledger = self.lock();
-        ledger.told();
-        let news = ledger.news();
-        if rest.is_none() && news.is_empty() {
-            return ledger;
-        }
-        let Some(rest) = rest else {
-            drop(ledger);
-            call_all(news);
-            return self.lock();
-        };
-        let mut hands = ledger.goes_away();
-        hands.wake.extend(ledger.news());
+        ledger.reported();
+        let ledger = self.wake_waiters(ledger);
+        let Some(rest) = rest else { return ledger };
         drop(ledger);
-        call_all(news);
-        self.give(hands);
-        if let Err(panic) = contain(rest) {
-            tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
-        }
+        let wanted = self.change(Ledger::goes_away);
+        self.summon(wanted);
+        contain_logged("a waker or a destructor panicked", rest);
         let mut ledger = self.lock();
         ledger.is_back();
-        let news = ledger.news();
-        if news.is_empty() {
-            return ledger;
-        }
-        drop(ledger);
-        call_all(news);
-        self.lock()
+        self.wake_waiters(ledger)
     }
 
-    /// Runs a job on the thread of the job that waits for it.
+    /// Runs a job on the worker of the job that waits for it.
     pub(super) fn run_nested(&self, job: Box<dyn Work>) {
+        let (panicked, after) = self.run_job(job);
+        self.change(|ledger| ledger.nested_ended(panicked));
+        if let Some(rest) = after.and_then(After::tell) {
+            contain_logged("a waker or a destructor panicked", rest);
+        }
+    }
+
+    #[inline]
+    fn run_job(&self, job: Box<dyn Work>) -> (bool, Option<Box<dyn After>>) {
         let Ran { panic, after } = run_contained(job);
         let panicked = panic.is_some();
         if let Some(panic) = panic {
             self.hooks.tell_panic(&panic);
             drop_contained(panic);
         }
-        let news = {
-            let mut ledger = self.lock();
-            ledger.nested_ended(panicked);
-            ledger.news()
-        };
-        call_all(news);
-        if let Some(rest) = after.and_then(After::tell)
-            && let Err(panic) = contain(rest)
-        {
-            tell_log(|| tracing::error!(%panic, "a waker or a destructor panicked"));
-        }
+        (panicked, after)
     }
 
-    /// Looks for a moment whether something comes, for to rest and be woken costs more than that.
-    fn look_about(&self) {
+    /// Looks for a moment whether a job comes, for parking and being woken costs more than that.
+    fn spin(&self) {
         for _ in 0..LOOKS {
-            // Ordering: Relaxed: a hint. What has come is read under the lock.
+            // Ordering: Relaxed: a hint. The queue is read under the lock.
             if self.hint.load(Ordering::Relaxed) {
                 break;
             }
@@ -350,17 +323,14 @@ impl Shared {
         self.hint.store(false, Ordering::Relaxed);
     }
 
-    fn leave(self: &Arc<Shared>, id: u64) {
+    fn exit(self: &Arc<Shared>, thread: u64) {
         Hooks::call(&self.hooks.end);
-        // Before the ledger knows, so that whoever waits for the last to leave finds all of them here.
-        self.crew.is_leaving(id);
-        let (hands, news) = {
-            let mut ledger = self.lock();
-            (ledger.left(), ledger.news())
-        };
-        self.give(hands);
-        call_all(news);
-        self.tell_tree();
+        // Before the ledger counts the worker as gone: when it counts none, all handles are there to be joined.
+        let pool_ends = self.lock().status != PoolStatus::Running;
+        self.threads.leave(thread, pool_ends);
+        let wanted = self.change(Ledger::left);
+        self.summon(wanted);
+        self.report_end();
     }
 }
 
@@ -398,7 +368,7 @@ mod tests {
         assert_eq!((pool.stats().workers, pool.stats().waiting), (1, 2));
         go.set(()).unwrap();
         wait(&done);
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!((pool.stats().submitted, pool.stats().finished), (3, 3));
     }
 
@@ -412,7 +382,7 @@ mod tests {
         crate::threads::refuse(false);
         assert_eq!(accepted, 2 + 3, "the bound, and as many as might have come");
         go.set(()).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
     }
 
     #[test]
@@ -465,7 +435,7 @@ mod tests {
         drop(job);
         assert_eq!(Arc::strong_count(&token), 3);
         go.set(()).unwrap();
-        pool.drain(None).unwrap();
+        pool.drain().unwrap();
         assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&token)), (2, 1));
         assert!(tickets[0].withdraw().is_none());
         drop(pool);

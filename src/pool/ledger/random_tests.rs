@@ -1,16 +1,15 @@
 //! Random programs against the ledger's invariant, and its sums.
 
-#![cfg(all(test, not(loom)))]
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::ledger::Ledger;
-use super::seat::Seat;
-use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
 use crate::clock::{Clock, Deadline};
+use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::parker::Parker;
+use crate::pool::stats::PoolStatus;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -55,57 +54,57 @@ fn act() -> impl Strategy<Value = Act> {
 /// The workers as the ledger must believe them to be.
 #[derive(Default)]
 struct Model {
-    free: Vec<Seat>,
+    free: Vec<Parker>,
     // With the number of the job that it is started with, as long as that can fail.
-    busy: Vec<(Seat, Option<u64>)>,
-    away: Vec<Seat>,
+    busy: Vec<(Parker, Option<u64>)>,
+    away: Vec<Parker>,
     pauses: VecDeque<u64>,
     given_back: u64,
     start_failed: bool,
     // Workers that were called and have not looked since.
-    called: Vec<Seat>,
+    called: Vec<Parker>,
     // Workers that rest with a limit.
-    watches: Vec<Seat>,
+    watches: Vec<Parker>,
 }
 
-fn follow(model: &mut Model, hands: &Hands) {
+fn follow(model: &mut Model, wanted: &Wanted) {
     // Who is called is free in any case; who is started comes to be.
-    (0..hands.start).for_each(|_| model.free.push(Seat::new()));
-    model.called.extend(hands.wake.iter().cloned());
+    (0..wanted.start).for_each(|_| model.free.push(Parker::new()));
+    model.called.extend(wanted.wake.iter().cloned());
 }
 
 /// A worker with nothing in hand asks what to do, and does that.
 fn look(
     ledger: &mut Ledger<u32>,
     model: &mut Model,
-    seat: Seat,
+    parker: Parker,
     before: Before,
     now: Instant,
 ) -> Result<(), TestCaseError> {
     for list in [&mut model.called, &mut model.watches] {
-        list.retain(|other| !other.is(&seat));
+        list.retain(|other| !other.is(&parker));
     }
-    match ledger.next(&seat, before, || now) {
-        Next::Run(_, hands) => {
-            follow(model, &hands);
-            model.busy.push((seat, None));
+    match ledger.next(&parker, before, || now) {
+        Next::Run(_, wanted) => {
+            follow(model, &wanted);
+            model.busy.push((parker, None));
         }
-        Next::Linger => {
+        Next::Spin => {
             prop_assert!(before == Before::Job, "once");
             // It comes back from that before anything else here.
-            look(ledger, model, seat, Before::Lingering, now)?;
+            look(ledger, model, parker, Before::Spinning, now)?;
         }
-        Next::Rest(deadline, watcher) => {
+        Next::Park(deadline, watcher) => {
             model.called.extend(watcher);
             if deadline != Deadline::NEVER {
-                model.watches.push(seat.clone());
+                model.watches.push(parker.clone());
             }
-            model.free.push(seat);
+            model.free.push(parker);
         }
-        Next::Leave(hands) => {
-            follow(model, &hands);
-            let hands = ledger.left();
-            follow(model, &hands);
+        Next::Exit(wanted) => {
+            follow(model, &wanted);
+            let wanted = ledger.left();
+            follow(model, &wanted);
         }
     }
     Ok(())
@@ -113,11 +112,11 @@ fn look(
 
 /// The invariant on top of the ledger, and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
-    let awake = model.free.iter().filter(|seat| !seat.rests()).count();
+    let awake = model.free.iter().filter(|parker| !parker.is_parked()).count();
     prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len() + model.away.len());
     prop_assert_eq!(ledger.running, model.busy.len());
     let open = ledger.pauses.open(ledger.waiting());
-    let nobody_more = ledger.resting().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
+    let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
     prop_assert!(open == 0 || awake > 0 || nobody_more, "{open} may begin, and nobody is awake");
     let sum = ledger.finished
         + (ledger.running + ledger.nested + ledger.waiting()) as u64
@@ -131,10 +130,10 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
 
 /// Every worker that is awake or was called looks, until none is left. All that may begin has begun then.
 fn come_to_rest(ledger: &mut Ledger<u32>, model: &mut Model, now: Instant) -> Result<(), TestCaseError> {
-    let is_called = |model: &Model, seat: &Seat| model.called.iter().any(|other| other.is(seat));
-    while let Some(place) = model.free.iter().position(|seat| !seat.rests() || is_called(model, seat)) {
-        let seat = model.free.swap_remove(place);
-        look(ledger, model, seat, Before::Rest, now)?;
+    let is_called = |model: &Model, parker: &Parker| model.called.iter().any(|other| other.is(parker));
+    while let Some(place) = model.free.iter().position(|parker| !parker.is_parked() || is_called(model, parker)) {
+        let parker = model.free.swap_remove(place);
+        look(ledger, model, parker, Before::Park, now)?;
         check(ledger, model)?;
     }
     Ok(())
@@ -150,54 +149,55 @@ proptest! {
         idles in any::<bool>(),
     ) {
         let idle_period = idles.then_some(SECOND);
+        let queue = bound.map_or(QueuePolicy::Unbounded, QueuePolicy::Reject);
         let mut now = Clock::system().now();
-        let mut ledger = Ledger::new(Limits { bound, idle_period, min: 1, max: 3, blocks: false }, now);
+        let mut ledger = Ledger::new(Limits { queue, idle_period, min: 1, max: 3 }, now);
         let mut model = Model::default();
         let mut highest = 3;
         for act in acts {
             match act {
-                Act::Submit => match ledger.submit(1, |job| job, Claim::Comes) {
-                    Ok((number, Placed::StartWith(_))) => model.busy.push((Seat::new(), Some(number))),
-                    Ok((_, Placed::Start)) => model.free.push(Seat::new()),
-                    Ok((_, Placed::Wake(seat))) => prop_assert!(model.free.iter().any(|other| other.is(&seat))),
+                Act::Submit => match ledger.submit(1, |job| job, Claim::New) {
+                    Ok((number, Placed::StartWith(_))) => model.busy.push((Parker::new(), Some(number))),
+                    Ok((_, Placed::Start)) => model.free.push(Parker::new()),
+                    Ok((_, Placed::Wake(parker))) => prop_assert!(model.free.iter().any(|other| other.is(&parker))),
                     Ok((_, Placed::Queued { .. })) => {}
                     Err((_, refusal)) => {
                         prop_assert!(refusal != Refusal::Full || bound.is_some());
                     }
                 },
                 Act::Next(which) if !model.free.is_empty() => {
-                    let seat = model.free.swap_remove(which % model.free.len());
-                    let before = if which % 2 == 0 && !seat.rests() { Before::Job } else { Before::Rest };
-                    look(&mut ledger, &mut model, seat, before, now)?;
+                    let parker = model.free.swap_remove(which % model.free.len());
+                    let before = if which % 2 == 0 && !parker.is_parked() { Before::Job } else { Before::Park };
+                    look(&mut ledger, &mut model, parker, before, now)?;
                 }
                 Act::JobEnded(which) if !model.busy.is_empty() => {
                     ledger.job_ended(which % 7 == 0, false);
-                    let (seat, _) = model.busy.swap_remove(which % model.busy.len());
-                    model.free.push(seat);
+                    let (parker, _) = model.busy.swap_remove(which % model.busy.len());
+                    model.free.push(parker);
                 }
                 Act::GoesAway(which) if !model.busy.is_empty() => {
                     ledger.job_ended(false, false);
-                    let (seat, _) = model.busy.swap_remove(which % model.busy.len());
-                    let hands = ledger.goes_away();
-                    follow(&mut model, &hands);
-                    model.away.push(seat);
+                    let (parker, _) = model.busy.swap_remove(which % model.busy.len());
+                    let wanted = ledger.goes_away();
+                    follow(&mut model, &wanted);
+                    model.away.push(parker);
                 }
                 Act::IsBack(which) if !model.away.is_empty() => {
                     ledger.is_back();
-                    let seat = model.away.swap_remove(which % model.away.len());
-                    model.free.push(seat);
+                    let parker = model.away.swap_remove(which % model.away.len());
+                    model.free.push(parker);
                 }
                 Act::Withdraw(number) => drop(ledger.withdraw(number)),
                 Act::Pause => model.pauses.extend(ledger.pause()),
                 Act::Resume(which) if !model.pauses.is_empty() => {
                     let id = model.pauses.remove(which % model.pauses.len()).unwrap();
-                    let hands = ledger.resume(id);
-                    follow(&mut model, &hands);
+                    let wanted = ledger.resume(id);
+                    follow(&mut model, &wanted);
                 }
                 Act::Resize(min, max) => {
                     highest = highest.max(max);
-                    let hands = ledger.resize(min, max);
-                    follow(&mut model, &hands);
+                    let wanted = ledger.resize(min, max);
+                    follow(&mut model, &wanted);
                 }
                 Act::Later => now += SECOND,
                 Act::StartFails(with_job) => {
@@ -205,23 +205,23 @@ proptest! {
                         let Some(place) = model.busy.iter().position(|(_, number)| number.is_some()) else { continue };
                         model.busy.swap_remove(place).1
                     } else {
-                        let Some(place) = model.free.iter().position(|seat| !seat.rests() && !seat.comes()) else { continue };
+                        let Some(place) = model.free.iter().position(|parker| !parker.is_parked() && !parker.is_coming()) else { continue };
                         model.free.swap_remove(place);
                         None
                     };
                     let alone = ledger.start_failed(job.is_some());
                     if let Some(number) = job.filter(|_| !alone) {
-                        let _ = ledger.wait_in_line(number, 1, |job| job);
+                        let _ = ledger.requeue(number, 1, |job| job);
                     }
                     if alone {
                         model.given_back += ledger.give_up().len() as u64;
                     }
-                    model.called.extend(ledger.sleepers());
+                    model.called.extend(ledger.parked_wanted());
                     model.start_failed = true;
                 }
                 Act::Drain => {
-                    let hands = ledger.drain();
-                    follow(&mut model, &hands);
+                    let wanted = ledger.drain();
+                    follow(&mut model, &wanted);
                 }
                 Act::Stop => model.given_back += ledger.stop().len() as u64,
                 Act::Next(_) | Act::JobEnded(_) | Act::GoesAway(_) | Act::IsBack(_) | Act::Resume(_) => {}
@@ -229,24 +229,24 @@ proptest! {
             check(&ledger, &model)?;
             prop_assert!(ledger.workers <= highest);
         }
-        while let Some(seat) = model.away.pop() {
+        while let Some(parker) = model.away.pop() {
             ledger.is_back();
-            model.free.push(seat);
+            model.free.push(parker);
         }
         // A worker that is at a job sees to the watch when it rests.
         loop {
             come_to_rest(&mut ledger, &mut model, now)?;
-            let Some((seat, _)) = model.busy.pop() else { break };
+            let Some((parker, _)) = model.busy.pop() else { break };
             ledger.job_ended(false, false);
-            model.free.push(seat);
+            model.free.push(parker);
         }
         // While more rest than may stay, the bottom watches the time; and so it goes on until the minimum is left.
         let mut periods = 0;
         loop {
             let surplus = ledger.workers > ledger.limits.min && ledger.pauses.is_empty();
             let surplus = surplus && ledger.status == PoolStatus::Running;
-            let Some(bottom) = ledger.resting().first().filter(|_| surplus && idles).cloned() else { break };
-            prop_assert!(model.watches.iter().any(|seat| seat.is(&bottom)), "the bottom watches the time");
+            let Some(bottom) = ledger.parked().first().filter(|_| surplus && idles).cloned() else { break };
+            prop_assert!(model.watches.iter().any(|parker| parker.is(&bottom)), "the bottom watches the time");
             (now, periods) = (now + SECOND, periods + 1);
             prop_assert!(periods < 20, "it does not shrink");
             model.called.push(bottom);

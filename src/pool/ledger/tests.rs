@@ -1,50 +1,49 @@
 //! The ledger's rules as functions: no thread, no clock.
 
-#![cfg(all(test, not(loom)))]
-
 use std::time::{Duration, Instant};
 
-use super::ledger::Ledger;
-use super::seat::Seat;
-use super::words::{Before, Claim, Hands, Limits, Next, Placed, PoolStatus, Refusal};
+use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
 use crate::clock::{Clock, Deadline};
+use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::parker::Parker;
+use crate::pool::stats::PoolStatus;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn limits(min: usize, max: usize) -> Limits {
-    Limits { min, max, bound: None, blocks: false, idle_period: None }
+    Limits { min, max, queue: QueuePolicy::Unbounded, idle_period: None }
 }
 
 struct Bench {
     ledger: Ledger<u32>,
     now: Instant,
-    seats: Vec<Seat>,
+    parkers: Vec<Parker>,
 }
 
 impl Bench {
     fn new(limits: Limits) -> Bench {
         let now = Clock::system().now();
-        Bench { ledger: Ledger::new(limits, now), now, seats: Vec::new() }
+        Bench { ledger: Ledger::new(limits, now), now, parkers: Vec::new() }
     }
 
     fn submit(&mut self, job: u32) -> Placed<u32> {
-        self.ledger.submit(job, |job| job, Claim::Comes).ok().unwrap().1
+        self.ledger.submit(job, |job| job, Claim::New).ok().unwrap().1
     }
 
     fn refused(&mut self) -> Refusal {
-        self.ledger.submit(0, |job| job, Claim::Comes).err().unwrap().1
+        self.ledger.submit(0, |job| job, Claim::New).err().unwrap().1
     }
 
-    fn seat(&mut self, worker: usize) -> Seat {
-        while self.seats.len() <= worker {
-            self.seats.push(Seat::new());
+    fn parker(&mut self, worker: usize) -> Parker {
+        while self.parkers.len() <= worker {
+            self.parkers.push(Parker::new());
         }
-        self.seats[worker].clone()
+        self.parkers[worker].clone()
     }
 
     fn next(&mut self, worker: usize) -> Next<u32> {
-        let (seat, now) = (self.seat(worker), self.now);
-        self.ledger.next(&seat, Before::Rest, || now)
+        let (parker, now) = (self.parker(worker), self.now);
+        self.ledger.next(&parker, Before::Park, || now)
     }
 
     fn runs(&mut self, worker: usize) -> u32 {
@@ -56,15 +55,15 @@ impl Bench {
 
     fn rests(&mut self, worker: usize) -> Deadline {
         match self.next(worker) {
-            Next::Rest(deadline, _) => deadline,
+            Next::Park(deadline, _) => deadline,
             _ => panic!("it does not rest"),
         }
     }
 
-    fn leaves(&mut self, worker: usize) -> Hands {
+    fn leaves(&mut self, worker: usize) -> Wanted {
         match self.next(worker) {
-            Next::Leave(hands) => {
-                assert_eq!((hands.wake.len(), hands.start), (0, 0));
+            Next::Exit(wanted) => {
+                assert_eq!((wanted.wake.len(), wanted.start), (0, 0));
                 self.ledger.left()
             }
             _ => panic!("it does not leave"),
@@ -86,8 +85,8 @@ impl Bench {
 }
 
 fn wakes(placed: &Placed<u32>, bench: &mut Bench, worker: usize) -> bool {
-    let seat = bench.seat(worker);
-    matches!(placed, Placed::Wake(called) if called.is(&seat))
+    let parker = bench.parker(worker);
+    matches!(placed, Placed::Wake(called) if called.is(&parker))
 }
 
 #[test]
@@ -126,14 +125,14 @@ fn workers_are_woken_one_after_the_other_as_long_as_there_is_something_to_do() {
     for job in 2..=4 {
         assert!(matches!(bench.submit(job), Placed::Queued { .. }), "who comes will see to it");
     }
-    let (seat, now) = (bench.seat(1), bench.now);
-    let Next::Run(1, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
-    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[0]) && hands.start == 0);
-    let seat = bench.seat(0);
-    let Next::Run(2, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
-    assert_eq!((hands.wake.len(), hands.start), (0, 1), "there is nobody else to be woken");
-    let Next::Run(3, hands) = bench.ledger.next(&Seat::new(), Before::Rest, || now) else { panic!("it runs") };
-    assert_eq!((hands.wake.len(), hands.start), (0, 0), "and then nobody to be started");
+    let (parker, now) = (bench.parker(1), bench.now);
+    let Next::Run(1, wanted) = bench.ledger.next(&parker, Before::Park, || now) else { panic!("it runs") };
+    assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.parkers[0]) && wanted.start == 0);
+    let parker = bench.parker(0);
+    let Next::Run(2, wanted) = bench.ledger.next(&parker, Before::Park, || now) else { panic!("it runs") };
+    assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "there is nobody else to be woken");
+    let Next::Run(3, wanted) = bench.ledger.next(&Parker::new(), Before::Park, || now) else { panic!("it runs") };
+    assert_eq!((wanted.wake.len(), wanted.start), (0, 0), "and then nobody to be started");
     assert_eq!((bench.ledger.workers, bench.ledger.waiting()), (3, 1));
 }
 
@@ -143,14 +142,14 @@ fn one_worker_lingers_and_the_others_rest() {
     let _ = (bench.submit(1), bench.submit(2));
     bench.ledger.job_ended(false, false);
     bench.ledger.job_ended(false, false);
-    let (one, two, now) = (bench.seat(0), bench.seat(1), bench.now);
-    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
-    assert!(matches!(bench.ledger.next(&two, Before::Job, || now), Next::Rest(..)));
-    assert!(matches!(bench.submit(3), Placed::Queued { linger: true }));
-    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Run(3, _)));
+    let (one, two, now) = (bench.parker(0), bench.parker(1), bench.now);
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Spin));
+    assert!(matches!(bench.ledger.next(&two, Before::Job, || now), Next::Park(..)));
+    assert!(matches!(bench.submit(3), Placed::Queued { spin: true }));
+    assert!(matches!(bench.ledger.next(&one, Before::Spinning, || now), Next::Run(3, _)));
     bench.ledger.job_ended(false, false);
-    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Linger));
-    assert!(matches!(bench.ledger.next(&one, Before::Lingering, || now), Next::Rest(..)), "once");
+    assert!(matches!(bench.ledger.next(&one, Before::Job, || now), Next::Spin));
+    assert!(matches!(bench.ledger.next(&one, Before::Spinning, || now), Next::Park(..)), "once");
 }
 
 #[test]
@@ -159,10 +158,10 @@ fn from_twenty_resting_workers_one_is_ended_per_period_after_the_first() {
     let mut left = vec![];
     for tenths in 1..=35_u32 {
         bench.now += SECOND / 10;
-        let bottom = bench.ledger.resting()[0].clone();
+        let bottom = bench.ledger.parked()[0].clone();
         let now = bench.now;
-        if let Next::Leave(hands) = bench.ledger.next(&bottom, Before::Rest, || now) {
-            assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.ledger.resting()[0]), "the next one watches");
+        if let Next::Exit(wanted) = bench.ledger.next(&bottom, Before::Park, || now) {
+            assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.ledger.parked()[0]), "the next one watches");
             let _ = bench.ledger.left();
         }
         left.push((tenths, bench.ledger.workers));
@@ -177,15 +176,15 @@ fn the_minimum_is_kept_and_nothing_below_it_is_timed() {
     bench.now += SECOND;
     assert!(matches!(bench.rests(0), Deadline(Some(_))));
     bench.now += SECOND;
-    let bottom = bench.ledger.resting()[0].clone();
+    let bottom = bench.ledger.parked()[0].clone();
     let now = bench.now;
-    assert!(matches!(bench.ledger.next(&bottom, Before::Rest, || now), Next::Leave(_)));
-    let hands = bench.ledger.left();
-    assert!(hands.wake.is_empty(), "nobody need watch");
+    assert!(matches!(bench.ledger.next(&bottom, Before::Park, || now), Next::Exit(_)));
+    let wanted = bench.ledger.left();
+    assert!(wanted.wake.is_empty(), "nobody need watch");
     bench.now += SECOND * 1_000;
     assert_eq!((bench.rests(1), bench.rests(2)), (Deadline::NEVER, Deadline::NEVER));
-    let hands = bench.ledger.resize(0, 3);
-    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[1]), "now somebody must");
+    let wanted = bench.ledger.resize(0, 3);
+    assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.parkers[1]), "now somebody must");
 }
 
 #[test]
@@ -219,8 +218,8 @@ fn nobody_ages_in_a_pause_and_the_count_starts_anew_after_it() {
     let pause = bench.ledger.pause().unwrap();
     bench.now += SECOND * 1_000;
     assert_eq!(bench.rests(0), Deadline::NEVER);
-    let hands = bench.ledger.resume(pause);
-    assert!(hands.wake.len() == 1 && hands.wake[0].is(&bench.seats[0]), "the bottom hears that it is over");
+    let wanted = bench.ledger.resume(pause);
+    assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.parkers[0]), "the bottom hears that it is over");
     assert_eq!(bench.rests(0), Deadline(Some(bench.now + SECOND)));
     bench.now += SECOND;
     bench.rests(0);
@@ -231,8 +230,8 @@ fn nobody_ages_in_a_pause_and_the_count_starts_anew_after_it() {
 fn draining_does_what_waits_and_stopping_gives_it_back() {
     let mut bench = Bench::new(limits(0, 1));
     (1..=3).for_each(|job| drop(bench.submit(job)));
-    let hands = bench.ledger.drain();
-    assert_eq!((hands.wake.len(), hands.start), (0, 0));
+    let wanted = bench.ledger.drain();
+    assert_eq!((wanted.wake.len(), wanted.start), (0, 0));
     assert_eq!(bench.refused(), Refusal::Ended(PoolStatus::Draining));
     bench.ledger.job_ended(true, false);
     assert_eq!(bench.runs(0), 2);
@@ -253,8 +252,8 @@ fn a_drain_that_is_over_has_stopped() {
     let _ = bench.ledger.drain();
     assert_eq!(bench.ledger.status, PoolStatus::Stopped, "at once if nobody is there");
     let mut bench = Bench::at_rest(1, limits(0, 1));
-    let hands = bench.ledger.drain();
-    assert_eq!((hands.wake.len(), bench.ledger.status), (1, PoolStatus::Draining));
+    let wanted = bench.ledger.drain();
+    assert_eq!((wanted.wake.len(), bench.ledger.status), (1, PoolStatus::Draining));
     let _ = bench.leaves(0);
     assert_eq!(bench.ledger.status, PoolStatus::Stopped);
 }
@@ -272,7 +271,7 @@ fn a_job_whose_worker_could_not_be_started_waits_for_another_and_is_given_up_wit
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     assert!(!bench.ledger.start_failed(true), "the other may come yet");
-    bench.ledger.wait_in_line(0, 1, |job| job).unwrap();
+    bench.ledger.requeue(0, 1, |job| job).unwrap();
     assert!(bench.ledger.start_failed(true), "it does not");
     assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
     assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
@@ -284,7 +283,7 @@ fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_me
     let _ = (bench.submit(1), bench.submit(2));
     assert!(bench.ledger.stop().is_empty());
     assert!(!bench.ledger.start_failed(true));
-    assert_eq!(bench.ledger.wait_in_line(1, 2, |job| job).unwrap_err(), 2);
+    assert_eq!(bench.ledger.requeue(1, 2, |job| job).unwrap_err(), 2);
     bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished(), "the other had nothing to come to");
@@ -307,15 +306,15 @@ fn who_rests_is_woken_when_the_one_that_was_counted_on_cannot_be_started() {
     bench.rests(1);
     assert!(matches!(bench.submit(6), Placed::Queued { .. }), "the third is still counted on");
     assert!(!bench.ledger.start_failed(false));
-    let wake = bench.ledger.sleepers();
-    assert!(wake.len() == 1 && wake[0].is(&bench.seats[1]));
+    let wake = bench.ledger.parked_wanted();
+    assert!(wake.len() == 1 && wake[0].is(&bench.parkers[1]));
 }
 
 #[test]
 fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
     let mut bench = Bench::new(limits(0, 1));
     (1..=3).for_each(|job| drop(bench.submit(job)));
-    assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's hands");
+    assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's wanted");
     assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
     assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
     bench.ledger.job_ended(false, false);
@@ -327,7 +326,7 @@ fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
 
 #[test]
 fn a_bound_counts_what_nobody_is_free_for() {
-    let mut bench = Bench::new(Limits { bound: Some(2), ..limits(0, 1) });
+    let mut bench = Bench::new(Limits { queue: QueuePolicy::Reject(2), ..limits(0, 1) });
     assert!(matches!(bench.submit(1), Placed::StartWith(_)));
     let _ = (bench.submit(2), bench.submit(3));
     assert_eq!(bench.refused(), Refusal::Full);
@@ -337,7 +336,7 @@ fn a_bound_counts_what_nobody_is_free_for() {
     bench.ledger.withdraw(1).unwrap();
     let _ = bench.submit(5);
 
-    let mut none = Bench::new(Limits { bound: Some(0), ..limits(0, 2) });
+    let mut none = Bench::new(Limits { queue: QueuePolicy::Reject(0), ..limits(0, 2) });
     assert!(matches!(none.submit(1), Placed::StartWith(_)));
     assert!(matches!(none.submit(2), Placed::StartWith(_)));
     assert_eq!(none.refused(), Refusal::Full);
@@ -351,22 +350,22 @@ fn a_bound_counts_what_nobody_is_free_for() {
 
 #[test]
 fn whoever_stands_for_room_has_it_before_whoever_comes() {
-    let mut bench = Bench::new(Limits { bound: Some(0), blocks: true, ..limits(0, 1) });
+    let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(0), ..limits(0, 1) });
     let _ = bench.submit(1);
-    let (first, second) = (Seat::new(), Seat::new());
-    bench.ledger.stand(&first);
-    bench.ledger.stand(&second);
-    assert!(bench.ledger.news().is_empty());
+    let (first, second) = (Parker::new(), Parker::new());
+    bench.ledger.wait_for_room(&first);
+    bench.ledger.wait_for_room(&second);
+    assert!(bench.ledger.waiters().is_empty());
     bench.ledger.job_ended(false, false);
-    assert!(bench.ledger.news()[0].is(&first));
+    assert!(bench.ledger.waiters()[0].is(&first));
     assert_eq!(bench.refused(), Refusal::Full);
-    assert!(bench.ledger.submit(2, |job| job, Claim::Stands(&second)).is_err());
-    assert!(bench.ledger.submit(3, |job| job, Claim::Stands(&first)).is_ok());
-    bench.ledger.stand_no_more(&first);
-    assert!(bench.ledger.news().is_empty(), "the room is taken");
+    assert!(bench.ledger.submit(2, |job| job, Claim::Waited(&second)).is_err());
+    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&first)).is_ok());
+    bench.ledger.wait_for_room_no_more(&first);
+    assert!(bench.ledger.waiters().is_empty(), "the room is taken");
     assert_eq!(bench.runs(0), 3);
     bench.ledger.job_ended(false, false);
-    assert!(bench.ledger.news()[0].is(&second));
+    assert!(bench.ledger.waiters()[0].is(&second));
 }
 
 #[test]
@@ -374,13 +373,13 @@ fn fewer_are_kept_at_once_where_they_rest_and_later_where_they_work() {
     let mut bench = Bench::at_rest(3, limits(0, 3));
     let _ = bench.submit(1);
     assert_eq!(bench.runs(2), 1);
-    let hands = bench.ledger.resize(0, 1);
-    assert_eq!((hands.wake.len(), hands.start), (2, 0));
+    let wanted = bench.ledger.resize(0, 1);
+    assert_eq!((wanted.wake.len(), wanted.start), (2, 0));
     let _ = (bench.leaves(0), bench.leaves(1));
     assert_eq!(bench.ledger.workers, 1);
     let _ = bench.submit(2);
-    let hands = bench.ledger.resize(0, 3);
-    assert_eq!((hands.wake.len(), hands.start), (0, 1), "one for the job that waits");
+    let wanted = bench.ledger.resize(0, 3);
+    assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "one for the job that waits");
 }
 
 #[test]
@@ -389,8 +388,8 @@ fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
     let _ = bench.submit(1);
     bench.ledger.job_ended(false, false);
     assert!(matches!(bench.submit(2), Placed::Queued { .. }), "the worker is awake");
-    let hands = bench.ledger.goes_away();
-    assert_eq!(hands.start, 1);
+    let wanted = bench.ledger.goes_away();
+    assert_eq!(wanted.start, 1);
     assert_eq!(bench.runs(1), 2);
     bench.ledger.is_back();
     bench.rests(0);
@@ -398,60 +397,60 @@ fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
 
 #[test]
 fn who_counts_on_others_hears_when_they_do_not_come() {
-    let rings = |ledger: &Ledger<u32>, seat: &Seat| ledger.news().iter().any(|called| called.is(seat));
-    let bell = || Seat::with_bell(std::task::Waker::noop().clone());
+    let rings = |ledger: &Ledger<u32>, parker: &Parker| ledger.waiters().iter().any(|called| called.is(parker));
+    let bell = || Parker::with_waker(std::task::Waker::noop().clone());
     // One works and counts on the one that rests, which is called.
     let two = || {
-        let (mut bench, seat) = (Bench::at_rest(2, limits(0, 2)), bell());
+        let (mut bench, parker) = (Bench::at_rest(2, limits(0, 2)), bell());
         let _ = bench.submit(1);
         assert_eq!(bench.runs(1), 1);
         let _ = bench.submit(2);
-        assert!(!bench.ledger.leaves_some());
-        bench.ledger.watch(&seat);
-        assert!(!rings(&bench.ledger, &seat));
-        (bench, seat)
+        assert!(!bench.ledger.has_unattended());
+        bench.ledger.watch(&parker);
+        assert!(!rings(&bench.ledger, &parker));
+        (bench, parker)
     };
-    let (mut bench, seat) = two();
+    let (mut bench, parker) = two();
     let _ = bench.ledger.resize(0, 1);
-    let Next::Leave(_) = bench.next(0) else { panic!("it is one too many") };
-    assert!(rings(&bench.ledger, &seat), "it is taken away");
+    let Next::Exit(_) = bench.next(0) else { panic!("it is one too many") };
+    assert!(rings(&bench.ledger, &parker), "it is taken away");
     let _ = bench.ledger.left();
-    assert!(rings(&bench.ledger, &seat) && bench.ledger.leaves_some(), "and not replaced");
+    assert!(rings(&bench.ledger, &parker) && bench.ledger.has_unattended(), "and not replaced");
 
-    let (mut bench, seat) = two();
+    let (mut bench, parker) = two();
     let _ = bench.ledger.goes_away();
-    assert!(rings(&bench.ledger, &seat), "it runs code of the user's");
+    assert!(rings(&bench.ledger, &parker), "it runs code of the user's");
     bench.ledger.is_back();
-    assert!(!rings(&bench.ledger, &seat));
+    assert!(!rings(&bench.ledger, &parker));
     assert_eq!(bench.runs(0), 2);
-    assert!(!rings(&bench.ledger, &seat), "nothing waits");
-    bench.ledger.watch_no_more(&seat);
+    assert!(!rings(&bench.ledger, &parker), "nothing waits");
+    bench.ledger.unwatch(&parker);
 
     // And on one that could not be started.
-    let (mut bench, seat) = (Bench::new(limits(0, 2)), bell());
+    let (mut bench, parker) = (Bench::new(limits(0, 2)), bell());
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     bench.ledger.job_ended(false, false);
-    bench.ledger.watch(&seat);
-    assert!(!rings(&bench.ledger, &seat), "one is awake");
+    bench.ledger.watch(&parker);
+    assert!(!rings(&bench.ledger, &parker), "one is awake");
     assert!(!bench.ledger.start_failed(false));
-    assert!(rings(&bench.ledger, &seat));
+    assert!(rings(&bench.ledger, &parker));
 }
 
 #[test]
 fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_and_not_when_it_ends() {
-    let mut bench = Bench::new(Limits { bound: Some(1), blocks: true, ..limits(0, 1) });
+    let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(1), ..limits(0, 1) });
     let _ = (bench.submit(1), bench.submit(2));
     // It keeps what comes; what waits is still run, and then there is room for one.
     let _ = bench.ledger.pause().unwrap();
     assert_eq!(bench.refused(), Refusal::Full);
-    let stands = Seat::new();
-    bench.ledger.stand(&stands);
+    let stands = Parker::new();
+    bench.ledger.wait_for_room(&stands);
     bench.ledger.job_ended(false, false);
-    assert!(bench.ledger.news().is_empty(), "the other still waits");
-    let (seat, now) = (bench.seat(0), bench.now);
-    let Next::Run(2, hands) = bench.ledger.next(&seat, Before::Rest, || now) else { panic!("it runs") };
-    assert!(hands.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
-    assert!(bench.ledger.submit(3, |job| job, Claim::Stands(&stands)).is_ok());
+    assert!(bench.ledger.waiters().is_empty(), "the other still waits");
+    let (parker, now) = (bench.parker(0), bench.now);
+    let Next::Run(2, wanted) = bench.ledger.next(&parker, Before::Park, || now) else { panic!("it runs") };
+    assert!(wanted.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
+    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&stands)).is_ok());
 }
 
 /// Else the pool would stop shrinking.
@@ -459,7 +458,7 @@ fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_an
 fn a_new_bottom_and_a_new_surplus_make_the_bottom_watch_the_time() {
     let idles = |min, max| Limits { idle_period: Some(SECOND), ..limits(min, max) };
     let watcher = |bench: &mut Bench, worker| match bench.next(worker) {
-        Next::Rest(_, watcher) => watcher,
+        Next::Park(_, watcher) => watcher,
         _ => panic!("it does not rest"),
     };
     // One that was away is back, and is one too many.
@@ -470,24 +469,24 @@ fn a_new_bottom_and_a_new_surplus_make_the_bottom_watch_the_time() {
     let _ = bench.ledger.goes_away();
     assert_eq!(bench.rests(0), Deadline::NEVER);
     bench.ledger.is_back();
-    let bottom = bench.seat(0);
-    assert!(watcher(&mut bench, 1).is_some_and(|seat| seat.is(&bottom)));
+    let bottom = bench.parker(0);
+    assert!(watcher(&mut bench, 1).is_some_and(|parker| parker.is(&bottom)));
     assert_ne!(bench.rests(0), Deadline::NEVER);
 
     // The minimum was higher for a while.
     let _ = bench.ledger.resize(2, 2);
     assert_eq!(bench.rests(0), Deadline::NEVER);
-    assert!(bench.ledger.resize(1, 2).wake.iter().any(|seat| seat.is(&bottom)));
+    assert!(bench.ledger.resize(1, 2).wake.iter().any(|parker| parker.is(&bottom)));
 
     // The bottom, which watches, takes a job that was not meant for it: another one is the bottom.
     let mut bench = Bench::at_rest(3, idles(1, 3));
     assert_ne!(bench.rests(0), Deadline::NEVER);
     assert!(wakes(&bench.submit(1), &mut bench, 2));
     assert!(matches!(bench.submit(2), Placed::Queued { .. }));
-    let Next::Run(1, hands) = bench.next(0) else { panic!("it does not run") };
+    let Next::Run(1, wanted) = bench.next(0) else { panic!("it does not run") };
     // At once, for the job may take long.
-    let bottom = bench.seat(1);
-    assert!(hands.wake.iter().any(|seat| seat.is(&bottom)));
+    let bottom = bench.parker(1);
+    assert!(wanted.wake.iter().any(|parker| parker.is(&bottom)));
     assert_eq!(bench.runs(2), 2);
     assert_ne!(bench.rests(1), Deadline::NEVER);
 }

@@ -1,0 +1,428 @@
+//! A job: what the pool runs, and where the outcome lies until its handle takes it.
+//!
+//! A job is run, withdrawn or abandoned by the thread that takes it out of the queue, under the ledger's lock, and it is there
+//! once. So its outcome is decided once, too.
+
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{Panic, contain, drop_contained, tell_log};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
+
+/// A closure to be run once.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A job as the pool keeps it. A plain closure is one by itself, so an empty one needs no memory.
+pub(crate) trait Work: Send {
+    /// Runs the job. A panic of a plain closure is not contained.
+    fn run(self: Box<Self>) -> Ran;
+
+    /// Drops the job, because it was cancelled: first the closure, then the handle is told.
+    fn cancel(self: Box<Self>) {
+        drop_contained(self);
+    }
+
+    /// Drops the job, because no thread could be started for it.
+    fn strand(self: Box<Self>) {
+        drop_contained(self);
+    }
+}
+
+/// What is left to do when a job has run.
+pub(crate) struct Ran {
+    pub(super) panic: Option<Panic>,
+    pub(super) after: Option<Box<dyn After>>,
+}
+
+impl Ran {
+    /// Nothing.
+    pub(crate) fn nothing() -> Ran {
+        Ran { panic: None, after: None }
+    }
+}
+
+/// An outcome of which the handle is told when the worker counts as free, so that the thread that waits finds it free.
+pub(crate) trait After: Send {
+    /// Tells the threads that wait, which runs no code of the user's. Returns the rest, which is the user's: a waker, or a
+    /// value without a handle.
+    fn tell(self: Box<Self>) -> Option<Job>;
+}
+
+impl<F: FnOnce() + Send> Work for F {
+    fn run(self: Box<Self>) -> Ran {
+        self();
+        Ran::nothing()
+    }
+}
+
+/// Runs a job, and contains a panic.
+pub(super) fn run_contained(work: Box<dyn Work>) -> Ran {
+    contain(|| work.run()).unwrap_or_else(|panic| Ran { panic: Some(panic), after: None })
+}
+
+/// A job that is given back to the user. Called, it runs as it would have in the pool, and its handle is told.
+pub(super) fn into_job(work: Box<dyn Work>) -> Job {
+    Box::new(move || {
+        if let Some(rest) = work.run().after.and_then(After::tell) {
+            rest();
+        }
+    })
+}
+
+/// A job has no value.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The job panicked.
+    #[error("the job {0}")]
+    Panicked(#[source] Panic),
+    /// It was cancelled before it began.
+    #[error("the job was cancelled before it began")]
+    Cancelled,
+    /// The job was abandoned before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
+    #[error("the job was abandoned before it began")]
+    Abandoned,
+    /// The caller is a step, and would have blocked its worker. The job goes on by itself, and its value is lost. To keep the
+    /// handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await it.
+    #[error("a step cannot wait for a job, for it would block its worker: yield it as blocking work")]
+    InsideStep,
+    /// The caller is the job itself, or a job of the same pool while this one waits in a [`Pacer`](super::Pacer). The wait might
+    /// never have ended. The job goes on by itself.
+    #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
+    Inside,
+}
+
+/// The stage of a job's life. It only goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum JobStatus {
+    /// The job has not begun.
+    Waiting,
+    /// The job has begun.
+    Running,
+    /// The job has returned.
+    Returned,
+    /// The job has panicked.
+    Panicked,
+    /// The job was cancelled before it began.
+    Cancelled,
+    /// The job was abandoned before it began.
+    Abandoned,
+}
+
+impl JobStatus {
+    /// Whether the job has ended, in whatever way.
+    pub fn is_finished(self) -> bool {
+        self > JobStatus::Running
+    }
+}
+
+/// When a job was submitted, began and ended, by the pool's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobTimes {
+    /// When the job was submitted.
+    pub submitted: Instant,
+    /// When the job began, if it has.
+    pub began: Option<Instant>,
+    /// When the job ended, in whatever way, if it has.
+    pub ended: Option<Instant>,
+}
+
+/// How often a thread that waits for a job gives its processor away and looks again before it sleeps.
+#[cfg(not(loom))]
+const LOOKS: usize = 64;
+#[cfg(loom)]
+const LOOKS: usize = 0;
+
+pub(super) struct JobState<T> {
+    progress: Mutex<Progress<T>>,
+    decided: Condvar,
+    clock: Clock,
+}
+
+struct Progress<T> {
+    status: JobStatus,
+    times: JobTimes,
+    // The thread that runs the job, or drops it uncalled.
+    runs_on: Option<ThreadId>,
+    outcome: Option<Result<T, JobError>>,
+    // Of the one handle.
+    waker: Option<Waker>,
+    // The handle was dropped.
+    unwanted: bool,
+    // Threads that sleep: without any, waking would be a system call for nothing. Several threads may wait at one handle.
+    sleepers: usize,
+}
+
+impl<T> JobState<T> {
+    fn lock(&self) -> MutexGuard<'_, Progress<T>> {
+        lock(&self.progress)
+    }
+
+    fn begins(&self) {
+        let (now, me) = (self.clock.now(), thread::current().id());
+        let mut progress = self.lock();
+        progress.status = JobStatus::Running;
+        progress.runs_on = Some(me);
+        progress.times.began = Some(now);
+    }
+
+    /// Sets the outcome, and wakes the threads that wait. Returns what is the user's: a waker to be called, or an outcome
+    /// without a handle.
+    fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
+        let now = self.clock.now();
+        let (has_sleepers, rest) = {
+            let mut progress = self.lock();
+            progress.status = match &outcome {
+                Ok(_) => JobStatus::Returned,
+                Err(JobError::Panicked(_)) => JobStatus::Panicked,
+                Err(JobError::Cancelled) => JobStatus::Cancelled,
+                Err(JobError::Abandoned | JobError::Inside | JobError::InsideStep) => JobStatus::Abandoned,
+            };
+            progress.times.ended = Some(now);
+            let rest = if progress.unwanted {
+                (None, Some(outcome))
+            } else {
+                progress.outcome = Some(outcome);
+                (progress.waker.take(), None)
+            };
+            (progress.sleepers > 0, rest)
+        };
+        if has_sleepers {
+            self.decided.notify_all();
+        }
+        rest
+    }
+
+    pub(super) fn deadline(&self, limit: Duration) -> Deadline {
+        self.clock.deadline(limit)
+    }
+
+    pub(super) fn status(&self) -> JobStatus {
+        self.lock().status
+    }
+
+    /// Whether the calling thread runs the job, or drops it.
+    pub(super) fn runs_here(&self) -> bool {
+        let me = thread::current().id();
+        let progress = self.lock();
+        !progress.status.is_finished() && progress.runs_on == Some(me)
+    }
+
+    pub(super) fn times(&self) -> JobTimes {
+        self.lock().times
+    }
+
+    /// The outcome, once.
+    pub(super) fn take(&self) -> Option<Result<T, JobError>> {
+        self.lock().outcome.take()
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
+        // The `clone` and the destructor of a waker are code of the user's.
+        let waker = cx.waker().clone();
+        let old = {
+            let mut progress = self.lock();
+            if let Some(outcome) = progress.outcome.take() {
+                return Poll::Ready(outcome);
+            }
+            progress.waker.replace(waker)
+        };
+        drop_contained(old);
+        Poll::Pending
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.lock().unwanted
+    }
+
+    /// The handle was dropped. The outcome is dropped by this thread or by the worker, and its destructor is contained in
+    /// both.
+    pub(super) fn handle_is_gone(&self) {
+        let left = {
+            let mut progress = self.lock();
+            progress.unwanted = true;
+            (progress.waker.take(), progress.outcome.take())
+        };
+        let (waker, outcome) = left;
+        drop_contained(waker);
+        drop_contained(outcome);
+    }
+}
+
+impl<T: Send + 'static> JobState<T> {
+    /// Waits until the job has ended, or until the deadline. Returns whether it has.
+    pub(super) fn wait(self: &Arc<JobState<T>>, deadline: Deadline) -> bool {
+        let state = Arc::downgrade(self);
+        let _watch = (deadline != Deadline::NEVER).then(|| {
+            self.clock.watch(move || {
+                if let Some(state) = state.upgrade() {
+                    let _progress = state.lock();
+                    state.decided.notify_all();
+                }
+            })
+        });
+        for _ in 0..LOOKS {
+            if self.status().is_finished() {
+                return true;
+            }
+            if deadline.has_passed(&self.clock) {
+                return false;
+            }
+            thread::yield_now();
+        }
+        let mut progress = self.lock();
+        while !progress.status.is_finished() {
+            if deadline.has_passed(&self.clock) {
+                return false;
+            }
+            progress.sleepers += 1;
+            progress = self.clock.wait(&self.decided, progress, deadline);
+            progress.sleepers -= 1;
+        }
+        true
+    }
+}
+
+/// A job with a handle.
+pub(super) struct Handled<F, T> {
+    job: Option<F>,
+    outcome: Option<Result<T, JobError>>,
+    state: Option<Arc<JobState<T>>>,
+}
+
+impl<F, T> Handled<F, T> {
+    pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<JobState<T>>) {
+        let times = JobTimes { submitted: clock.now(), began: None, ended: None };
+        let progress = Progress {
+            status: JobStatus::Waiting,
+            times,
+            runs_on: None,
+            outcome: None,
+            waker: None,
+            unwanted: false,
+            sleepers: 0,
+        };
+        let state =
+            Arc::new(JobState { progress: Mutex::new(progress), decided: Condvar::new(), clock: clock.clone() });
+        (Handled { job: Some(job), outcome: None, state: Some(state.clone()) }, state)
+    }
+
+    /// The closure of a job that was refused.
+    pub(super) fn into_job(mut self) -> F {
+        self.job.take().expect("it was not run")
+    }
+
+    /// Drops the closure, then tells the handle why.
+    fn give_up(&mut self, why: JobError) {
+        let Some(job) = self.job.take() else { return };
+        let Some(state) = self.state.take() else { return drop_contained(job) };
+        state.lock().runs_on = Some(thread::current().id());
+        drop_contained(job);
+        if let (Some(waker), _) = state.decide(Err(why))
+            && let Err(panic) = contain(|| waker.wake())
+        {
+            tell_log(|| tracing::error!(%panic, "a waker panicked"));
+        }
+    }
+}
+
+impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T> {
+    fn run(mut self: Box<Self>) -> Ran {
+        let (Some(job), Some(state)) = (self.job.take(), self.state.as_ref()) else {
+            return Ran::nothing();
+        };
+        state.begins();
+        let outcome = contain(job);
+        let panic = outcome.as_ref().err().cloned();
+        if state.is_unwanted() {
+            // The destructor of the outcome is part of the job.
+            drop_contained(outcome);
+            return Ran { panic, after: None };
+        }
+        self.outcome = Some(outcome.map_err(JobError::Panicked));
+        Ran { panic, after: Some(self) }
+    }
+
+    fn cancel(mut self: Box<Self>) {
+        self.give_up(JobError::Cancelled);
+    }
+}
+
+impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, T> {
+    fn tell(mut self: Box<Self>) -> Option<Job> {
+        let (Some(outcome), Some(state)) = (self.outcome.take(), self.state.take()) else { return None };
+        let (waker, unwanted) = state.decide(outcome);
+        if waker.is_none() && unwanted.is_none() {
+            return None;
+        }
+        Some(Box::new(move || {
+            drop_contained(unwanted);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }))
+    }
+}
+
+impl<F, T> Drop for Handled<F, T> {
+    fn drop(&mut self) {
+        self.give_up(JobError::Abandoned);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{JobHandle, Pool};
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::latch::Latch;
+    use crate::wait::{until, wait};
+
+    #[test]
+    fn who_waits_without_a_limit_is_woken_also_when_one_with_a_limit_has_gone() {
+        let manual = ManualClock::new();
+        let (handled, state) = Handled::new(|| 7, &manual.clock());
+        let waiter = |deadline| {
+            let state = state.clone();
+            std::thread::spawn(move || state.wait(deadline))
+        };
+        let until_there_are = |sleepers| until("so many sleep", || state.lock().sleepers == sleepers);
+        let for_ever = waiter(Deadline::NEVER);
+        until_there_are(1);
+        let limited = waiter(state.deadline(Duration::from_secs(1)));
+        until_there_are(2);
+        manual.advance(Duration::from_secs(1));
+        assert!(!wait(limited).unwrap());
+        until_there_are(1);
+        drop(Box::new(handled).run().after.and_then(After::tell));
+        assert!(wait(for_ever).unwrap());
+        assert_eq!(state.take().unwrap().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_closure_that_waits_for_its_own_handle_when_it_is_dropped_is_told_so() {
+        struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                let own = lock(&self.0).take();
+                let told = own.map(JobHandle::wait);
+                let _ = self.1.set(matches!(told, Some(Err(JobError::Inside))));
+            }
+        }
+        let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());
+        let opens = gate.clone();
+        pool.execute(move || wait(&opens)).unwrap();
+        let (own, told) = (Arc::default(), Latch::new());
+        let waits = Waits(Arc::clone(&own), told.clone());
+        let job = pool.spawn(move || drop(waits)).unwrap();
+        *lock(&own) = Some(job);
+        let dropper = pool.clone();
+        thread::spawn(move || drop(dropper.abandon()));
+        let clock = Clock::system();
+        assert!(told.wait_until(&clock, clock.deadline(Duration::from_secs(60))) && wait(&told));
+        gate.set(()).unwrap();
+    }
+}

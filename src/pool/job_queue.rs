@@ -1,0 +1,151 @@
+//! The queue of waiting jobs, in the order of their numbers. A job can be removed by its number.
+//!
+//! A job that is removed from the middle leaves a gap. The first place is never a gap, so the next job is found at once. When
+//! there are more gaps than jobs, the queue closes up. So a removal costs a binary search, and gaps take no more memory
+//! than the jobs beside them.
+
+use std::collections::VecDeque;
+
+/// So many gaps are not worth closing up for.
+const FEW: usize = 32;
+
+/// The most places for which an empty queue keeps its memory.
+const ROOM: usize = 1024;
+
+pub(super) struct JobQueue<J> {
+    places: VecDeque<(u64, Option<J>)>,
+    waiting: usize,
+}
+
+impl<J> JobQueue<J> {
+    pub(super) fn new() -> JobQueue<J> {
+        JobQueue { places: VecDeque::new(), waiting: 0 }
+    }
+
+    /// How many jobs wait.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Puts a job at the end. Its number is greater than all before it.
+    #[inline]
+    pub(super) fn push(&mut self, number: u64, job: J) {
+        debug_assert!(self.places.back().is_none_or(|(last, _)| *last < number));
+        self.places.push_back((number, Some(job)));
+        self.waiting += 1;
+    }
+
+    /// Puts a job at the place of its number, perhaps in front of others.
+    pub(super) fn insert(&mut self, number: u64, job: J) {
+        match self.places.binary_search_by_key(&number, |(other, _)| *other) {
+            Ok(place) => self.places[place].1 = Some(job),
+            Err(place) => self.places.insert(place, (number, Some(job))),
+        }
+        self.waiting += 1;
+    }
+
+    /// Takes the first job, with its number.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(u64, J)> {
+        let (number, job) = self.places.pop_front()?;
+        self.waiting -= 1;
+        self.skip_gaps();
+        job.map(|job| (number, job))
+    }
+
+    /// Removes the job with this number, if it waits.
+    pub(super) fn take(&mut self, number: u64) -> Option<J> {
+        let place = self.places.binary_search_by_key(&number, |(other, _)| *other).ok()?;
+        let job = self.places[place].1.take()?;
+        self.waiting -= 1;
+        self.skip_gaps();
+        if self.places.len() > 2 * self.waiting + FEW {
+            self.places.retain(|(_, job)| job.is_some());
+            self.places.shrink_to(2 * self.waiting + FEW);
+        }
+        Some(job)
+    }
+
+    /// Takes all jobs, in order.
+    pub(super) fn take_all(&mut self) -> VecDeque<J> {
+        self.waiting = 0;
+        std::mem::take(&mut self.places).into_iter().filter_map(|(_, job)| job).collect()
+    }
+
+    fn skip_gaps(&mut self) {
+        while self.places.front().is_some_and(|(_, job)| job.is_none()) {
+            self.places.pop_front();
+        }
+        if self.places.is_empty() && self.places.capacity() > ROOM {
+            self.places = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn queue(jobs: impl IntoIterator<Item = u64>) -> JobQueue<u64> {
+        let mut queue = JobQueue::new();
+        jobs.into_iter().for_each(|job| queue.push(job, job));
+        queue
+    }
+
+    #[test]
+    fn a_removed_job_is_gone_and_the_others_keep_their_order() {
+        let mut queue = queue(0..6);
+        assert_eq!((queue.take(0), queue.take(3), queue.take(3), queue.take(9)), (Some(0), Some(3), None, None));
+        assert_eq!((queue.len(), queue.pop(), queue.pop()), (4, Some((1, 1)), Some((2, 2))));
+        assert_eq!(queue.take(1), None, "it has begun");
+        assert_eq!((queue.take(5), queue.pop(), queue.pop(), queue.len()), (Some(5), Some((4, 4)), None, 0));
+    }
+
+    #[test]
+    fn a_returned_job_has_its_old_place() {
+        let mut queue = queue([1, 3, 5]);
+        queue.take(3);
+        queue.insert(3, 33);
+        queue.insert(4, 4);
+        queue.insert(0, 0);
+        assert_eq!(queue.len(), 5);
+        assert_eq!(queue.take_all(), [0, 1, 33, 4, 5]);
+        assert!(queue.is_empty() && queue.pop().is_none());
+    }
+
+    #[test]
+    fn gaps_do_not_pile_up_behind_a_long_wait() {
+        let mut queue = queue([0]);
+        for number in 1..100_000 {
+            queue.push(number, number);
+            if number > 1 {
+                assert_eq!(queue.take(number - 1), Some(number - 1));
+            }
+            assert!(
+                queue.places.len() <= 2 * queue.len() + FEW + 1,
+                "{} places for {}",
+                queue.places.len(),
+                queue.len()
+            );
+        }
+        assert_eq!(queue.take_all(), [0, 99_999]);
+    }
+
+    #[test]
+    fn a_removal_does_not_scan_the_queue() {
+        let many = 1_000_000;
+        let mut queue = queue(0..many);
+        // A search from one end would look at 10^12 / 4 places: hours.
+        for number in (0..many).rev().step_by(2).chain((0..many).step_by(2)) {
+            assert_eq!(queue.take(number), Some(number));
+        }
+        assert!(queue.is_empty());
+        assert!(queue.places.capacity() <= ROOM, "{} places are kept for nothing", queue.places.capacity());
+    }
+}

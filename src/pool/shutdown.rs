@@ -1,0 +1,400 @@
+//! How a pool ends: draining, stopping, and its node in a shutdown tree.
+//!
+//! **Stages.** A pool ends in three stages: its *jobs* return and the workers exit; the *abandoned* jobs of a stop are dropped;
+//! the *threads* are joined, when the destructors of their thread-locals have run. The last two are code of the user's alone.
+//! Each runs on a helper thread ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up
+//! no caller:
+//!
+//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper counts each
+//!   when it was dropped. So every caller, also a second one, sees in the ledger whether they have been dropped.
+//! - When the last worker is gone, the first caller that waits has the threads joined, and the latch `joined` is set after it. A
+//!   worker puts its handle on the list of the joined threads before the ledger counts it as gone, so the list is complete.
+//!
+//! **Waits.** A caller waits for the jobs until its limit. For destructors it waits until its limit, and [`SHUTDOWN_GRACE`] more by
+//! the system's clock (a manual one might not be moved any more). Without a limit it waits for destructors as long as the grace.
+//! A thread of the pool (also a helper) and a step do not wait.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::handle::{Owner, Pool};
+use super::job::{Job, Work, into_job};
+use super::parker::unpark_all;
+use super::worker::Shared;
+use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, is_step, why_not_over};
+use crate::latch::Latch;
+use crate::outcome::{Failure, drop_contained, tell_log};
+use crate::shutdown::{Role, ShutdownNode};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, lock};
+use crate::threads;
+
+/// How long the end of a pool waits for code of the user's after the limit.
+///
+/// A call with a limit waits so much longer for destructors. A pool that is shut down through its
+/// [node](super::Pool::shutdown_node) waits so long for jobs that still run when the limit is over.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
+
+/// A pool has ended: no job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolEnded {
+    /// Jobs that never began in the pool's whole life, because it was stopped or could get no thread.
+    pub abandoned: u64,
+}
+
+/// The stage in which the end of a pool was when the limit was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PoolEndStage {
+    /// Jobs run or wait.
+    Jobs,
+    /// Jobs that were abandoned are dropped: a destructor of one has not returned.
+    AbandonedJobs,
+    /// Threads end: a destructor of a thread-local has not returned.
+    Threads,
+}
+
+/// A pool has not ended within the limit. It goes on ending by itself.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping))]
+#[non_exhaustive]
+pub struct PoolEndError {
+    /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
+    pub why: WaitError,
+    /// The stage that was not over.
+    pub stage: PoolEndStage,
+    /// Jobs that had not returned.
+    pub running: usize,
+    /// Jobs that had not begun (of a drain).
+    pub waiting: usize,
+    /// Abandoned jobs that had not been dropped. The first of them is the one whose destructor has not returned.
+    pub dropping: usize,
+    /// As in [`PoolEnded`].
+    pub abandoned: u64,
+}
+
+fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize) -> String {
+    match stage {
+        PoolEndStage::Jobs => format!("{running} jobs are still running and {waiting} waiting"),
+        PoolEndStage::AbandonedJobs => format!("{dropping} abandoned jobs have not been dropped"),
+        PoolEndStage::Threads => String::from("the thread-locals of its threads have not been dropped"),
+    }
+}
+
+/// A pool has ended, and jobs were never begun: it was stopped, or could get no thread.
+///
+/// It is the error of the [node](super::Pool::shutdown_node) of that pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("jobs that were never begun: {count}")]
+#[non_exhaustive]
+pub struct AbandonedJobsError {
+    /// How many.
+    pub count: u64,
+}
+
+impl Pool {
+    /// Begins to drain: the pool accepts no more jobs and runs those that wait. All pauses end.
+    ///
+    /// The call does not wait. [`drain`](Self::drain) does, now or later.
+    pub fn close(&self) {
+        self.owner.shared.drain();
+    }
+
+    /// Accepts no more jobs, runs those that wait, and returns when the last thread has ended. All pauses end.
+    ///
+    /// Destructors of thread-locals are waited for at most [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not
+    /// wait, for it would wait for itself. On a pool that was stopped the call waits for the jobs that run.
+    ///
+    /// # Errors
+    /// The caller is a step, which does not wait. The draining goes on.
+    pub fn drain(&self) -> Result<PoolEnded, PoolEndError> {
+        self.owner.shared.drain();
+        self.owner.shared.end(None)
+    }
+
+    /// As [`drain`](Self::drain), but waits at most so long.
+    ///
+    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    ///
+    /// # Errors
+    /// The pool had not ended, or the caller is a step, which does not wait. The draining goes on; a later
+    /// [`stop`](Self::stop) cuts it short.
+    pub fn drain_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
+        let shared = &self.owner.shared;
+        let limit = Some((limit, shared.clock.deadline(limit)));
+        shared.drain();
+        shared.end(limit)
+    }
+
+    /// Accepts no more jobs, drops those that wait, and returns when the last thread has ended. All pauses end.
+    ///
+    /// Threads that wait for one of the dropped jobs are told. Destructors of jobs and of thread-locals are waited for at most
+    /// [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
+    /// for the same end.
+    ///
+    /// # Errors
+    /// The caller is a step, which does not wait.
+    pub fn stop(&self) -> Result<PoolEnded, PoolEndError> {
+        self.owner.shared.stop_and_drop();
+        self.owner.shared.end(None)
+    }
+
+    /// As [`stop`](Self::stop), but waits at most so long.
+    ///
+    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    ///
+    /// # Errors
+    /// The pool had not ended, or the caller is a step, which does not wait.
+    pub fn stop_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
+        let shared = &self.owner.shared;
+        let limit = Some((limit, shared.clock.deadline(limit)));
+        shared.stop_and_drop();
+        shared.end(limit)
+    }
+
+    /// Accepts no more jobs, begins none, and returns those that wait, in the order of their submission.
+    ///
+    /// They are counted as abandoned. A job that is given back can be run somewhere else, and threads that wait for it are told
+    /// then. The call does not wait for jobs that run: [`stop`](Self::stop) does, now or later.
+    pub fn abandon(&self) -> Vec<Job> {
+        self.owner.shared.stop(false).into_iter().map(into_job).collect()
+    }
+
+    /// For a shutdown: accepts no more jobs, and waits for those that wait until the deadline by this clock.
+    pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
+        self.owner.shared.drain();
+        self.owner.shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
+    }
+
+    /// For a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this clock. Returns
+    /// how many there still are, and the threads that have left, to be joined.
+    pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
+        let shared = &self.owner.shared;
+        shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
+        (shared.lock().running, shared.threads.take_left())
+    }
+
+    /// The pool in a [shutdown tree](crate::shutdown), always the same node.
+    ///
+    /// What closes before it and after it is said with [`ShutdownNode::depends_on`]. Asked to close, the pool drains, as by
+    /// [`close`](Self::close). The node is closed when the last thread has left. With
+    /// [`shutdown_limit`](super::PoolBuilder::shutdown_limit) it waits only so long. A pool that ends otherwise closes the node,
+    /// too. If jobs were abandoned, the node has [`AbandonedJobsError`] as its error.
+    ///
+    /// The node has the name of the pool's threads. As long as jobs keep it from ending, the error of the tree's shutdown says
+    /// how many.
+    ///
+    /// ```
+    /// use procession::ShutdownNode;
+    /// use procession::pool::Pool;
+    ///
+    /// let pool = Pool::new(2)?;
+    /// // The server submits jobs, so it ends before the pool.
+    /// let jobs = pool.clone();
+    /// let server = ShutdownNode::thread("server", move |job| {
+    ///     job.end().wait();
+    ///     jobs.execute(|| println!("the last one"))?;
+    ///     Ok(())
+    /// })?;
+    /// let all = pool.shutdown_node().depends_on([server]);
+    /// all.shutdown(None)?;
+    /// assert_eq!(pool.stats().finished, 1);
+    /// assert!(all.err().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        let shared = &self.owner.shared;
+        let node = shared.part.state(|| role(shared));
+        shared.report_end();
+        node
+    }
+
+    /// The jobs that the end of the pool waits for, in a few words.
+    pub(crate) fn who_is_left(&self) -> Option<String> {
+        self.owner.shared.unfinished()
+    }
+}
+
+fn role(shared: &Arc<Shared>) -> Role<'_> {
+    let (looks, knows) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    let (ends, stops) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    Role {
+        name: shared.threads.name(),
+        clock: &shared.clock,
+        detail: Box::new(move || looks.upgrade()?.unfinished()),
+        inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.threads.is_current())),
+        end: Box::new(move || {
+            if let Some(shared) = ends.upgrade() {
+                shared.drain();
+            }
+        }),
+        cancel: Some((
+            Box::new(move || {
+                if let Some(shared) = stops.upgrade() {
+                    shared.stop_and_drop();
+                }
+            }),
+            SHUTDOWN_GRACE,
+        )),
+        on: None,
+    }
+}
+
+impl Shared {
+    fn drain(self: &Arc<Shared>) {
+        let wanted = self.lock().drain();
+        self.summon(wanted);
+        self.after_end_began();
+    }
+
+    /// Stops, and returns the waiting jobs. If they are to be dropped, the ledger counts that.
+    fn stop(&self, drops: bool) -> VecDeque<Box<dyn Work>> {
+        let (abandoned, parkers) = {
+            let mut ledger = self.lock();
+            let abandoned = ledger.stop();
+            ledger.dropping += if drops { abandoned.len() } else { 0 };
+            (abandoned, ledger.everybody())
+        };
+        unpark_all(parkers);
+        self.after_end_began();
+        abandoned
+    }
+
+    /// Stops, and has a helper thread drop the waiting jobs.
+    fn stop_and_drop(self: &Arc<Shared>) {
+        let abandoned = self.stop(true);
+        if abandoned.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        threads::on_helper_thread("procession-pool-end", move || {
+            // A destructor may ask this pool for its end.
+            let _inside = shared.threads.enter_for_now();
+            for job in abandoned {
+                drop_contained(job);
+                let watchers = {
+                    let mut ledger = shared.lock();
+                    ledger.dropping -= 1;
+                    if ledger.dropping == 0 { ledger.watchers.clone() } else { Vec::new() }
+                };
+                unpark_all(watchers);
+            }
+        });
+    }
+
+    /// All pauses have ended.
+    fn after_end_began(&self) {
+        let callbacks = std::mem::take(&mut *lock(&self.pause_tokens));
+        drop(callbacks);
+        self.report_end();
+    }
+
+    /// Tells the shutdown tree if the pool has ended. Called wherever that may have come about.
+    pub(super) fn report_end(&self) {
+        if !self.part.is_wanted() {
+            return;
+        }
+        let (is_finished, count) = {
+            let ledger = self.lock();
+            (ledger.is_finished(), ledger.abandoned)
+        };
+        if is_finished {
+            self.part.over((count > 0).then(|| Failure::new(AbandonedJobsError { count })));
+        }
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        let stats = self.lock().stats();
+        let running = stats.running + stats.nested;
+        (stats.unfinished() > 0).then(|| format!("jobs: {running} running, {} waiting", stats.waiting))
+    }
+
+    /// Waits for the end, at most until the limit.
+    fn end(&self, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
+        let inside = self.threads.is_current();
+        // The greatest limit is none.
+        let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
+        let deadline = limit.map_or(Deadline::NEVER, |(_, deadline)| deadline);
+        if !inside && !is_step() {
+            self.wait_until(&self.clock, deadline, |ledger| ledger.is_finished());
+        }
+        let threads_left = !inside && self.wait_for_destructors(deadline);
+        self.report_end();
+        let ledger = self.lock();
+        let (running, waiting, dropping, abandoned) =
+            (ledger.running, ledger.waiting(), ledger.dropping, ledger.abandoned);
+        let stage = match () {
+            () if inside => None,
+            () if !ledger.is_finished() => Some(PoolEndStage::Jobs),
+            () if dropping > 0 => Some(PoolEndStage::AbandonedJobs),
+            () if threads_left => Some(PoolEndStage::Threads),
+            () => None,
+        };
+        drop(ledger);
+        match stage {
+            Some(stage) if limit.is_some() || stage == PoolEndStage::Jobs => {
+                let why = why_not_over(limit.map(|(limit, _)| limit));
+                Err(PoolEndError { why, stage, running, waiting, dropping, abandoned })
+            }
+            Some(stage) => {
+                tell_log(|| tracing::warn!(?stage, dropping, "a pool has ended, but destructors have not returned"));
+                Ok(PoolEnded { abandoned })
+            }
+            None => Ok(PoolEnded { abandoned }),
+        }
+    }
+
+    /// Waits until the abandoned jobs were dropped, and if no worker is left until the threads were joined. Returns whether
+    /// there are threads that were not.
+    fn wait_for_destructors(&self, deadline: Deadline) -> bool {
+        let system = Clock::system();
+        // In a step the calls only look.
+        let grace = system.deadline(if is_step() { Duration::ZERO } else { SHUTDOWN_GRACE });
+        let deadline = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && !is_step());
+        let waits = [deadline.map(|deadline| (&self.clock, deadline)), Some((&system, grace))];
+        let waits = waits.into_iter().flatten();
+        waits.clone().any(|(clock, deadline)| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
+        if !self.lock().is_finished() {
+            return false;
+        }
+        let joined = self.join_threads();
+        !waits.into_iter().any(|(clock, deadline)| joined.wait_until(clock, deadline))
+    }
+
+    /// Has a helper thread join the threads that have left, once. The latch is set after that.
+    fn join_threads(&self) -> Latch<()> {
+        let joined = Latch::new();
+        let left = match &mut *lock(&self.joined) {
+            Some(joined) => return joined.clone(),
+            none => {
+                *none = Some(joined.clone());
+                self.threads.take_left()
+            }
+        };
+        if left.is_empty() {
+            let _ = joined.set(());
+            return joined;
+        }
+        let set = joined.clone();
+        let join = move || {
+            for thread in left {
+                // User code is contained, so no thread has panicked.
+                let _ = thread.join();
+            }
+            let _ = set.set(());
+        };
+        threads::on_helper_thread("procession-pool-end", join);
+        joined
+    }
+}
+
+/// The last handle is gone.
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.stop_and_drop();
+        let now = self.shared.clock.deadline(Duration::ZERO);
+        let _ = self.shared.end(Some((Duration::ZERO, now)));
+    }
+}
