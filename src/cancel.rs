@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::latch::{Latch, LatchFuture};
 use crate::numbered_list::NumberedList;
-use crate::outcome::{Reason, drop_contained};
+use crate::outcome::Reason;
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
@@ -84,32 +84,6 @@ impl CancelToken {
             }
         }
         first
-    }
-
-    /// The same, but those below are left to be told, one with each call of what comes back, until that says that nobody is
-    /// left. For whoever may not wait for their callbacks. Nothing, if there are none.
-    pub(crate) fn cancel_one_by_one(&self, reason: Reason) -> Option<impl Fn() -> bool + Send + Sync + 'static> {
-        self.node.reason.set(reason.clone()).ok()?;
-        let below = self.node.take_children();
-        let below = (!below.is_empty()).then(|| Mutex::new(below))?;
-        Some(move || {
-            // Held until those further down are in the list: they need not wait for these callbacks either, and who finds the list
-            // empty takes it that all are told.
-            let mut list = lock(&below);
-            let Some(node) = list.pop() else { return false };
-            let mut list = Some(list);
-            let mut collect = || {
-                if let Some(mut list) = list.take() {
-                    list.extend(node.take_children());
-                }
-            };
-            if node.reason.set_with(reason.clone(), &mut collect).is_ok() {
-                collect();
-            }
-            drop(list);
-            drop_contained(node);
-            true
-        })
     }
 
     /// Why, if the request was made.
@@ -246,33 +220,6 @@ mod tests {
         assert_eq!(right.check(), Err(Reason::Shutdown));
         assert_eq!(left.reason(), Some(Reason::from("left only")), "the first reason stays");
         assert_eq!(root.child().reason(), Some(Reason::Shutdown), "who comes late is cancelled at once");
-    }
-
-    #[test]
-    fn who_may_not_wait_for_callbacks_leaves_those_below_to_be_told_one_by_one() {
-        let root = CancelToken::new();
-        assert!(CancelToken::new().cancel_one_by_one(Reason::Shutdown).is_none());
-        let (one, two) = (root.child(), root.child());
-        let leaf = two.child();
-        let tell = root.cancel_one_by_one(Reason::Shutdown).unwrap();
-        assert!(root.is_cancelled() && root.child().is_cancelled() && !one.is_cancelled() && !two.is_cancelled());
-        assert_eq!(std::iter::repeat_with(tell).take_while(|more| *more).count(), 3);
-        assert!(one.is_cancelled() && leaf.reason() == Some(Reason::Shutdown));
-        assert!(root.cancel_one_by_one(Reason::Cancelled).is_none());
-    }
-
-    #[test]
-    fn those_below_are_told_though_who_tells_the_one_above_is_held_up_and_its_callback_blocks() {
-        let root = CancelToken::new();
-        let one = root.child();
-        let leaf = one.child();
-        let gate = Latch::<()>::new();
-        let opens = gate.clone();
-        let _kept = one.on_cancel(move |_| wait(&opens));
-        let over = root.cancel_one_by_one(Reason::Shutdown).map(crate::threads::work_off);
-        wait(&leaf);
-        gate.set(()).unwrap();
-        wait(&over.unwrap());
     }
 
     #[test]
