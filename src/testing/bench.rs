@@ -113,9 +113,20 @@ impl AskLink for Bench {
     }
 }
 
+impl crate::process::Directory for Bench {
+    fn holder(&self, name: &str) -> Option<Pid> {
+        lock(&self.named).names.get(name).copied()
+    }
+
+    fn next_member(&self, group: &str) -> Option<Pid> {
+        // Always the first: a test that wants another puts it there.
+        self.group(group).first().copied()
+    }
+}
+
 impl Link for Bench {
     fn nobody(&self) -> Pid {
-        Pid::FIRST
+        Pid::nobody(self.node).unwrap_or(Pid::FIRST)
     }
 
     fn clock(&self) -> &Clock {
@@ -135,10 +146,6 @@ impl Link for Bench {
 
     fn is_shutting_down(&self) -> bool {
         self.shuts_down.load(Ordering::Relaxed)
-    }
-
-    fn whereis(&self, name: &str) -> Option<Pid> {
-        lock(&self.named).names.get(name).copied()
     }
 
     fn group(&self, name: &str) -> Vec<Pid> {

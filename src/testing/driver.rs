@@ -14,7 +14,7 @@ use crate::cancel::CancelToken;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, contain};
-use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Work, Yield};
+use crate::process::body::{Link, Order, Ready, Stage, StepOutput, Stepped, Verdict, Work, Yield};
 use crate::process::machine::ExitLatch;
 use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
@@ -203,8 +203,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// Steps the process once, with what there is for it, whether it waits for that or not. After its end this does
-    /// nothing.
+    /// Steps the process once, with what there is for it, whether it waits for that or not; never after its end.
     pub fn step(&mut self) -> Status {
         self.collect_answers();
         let Some(mut body) = self.body.take() else { return Status::Ended };
@@ -335,6 +334,8 @@ impl<P: Process> Driver<P> {
                 self.asks.insert(ask.tag(), ask);
                 self.write_down_message(lane, to);
             }
+            Yield::SendNowhere { lane, .. } => self.write_down_message(lane, Link::nobody(&*self.bench)),
+            Yield::Refused { tag, why } => self.bench.answer(self.pid, tag, Err(*why)),
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));
             }
@@ -394,8 +395,7 @@ impl<P: Process> Driver<P> {
         self.steps
     }
 
-    /// Takes the oldest message that the process has sent (or asked with): the receiver, and the message. A reply inside the
-    /// message may be used: its answer comes to the process.
+    /// Takes the oldest message that the process has sent or asked with, and its receiver. A reply in it may be used.
     ///
     /// # Errors
     /// The process has sent nothing that was not taken, or the oldest message is of another type. That one stays.

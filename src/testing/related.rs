@@ -43,9 +43,10 @@ impl Related {
 
     /// What waits for it to have begun.
     pub(super) fn bond(&mut self, child: &Ready) -> Option<u64> {
-        let bond = child.head.rare.as_ref().and_then(|rare| rare.bond)?;
+        let rare = child.head.rare.as_ref()?;
+        let bond = rare.bond?;
         self.monitors.extend(bond.monitor);
         self.links.extend(bond.link.then_some(child.head.pid));
-        bond.begun
+        rare.begun.map(|(_, tag)| tag)
     }
 }
