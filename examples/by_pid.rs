@@ -17,8 +17,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use procession::{
-    Address, BoxError, CommandError, DeadLetter, DeadLetterReason, Event, Events, Exit, Observer, Pid, Process,
-    ProcessState, Reply, Runtime, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag,
+    Address, BoxError, CommandError, DeadLetter, DeadLetterReason, Event, Events, Exit, NoSuchProcessError, Observer,
+    Pid, Process, ProcessState, Reply, Runtime, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
 /// Longer than anything here takes.
@@ -87,7 +87,7 @@ impl Process for Clerk {
                     // The reply is kept: it is for a later step, when the counter has answered.
                     self.asked.push((out.ask(self.counter, CounterMessage::Read, PATIENCE), reply));
                 }
-                Event::Message(ClerkMessage::Deliver(to, note)) => out.send_to(to, note),
+                Event::Message(ClerkMessage::Deliver(to, note)) => out.send(to, note),
                 Event::Completed(done) => {
                     let Some(place) = self.asked.iter().position(|(tag, _)| done.is(*tag)) else { continue };
                     let (tag, reply) = self.asked.swap_remove(place);
@@ -142,11 +142,11 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     guide.say(sent, "2 is on its way; the compiler has checked that a counter takes it")?;
 
     guide.stop("It is sent to by its plain PID, and the runtime checks the type")?;
-    let sent = runtime.send_to(pid, CounterMessage::Add(3)).is_ok();
+    let sent = runtime.send(pid, CounterMessage::Add(3)).is_ok();
     guide.say(sent, "3 is on its way; had it been of another type, it would have come back")?;
 
     guide.stop("It is asked from outside")?;
-    let total = runtime.ask(address, CounterMessage::Read, LIMIT)?;
+    let total = runtime.ask(address, CounterMessage::Read, LIMIT).wait()?;
     guide.say(total == 5, "the total is 5: what one sender sends to one receiver stays in order")?;
 
     guide.stop("A PID can be printed, and parsed back")?;
@@ -154,7 +154,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     let parsed: Pid = text.parse()?;
     guide.say(parsed == pid, &format!("{text:?} is {parsed} again"))?;
     runtime.send(parsed.typed(), CounterMessage::Add(4))?;
-    guide.say(runtime.ask(address, CounterMessage::Read, LIMIT)? == 9, "and reaches the same process: 9")?;
+    guide.say(runtime.ask(address, CounterMessage::Read, LIMIT).wait()? == 9, "and reaches the same process: 9")?;
     let refused = "<1.0>".parse::<Pid>();
     guide.say(refused.is_err(), "other text is refused")?;
 
@@ -169,18 +169,19 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
 
     guide.stop("A process asks another one")?;
     let clerk = runtime.spawn(Clerk { counter: address, asked: Vec::new() })?;
-    let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT)?;
+    let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT).wait()?;
     guide.say(report == "the counter stands at 9", &format!("{} asks {pid} and reports: {report}", clerk.pid()))?;
 
     guide.stop("A message of the wrong type harms nobody")?;
     let note = Note("with compliments");
-    let (back, why) = refused_parts(runtime.send_to(pid, note))?;
+    let (back, why) = refused_parts(runtime.send(pid, note))?;
     let is_wrong = matches!(why, SendError::WrongType { pid: to, .. } if to == pid);
     guide.say(is_wrong && back == note, &format!("from outside it is refused and comes back: {why}"))?;
     runtime.send(clerk.address(), ClerkMessage::Deliver(pid, note))?;
     let expected = Obituary { to: pid, from: Some(clerk.pid()), reason: DeadLetterReason::WrongType, note: Some(note) };
     guide.say(next(&dead_letters)? == expected, "from a process it becomes a dead letter, which the hook sees")?;
-    guide.say(runtime.ask(address, CounterMessage::Read, LIMIT)? == 9, "the counter has seen nothing of it: 9")?;
+    guide
+        .say(runtime.ask(address, CounterMessage::Read, LIMIT).wait()? == 9, "the counter has seen nothing of it: 9")?;
 
     guide.stop("A process is asked to stop, and waited for")?;
     let was_there = runtime.cancel(pid, "closing time")?;
@@ -194,11 +195,15 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     let has_ended = state == Some(ProcessState::Complete) && runtime.whereis("counter").is_none();
     guide.say(has_ended, &format!("{pid} is complete, and its name is free"))?;
     let (back, why) = refused_parts(runtime.send(address, CounterMessage::Add(5)))?;
-    let is_nobody = why == SendError::NoSuchProcess { pid } && matches!(back, CounterMessage::Add(5));
+    let is_nobody =
+        why == SendError::NoSuchProcess(NoSuchProcessError::Pid(pid)) && matches!(back, CounterMessage::Add(5));
     guide.say(is_nobody, &format!("a message is refused and comes back: {why}"))?;
-    let answer = runtime.ask(address, CounterMessage::Read, LIMIT);
-    guide.say(matches!(answer, Err(CommandError::NoSuchProcess(to)) if to == pid), "a question is answered at once")?;
-    let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT)?;
+    let answer = runtime.ask(address, CounterMessage::Read, LIMIT).wait();
+    guide.say(
+        matches!(answer, Err(CommandError::NoSuchProcess(NoSuchProcessError::Pid(to))) if to == pid),
+        "a question is answered at once",
+    )?;
+    let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT).wait()?;
     guide.say(report.contains("no such process"), &format!("so is the clerk's: {report}"))?;
     // The clerk's question was a message, too, and has died; with it, what the hook sees is in order.
     let question = next(&dead_letters)?;
@@ -239,12 +244,17 @@ fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxErro
     let is_successor = old.slot() == new.slot() && old.generation() < new.generation() && old != new;
     guide.say(is_successor, &format!("when it has ended, {new} has the slot, in another generation"))?;
     let (_, why) = refused_parts(small.send(first.address(), CounterMessage::Add(100)))?;
-    guide.say(why == SendError::NoSuchProcess { pid: old }, &format!("the old PID does not reach it: {why}"))?;
-    let total = small.ask(second.address(), CounterMessage::Read, LIMIT)?;
+    guide.say(
+        why == SendError::NoSuchProcess(NoSuchProcessError::Pid(old)),
+        &format!("the old PID does not reach it: {why}"),
+    )?;
+    let total = small.ask(second.address(), CounterMessage::Read, LIMIT).wait()?;
     guide.say(total == 2, "the new process has seen nothing of it: 2")?;
-    let (_, why) = refused_parts(small.send_to(foreign, CounterMessage::Add(100)))?;
-    guide
-        .say(why == SendError::NoSuchProcess { pid: foreign }, &format!("nor does {foreign}, of the first runtime"))?;
+    let (_, why) = refused_parts(small.send(foreign, CounterMessage::Add(100)))?;
+    guide.say(
+        why == SendError::NoSuchProcess(NoSuchProcessError::Pid(foreign)),
+        &format!("nor does {foreign}, of the first runtime"),
+    )?;
     let report = small.shutdown(LIMIT)?;
     guide.say(report.is_clean(), &format!("the second runtime is shut down: {report}"))
 }

@@ -76,18 +76,18 @@ fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
     let runtime = Runtime::start()?;
     let director = runtime.spawn(director()?)?;
     let top = director.address();
-    runtime.ask(top, SupervisorMessage::started, LIMIT)?;
+    runtime.ask(top, SupervisorMessage::started, LIMIT).wait()?;
     say("before", &healed(&runtime, top)?);
 
-    runtime.named("lathe").send(GoWrong)?;
+    runtime.send("lathe", GoWrong)?;
     say("the lathe has failed: all of production is started again", &healed(&runtime, top)?);
 
-    runtime.named("phone").send(GoWrong)?;
+    runtime.send("phone", GoWrong)?;
     say("the phone has failed: it is restarted under its PID", &healed(&runtime, top)?);
 
     // With the third failure, production has failed too often. The director waits a moment before it starts it again.
     for _ in 0..2 {
-        runtime.named("paint").send(GoWrong)?;
+        runtime.send("paint", GoWrong)?;
         while !runtime.is_idle() {
             std::thread::yield_now();
         }

@@ -12,13 +12,14 @@
 //! marked, then the member written, all under the lock of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
 use crate::names::Removals;
 use crate::process::mailbox::{Control, Signal};
-use crate::process::{GroupChange, GroupEvent, NameError, Pid, Subscription};
+use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
 use crate::relations::{Cells, Told};
 use crate::sync::Arc;
 
@@ -38,6 +39,8 @@ struct Group {
     members: BTreeMap<Pid, Memberships>,
     /// Each with the number of its subscription.
     subscribers: BTreeSet<(Pid, u64)>,
+    /// The member whose turn was last, if anybody has asked for one.
+    last_turn: Option<Pid>,
 }
 
 /// How often a process is in a group.
@@ -143,7 +146,7 @@ impl Groups {
         if empty {
             self.groups.remove_if(name, |_, group| group.is_empty());
         }
-        Err(NameError::NoSuchProcess { pid })
+        Err(NoSuchProcessError::Pid(pid).into())
     }
 
     /// Notes a group with a process, and marks the process's cell. Whether it was not noted before, and whether it lives.
@@ -211,6 +214,16 @@ impl Groups {
     /// The members, each once.
     pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
         self.groups.get(name).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// One of the members: each has its turn, once however often it has joined.
+    pub(crate) fn next_member(&self, name: &str) -> Option<Pid> {
+        let mut group = self.groups.get_mut(name)?;
+        let after = group.last_turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = group.members.range((after, Bound::Unbounded)).chain(&group.members);
+        let next = *next.next()?.0;
+        group.last_turn = Some(next);
+        Some(next)
     }
 
     /// All groups that have members, of no single moment.
@@ -339,7 +352,7 @@ mod tests {
             groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
             let noted = begun.then(|| groups.of.remove(&pid));
-            assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another), Err(NameError::NoSuchProcess { .. })));
+            assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another), Err(NameError::NoSuchProcess(_))));
             if let Some(noted) = noted.flatten() {
                 assert!(groups.of.is_empty(), "nobody would ever look for it");
                 groups.of.insert(noted.0, noted.1);

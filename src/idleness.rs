@@ -72,10 +72,10 @@ fn comes_to_rest(builder: RuntimeBuilder) {
     crowd.until_idle();
     let (_idle, busy) = (runtime.spawn(Busy::default()).unwrap(), runtime.spawn(Busy::default()).unwrap());
     for _ in 0..3 {
-        runtime.ask(busy.address(), |reply| reply, LIMIT).unwrap();
+        runtime.ask(busy.address(), |reply| reply, LIMIT).wait().unwrap();
         let before = crowd.wakes();
         crowd.until_idle();
-        runtime.ask(busy.address(), |reply| reply, LIMIT).unwrap();
+        runtime.ask(busy.address(), |reply| reply, LIMIT).wait().unwrap();
         crowd.until_idle();
         assert!(crowd.wakes() > before, "they are woken by work, and by nothing else");
     }

@@ -33,7 +33,7 @@
 //! let runtime = Runtime::builder().workers(2).start()?;
 //! let counter = runtime.spawn(Counter { total: 0 })?;
 //! runtime.send(counter.address(), CounterMessage::Add(1))?;
-//! let total = runtime.ask(counter.address(), CounterMessage::Read, Duration::from_secs(10))?;
+//! let total = runtime.ask(counter.address(), CounterMessage::Read, Duration::from_secs(10)).wait()?;
 //! assert_eq!(total, 1);
 //!
 //! let report = runtime.shutdown(Duration::from_secs(20))?;
@@ -138,17 +138,16 @@ pub use self::inside::WaitError;
 pub use self::latch::{Latch, LatchFuture};
 pub use self::outcome::{BoxError, Exit, ExitError, Failure, LinkedExit, Panic, Reason, Rejected};
 pub use self::process::{
-    Address, AsTag, CancelRequest, Command, CommandError, Completion, Cycle, DeadLetter, DeadLetterReason, Down,
-    EntryArgs, EntryError, EntryMethods, Event, Events, ExitSignal, GroupChange, GroupEvent, InitResult, Monitor,
-    NameError, NamedOutput, NoSuchName, Observer, Overflow, ParsePidError, Pid, Process, ProcessIdentity, Recovered,
-    RecoveredBy, Reply, Responder, SendError, SpawnError, SpawnOptions, Step, StepActivity, StepOutput, StepResult,
-    StuckStep, Subscription, Tag, TimerFired, Told, Upgrade, WaitedForNothing,
+    Accepts, Address, CancelRequest, Command, CommandError, Completion, Cycle, DeadLetter, DeadLetterReason, Down,
+    EntryArgs, EntryError, EntryMethods, Event, Events, ExitSignal, GroupChange, GroupEvent, InitResult, Member,
+    Monitor, NameError, NoSuchProcessError, Observer, Overflow, ParsePidError, Pid, Process, ProcessIdentity,
+    Recovered, RecoveredBy, Reply, Responder, SendError, SpawnError, SpawnOptions, Spawned, Step, StepActivity,
+    StepOutput, StepResult, StuckStep, Subscription, Tag, Target, TimerFired, Upgrade, WaitedForNothing,
 };
 pub use self::runtime::{
     AskFuture, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT,
-    DEFAULT_STEP_EVENTS, ExitCounts, ExitWatcher, Handle, MessageCounts, Named, NoSuchProcess, ProcessInfo,
-    ProcessState, Runtime, RuntimeBuilder, ShutdownError, ShutdownReport, ShutdownStage, Stats, UncleanShutdown,
-    Watchdog, WorkerStats,
+    DEFAULT_STEP_EVENTS, ExitCounts, ExitWatcher, Handle, MessageCounts, ProcessInfo, ProcessState, Runtime,
+    RuntimeBuilder, ShutdownError, ShutdownReport, ShutdownStage, Stats, UncleanShutdown, Watchdog, WorkerStats,
 };
 pub use self::shutdown::ShutdownNode;
 

@@ -17,7 +17,7 @@ use std::hash::Hash;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use crate::process::{NameError, Pid};
+use crate::process::{NameError, NoSuchProcessError, Pid};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
 /// A map of which so many entries have been taken out is looked at: whether it has room for far more than it holds.
@@ -67,7 +67,7 @@ impl Names {
                 let place = self.note(name, pid);
                 if !mark() {
                     self.forget(place, pid);
-                    return Err(NameError::NoSuchProcess { pid });
+                    return Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(pid)));
                 }
                 free.insert((pid, place));
                 Ok(())
@@ -156,7 +156,7 @@ mod tests {
     fn a_name_is_not_given_to_the_ended_and_nothing_is_left_of_the_attempt() {
         let pid: Pid = "<1.1.1>".parse().unwrap();
         let (names, name) = (Names::default(), Arc::from("clerk"));
-        assert_eq!(names.register(&name, pid, || false), Err(NameError::NoSuchProcess { pid }));
+        assert_eq!(names.register(&name, pid, || false), Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(pid))));
         assert_eq!(names.register(&Arc::from(""), pid, || true), Err(NameError::Empty));
         assert!(names.all().is_empty() && names.holder("clerk").is_none());
     }

@@ -215,7 +215,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         let monitor = monitor.unwrap();
         let asking = std::thread::spawn({
             let runtime = runtime.clone();
-            move || runtime.ask(to, Word::Question, Duration::MAX)
+            move || runtime.ask(to, Word::Question, Duration::MAX).wait()
         });
         until("it keeps the question, and its things", || runtime.stats().messages.stepped == 1 && runtime.is_idle());
         let outside = runtime.watch(pid);
@@ -343,11 +343,11 @@ fn tracing_tells_of_steps_spawns_exits_dead_letters_and_the_shutdown() {
     let heard = heard();
     assert!(tracing::enabled!(target: "procession", Level::TRACE));
     let runtime = runtime(1);
-    let lost = "<0.8.8>".parse().unwrap();
+    let lost: procession::Pid = "<0.8.8>".parse().unwrap();
     let done = runtime.spawn_with(
         script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            out.send_to(lost, 1_u8);
-            out.send_to(out.pid(), 1_u16);
+            out.send(lost, 1_u8);
+            out.send(out.pid(), 1_u16);
             Ok(Step::Done(()))
         }),
         SpawnOptions::new().name("heard"),
@@ -410,7 +410,7 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
         .child(ChildSpec::in_place("in place", || Frail { recovers: 0 }).options(options("two")))
         .child(ChildSpec::new("recovered", || Frail { recovers: 9 }).options(options("three")));
     let boss = runtime.spawn(supervisor.build().unwrap()).unwrap();
-    runtime.ask(boss.address(), SupervisorMessage::started, LIMIT).unwrap();
+    runtime.ask(boss.address(), SupervisorMessage::started, LIMIT).wait().unwrap();
     let lone = runtime.spawn_with(Frail { recovers: 9 }, SpawnOptions::new().name("lone")).unwrap();
     let children = ["one", "two", "three"].map(|name| (name, runtime.whereis(name).unwrap()));
     let mut pids = Vec::new();
@@ -418,9 +418,9 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
         for (name, _) in children {
             let pid = runtime.whereis(name).unwrap();
             pids.push((name, attempt, pid));
-            runtime.named(name).send(()).unwrap();
+            runtime.send(name, ()).unwrap();
             until("it is up again", || {
-                let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).unwrap();
+                let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).wait().unwrap();
                 let all = children.iter().filter(|info| info.restarts >= attempt).count();
                 all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_idle()
             });
@@ -434,7 +434,7 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
     });
     let told = runtime.spawn_with(told, SpawnOptions::new().trap_exits()).unwrap();
     until("it is linked", || runtime.is_idle());
-    runtime.named("lone").send(()).unwrap();
+    runtime.send("lone", ()).unwrap();
     until("it has recovered", || runtime.is_idle());
     output(&told);
     let heard = heard.lock().unwrap().clone();

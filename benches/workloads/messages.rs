@@ -150,7 +150,7 @@ pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     for producer in &running {
         done(producer)?;
     }
-    let total = runtime.ask(counter.address(), CounterMessage::Read, LIMIT)?;
+    let total = runtime.ask(counter.address(), CounterMessage::Read, LIMIT).wait()?;
     let measured = Measured::since(began, setting.n);
     check("messages counted", total, setting.n)?;
     finish(&runtime)?;
@@ -299,7 +299,7 @@ pub(crate) fn ask(setting: &Setting) -> Outcome<Measured> {
     let numbers = runtime.spawn(Numbers { last: 0 })?;
     let began = Instant::now();
     for call in 1..=setting.n {
-        check("the answer", runtime.ask(numbers.address(), NumbersMessage::Next, LIMIT)?, call)?;
+        check("the answer", runtime.ask(numbers.address(), NumbersMessage::Next, LIMIT).wait()?, call)?;
     }
     let measured = Measured::since(began, setting.n);
     finish(&runtime)?;

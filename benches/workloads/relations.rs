@@ -106,7 +106,7 @@ impl Process for Watcher {
         }
         let batch = self.left.min(BATCH);
         for _ in 0..batch {
-            out.spawn_monitored(Mayfly, SpawnOptions::new())?;
+            out.spawn_with(Mayfly, SpawnOptions::new().monitor())?;
         }
         self.left -= batch;
         Ok(if self.left > 0 { Step::Continue } else { Step::Idle })

@@ -101,7 +101,7 @@ impl<A: Actor> ActorName<A> {
     where
         A: Handler<M>,
     {
-        Ok(runtime.named(&self.name).send(Call::<A>::telling(message))?)
+        Ok(runtime.send(&self.name, Call::<A>::telling(message))?)
     }
 
     /// Sends a message, and waits for what it is answered with.
@@ -114,6 +114,6 @@ impl<A: Actor> ActorName<A> {
     where
         A: Handler<M>,
     {
-        runtime.named(&self.name).ask(|reply| Call::<A>::asking(message, reply), limit)
+        runtime.ask(&self.name, |reply| Call::<A>::asking(message, reply), limit).wait()
     }
 }

@@ -90,7 +90,7 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
     (0..options.accounts).for_each(|number| store.open(number, EACH));
     let before = store.sum();
     let supervisor = runtime.spawn(bank(options.accounts, &store, &luck)?)?;
-    runtime.ask(supervisor.address(), SupervisorMessage::started, LIMIT)?;
+    runtime.ask(supervisor.address(), SupervisorMessage::started, LIMIT).wait()?;
     let (mut refused, mut asked_again) = (0, 0);
     let bar = if io::stderr().is_terminal() { ProgressBar::new(options.transfers) } else { ProgressBar::hidden() };
     for number in 0..options.transfers {

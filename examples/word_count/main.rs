@@ -125,7 +125,7 @@ fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Result<
             Err(WaitError::TimedOut) => {}
             over => return over,
         }
-        if let Ok(progress) = runtime.ask(tally.address(), TallyMessage::Look, TICK) {
+        if let Ok(progress) = runtime.ask(tally.address(), TallyMessage::Look, TICK).wait() {
             console.show(progress);
         }
     }

@@ -21,6 +21,7 @@ use super::pending_names::PendingNames;
 use super::pid::Pid;
 use super::relation::{Bond, Relate};
 use super::reply::{AskLink, PendingReply, ProcessAsk};
+use super::target::NoSuchProcessError;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::sync::Arc;
@@ -346,6 +347,16 @@ pub(crate) enum Yield {
         to: Pid,
         ask: Arc<ProcessAsk>,
         limit: Duration,
+    },
+    /// The next message of a lane, sent to a name that nobody has.
+    SendNowhere {
+        lane: u32,
+        why: NoSuchProcessError,
+    },
+    /// A command that fails at once.
+    Refused {
+        tag: u64,
+        why: Box<CommandError>,
     },
     Reply(PendingReply),
     Spawn(Ready),

@@ -8,11 +8,10 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::cycle::Cycle;
-use super::naming::NoSuchName;
 use super::pid::Pid;
 use super::refusal::SendError;
+use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
-use crate::sync::Arc;
 
 /// A command of the user's own: data that says what is to be done. A handler for it is registered when the runtime is
 /// built; a process yields it with [`StepOutput::command`](super::StepOutput::command).
@@ -71,7 +70,7 @@ impl<T> fmt::Debug for Tag<T> {
     }
 }
 
-/// A [`Tag`], or perhaps one.
+/// A [`Tag`], or an `Option` of one.
 pub trait AsTag: Copy {
     /// What the command is answered with.
     type Answer: 'static;
@@ -135,12 +134,10 @@ pub enum CommandError {
         /// The type of the command.
         name: &'static str,
     },
-    /// The PID has never named a process of this runtime, or its process had ended before the message came.
-    #[error("no such process: {0}")]
-    NoSuchProcess(Pid),
-    /// No process has the name.
-    #[error("no process has the name {0:?}")]
-    NoSuchName(Arc<str>),
+    /// There is no process at the target. For a PID: it has never been a process of this runtime, or had ended before the message
+    /// came.
+    #[error(transparent)]
+    NoSuchProcess(#[from] NoSuchProcessError),
     /// The process that was asked has ended before it replied.
     #[error("{0} ended before it replied")]
     Ended(Pid),
@@ -185,18 +182,11 @@ impl CommandError {
 impl From<SendError> for CommandError {
     fn from(error: SendError) -> CommandError {
         match error {
-            SendError::NoSuchProcess { pid } => CommandError::NoSuchProcess(pid),
-            SendError::NoSuchName { name } => CommandError::NoSuchName(name),
+            SendError::NoSuchProcess(error) => CommandError::NoSuchProcess(error),
             SendError::WrongType { pid, takes, sent } => CommandError::WrongType { pid, takes, sent },
             SendError::Full { pid, .. } => CommandError::Full(pid),
             SendError::InsideStep { .. } => CommandError::InsideStep,
         }
-    }
-}
-
-impl From<NoSuchName> for CommandError {
-    fn from(error: NoSuchName) -> CommandError {
-        CommandError::NoSuchName(error.name)
     }
 }
 
@@ -237,7 +227,7 @@ impl Completion {
         self.inside.tag
     }
 
-    /// Whether this answers the command with this tag. An `Option<Tag<_>>` will do: what was not asked is not answered.
+    /// Whether this answers the command with this tag: a [`Tag`], or an `Option` of one. `None` is never answered.
     pub fn is(&self, tag: impl AsTag) -> bool {
         tag.id() == Some(self.inside.tag)
     }

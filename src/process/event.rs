@@ -10,6 +10,9 @@ use super::relation::{Down, ExitSignal, Recovered};
 use super::told::Told;
 
 /// Something that a process is told.
+///
+/// [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] and [`GroupEvent`] lie behind a pointer. They are read like a reference
+/// (`down.pid`), and `into_inner()` takes them out.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M> {

@@ -5,13 +5,14 @@ use std::ops::Range;
 use super::command::{Answer, AnswerTo};
 use super::pid::Pid;
 use super::reply::AskLink;
+use super::target::sealed::Directory;
 use crate::clock::Clock;
 use crate::sync::Arc;
 use crate::timer::TimerKey;
 
 /// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.
-pub(crate) trait Link: AskLink {
-    /// Any PID, for an output that no process uses yet.
+pub(crate) trait Link: AskLink + Directory {
+    /// A PID that no process has.
     fn nobody(&self) -> Pid;
 
     fn clock(&self) -> &Clock;
@@ -24,9 +25,6 @@ pub(crate) trait Link: AskLink {
 
     /// Whether no process may begin any more.
     fn is_shutting_down(&self) -> bool;
-
-    /// The process that has this name.
-    fn whereis(&self, name: &str) -> Option<Pid>;
 
     /// Who is in this group, in order, each as often as it has joined.
     fn group(&self, name: &str) -> Vec<Pid>;

@@ -5,6 +5,7 @@
 //! [`Completion`] events, questions of other processes by a [`Reply`].
 
 pub(crate) mod pid;
+mod target;
 mod naming;
 mod entry;
 mod refusal;
@@ -33,7 +34,7 @@ mod named;
 mod hook;
 
 pub use self::body::StepOutput;
-pub use self::command::{AsTag, CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
+pub use self::command::{CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::cycle::Cycle;
 pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
@@ -41,15 +42,14 @@ pub use self::event::{Event, Events};
 pub use self::handler::Responder;
 pub use self::hook::{Observer, ProcessIdentity, StuckStep};
 pub use self::mailbox::Overflow;
-pub use self::named::NamedOutput;
-pub use self::naming::{GroupChange, GroupEvent, NameError, NoSuchName, Subscription};
+pub use self::naming::{GroupChange, GroupEvent, NameError, Subscription};
 pub use self::pid::{Address, ParsePidError, Pid};
 pub use self::refusal::{DeadLetter, DeadLetterReason, SendError};
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::Reply;
 pub use self::sight::StepActivity;
-pub use self::spawn::{SpawnError, SpawnOptions};
-pub use self::told::Told;
+pub use self::spawn::{SpawnError, SpawnOptions, Spawned};
+pub use self::target::{Accepts, Member, NoSuchProcessError, Target};
 
 pub(crate) use self::command::{Answer, AnswerTo};
 pub(crate) use self::handler::{Handler, HandlerFn};
@@ -59,3 +59,4 @@ pub(crate) use self::relation::{Bond, LinkedBy, Relate};
 pub(crate) use self::reply::Clerk;
 pub(crate) use self::reply::{AskLink, Decided, OutsideAsk, PendingReply, ProcessAsk};
 pub(crate) use self::spawn::described_body;
+pub(crate) use self::target::sealed::{Directory, Resolve};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::pid::Pid;
+use super::target::NoSuchProcessError;
 use crate::sync::Arc;
 
 /// Why a process was not given a name, or was not taken into a group.
@@ -17,29 +18,12 @@ pub enum NameError {
         /// Who has it.
         holder: Pid,
     },
-    /// The process has ended, or never was in this runtime.
-    #[error("no such process: {pid} (it has ended, or never was in this runtime)")]
-    NoSuchProcess {
-        /// Who was to have the name.
-        pid: Pid,
-    },
-    /// No process has the name by which the process was called.
-    #[error("no process has the name {name:?}")]
-    NoSuchName {
-        /// The name.
-        name: Arc<str>,
-    },
+    /// There is no process that could be given the name, or join the group.
+    #[error(transparent)]
+    NoSuchProcess(#[from] NoSuchProcessError),
     /// The name is empty.
     #[error("a name may not be empty")]
     Empty,
-}
-
-/// No process has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no process has the name {name:?}")]
-pub struct NoSuchName {
-    /// The name.
-    pub name: Arc<str>,
 }
 
 /// Names one subscription of a process to a group.

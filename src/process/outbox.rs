@@ -11,6 +11,7 @@ use super::bounded::{BoundedMailbox, Offer};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::pid::Pid;
 use super::refusal::{DeadLetter, DeadLetterReason, SendError};
+use super::target::NoSuchProcessError;
 use crate::outcome::drop_contained;
 
 /// The lanes of one step output. They are kept from step to step, so that the next message finds room.
@@ -104,7 +105,7 @@ pub(crate) enum Missed {
 impl Missed {
     pub(crate) fn into_error(self, pid: Pid, sent: &'static str) -> SendError {
         match self {
-            Missed::NoSuchProcess => SendError::NoSuchProcess { pid },
+            Missed::NoSuchProcess => NoSuchProcessError::Pid(pid).into(),
             Missed::WrongType(takes) => SendError::WrongType { pid, takes: takes(), sent },
         }
     }
@@ -155,7 +156,8 @@ type Dead<M> = Vec<(Envelope<M>, DeadLetterReason)>;
 fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'static str>, post: &mut dyn Post) {
     for (envelope, reason) in dead {
         let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
-        post.dead(&DeadLetter { to, from, reason, type_name: type_name::<M>(), takes, message });
+        let type_name = type_name::<M>();
+        post.dead(&DeadLetter { from, type_name, takes, message, ..DeadLetter::new(to, reason) });
         drop_contained(envelope);
     }
 }

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 use super::body::{Order, StepOutput, Work, Yield};
-use super::command::{Command, Tag, TimerFired};
+use super::command::{Command, CommandError, Tag, TimerFired};
 use super::handler::BoxedCommand;
-use super::pid::{Address, Pid};
+use super::pid::Pid;
 use super::reply::{ProcessAsk, Reply};
+use super::target::{Accepts, Target};
 use crate::cancel::CancelToken;
 use crate::outcome::Reason;
 use crate::sync::Arc;
@@ -36,16 +37,18 @@ impl StepOutput {
     }
 
     /// Sends a message. From this process to one receiver, what is sent first is stepped first.
+    ///
+    /// For an [`Address`](super::Address) and a handle, the compiler checks that the process takes this type. For every other
+    /// target that is checked when the message is delivered. A message that cannot be delivered is a dead letter, also if nobody
+    /// has the name or is in the group.
     #[inline]
-    pub fn send<M: Send + 'static>(&mut self, to: Address<M>, message: M) {
-        self.send_to(to.pid(), message);
-    }
-
-    /// Sends a message to a plain PID. Whether its process takes this type is checked when it is delivered; if not, the
-    /// message is a dead letter.
-    #[inline]
-    pub fn send_to<M: Send + 'static>(&mut self, to: Pid, message: M) {
+    pub fn send<M: Send + 'static>(&mut self, to: impl Accepts<M>, message: M) {
+        let to = to.resolve(self);
         let lane = self.outbox.push(message);
+        let to = match to {
+            Ok(pid) => pid,
+            Err(why) => return self.push(Yield::SendNowhere { lane, why }),
+        };
         match self.orders.last_mut() {
             Some(Order::Send { lane: last, count, to: receiver })
                 if *last == lane && *receiver == to && *count < u32::MAX =>
@@ -64,7 +67,7 @@ impl StepOutput {
     }
 
     /// Asks another process: `question` makes the message around the [`Reply`] that it carries. Answered with the reply,
-    /// or with an error that says why there is none: at once if the process is not there, takes other messages, has
+    /// or with an error that says why there is none: at once if there is no process at the target, takes other messages, has
     /// ended, or drops the reply; and when `limit` is over ([`Duration::MAX`] is no limit).
     ///
     /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If processes wait so for
@@ -75,18 +78,22 @@ impl StepOutput {
     /// asked leaves to another.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
-        to: Address<M>,
+        to: impl Accepts<M>,
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
     ) -> Tag<T> {
+        let to = match to.resolve(self) {
+            Ok(pid) => pid,
+            Err(why) => return self.refused(why.into()),
+        };
         let tag = self.tag();
         let ask = self
             .spare_asks
-            .renew(self.pid, tag.id(), to.pid())
-            .unwrap_or_else(|| Arc::new(ProcessAsk::new(self.ask_link.clone(), self.pid, tag.id(), to.pid())));
+            .renew(self.pid, tag.id(), to)
+            .unwrap_or_else(|| Arc::new(ProcessAsk::new(self.ask_link.clone(), self.pid, tag.id(), to)));
         let message = question(Reply::new(ask.clone()));
         let lane = self.outbox.push(message);
-        self.push(Yield::Ask { lane, to: to.pid(), ask, limit });
+        self.push(Yield::Ask { lane, to, ask, limit });
         tag
     }
 
@@ -127,29 +134,51 @@ impl StepOutput {
         tag
     }
 
-    /// Asks a process to stop, with a reason. Answered with whether it was there to be told; with an error if the PID
-    /// has never been given.
-    pub fn cancel(&mut self, pid: Pid, reason: impl Into<Reason>) -> Tag<bool> {
-        self.cancel_request(pid, reason.into(), None)
+    /// Asks a process to stop, with a reason. Answered with whether it was there to be told; with
+    /// [`CommandError::NoSuchProcess`](super::CommandError::NoSuchProcess) if the PID has never been given, or if nobody has the
+    /// name or is in the group.
+    pub fn cancel(&mut self, target: impl Target, reason: impl Into<Reason>) -> Tag<bool> {
+        self.cancel_request(target, reason.into(), None)
     }
 
     /// Asks a process to stop within `limit`, which the process is told; nothing happens when it is over.
-    pub fn cancel_timeout(&mut self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
-        self.cancel_request(pid, reason.into(), Some(limit))
+    pub fn cancel_timeout(&mut self, target: impl Target, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
+        self.cancel_request(target, reason.into(), Some(limit))
     }
 
-    fn cancel_request(&mut self, to: Pid, reason: Reason, limit: Option<Duration>) -> Tag<bool> {
-        let tag = self.tag();
-        self.push(Yield::Cancel { tag: tag.id(), to, request: Box::new((reason, limit)) });
-        tag
+    fn cancel_request(&mut self, target: impl Target, reason: Reason, limit: Option<Duration>) -> Tag<bool> {
+        self.command_to(target, |tag, to| Yield::Cancel { tag, to, request: Box::new((reason, limit)) })
     }
 
     /// Ends a process: after the step that it may be in, it is not stepped again. Answered with whether it was there to
-    /// be ended; with an error if the PID has never been given.
-    pub fn terminate(&mut self, pid: Pid) -> Tag<bool> {
+    /// be ended, or with an error as [`cancel`](Self::cancel).
+    pub fn terminate(&mut self, target: impl Target) -> Tag<bool> {
+        self.command_to(target, |tag, to| Yield::Terminate { tag, to })
+    }
+
+    /// A command about the process at a target.
+    fn command_to<T>(&mut self, target: impl Target, command: impl FnOnce(u64, Pid) -> Yield) -> Tag<T> {
+        match target.resolve(self) {
+            Ok(pid) => {
+                let tag = self.tag();
+                self.push(command(tag.id(), pid));
+                tag
+            }
+            Err(why) => self.refused(why.into()),
+        }
+    }
+
+    /// A command that is answered with this error.
+    #[cold]
+    pub(super) fn refused<T>(&mut self, why: CommandError) -> Tag<T> {
         let tag = self.tag();
-        self.push(Yield::Terminate { tag: tag.id(), to: pid });
+        self.push(Yield::Refused { tag: tag.id(), why: Box::new(why) });
         tag
+    }
+
+    /// The PID of the process at a target; of nobody, if there is none.
+    pub(super) fn pid_of(&self, target: impl Target) -> Pid {
+        target.resolve(self).unwrap_or_else(|_| self.link.nobody())
     }
 
     pub(super) fn tag<T>(&mut self) -> Tag<T> {

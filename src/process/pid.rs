@@ -46,6 +46,11 @@ impl Pid {
         NonZeroU64::new(word).map(Pid)
     }
 
+    /// The PID that stands for nobody: the last of its slot, which no process of a real program gets.
+    pub(crate) fn nobody(node: u32) -> Option<Pid> {
+        Pid::new(node, Pid::MAX_SLOT, Pid::MAX_GENERATION)
+    }
+
     /// The number of the runtime.
     #[inline]
     pub fn node(self) -> u32 {

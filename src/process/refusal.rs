@@ -5,24 +5,15 @@ use std::any::Any;
 use std::fmt;
 
 use super::pid::Pid;
-use crate::sync::Arc;
+use super::target::NoSuchProcessError;
 
 /// Why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No process has this PID: it has ended, or has never been, or belongs to another runtime.
-    #[error("no such process: {pid} (it has ended, or never was in this runtime)")]
-    NoSuchProcess {
-        /// Where the message was sent.
-        pid: Pid,
-    },
-    /// No process has this name.
-    #[error("no process has the name {name:?}")]
-    NoSuchName {
-        /// To whom the message was sent.
-        name: Arc<str>,
-    },
+    /// There is no process at the target.
+    #[error(transparent)]
+    NoSuchProcess(#[from] NoSuchProcessError),
     /// The process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was sent a {sent}")]
     WrongType {
@@ -55,6 +46,8 @@ pub enum SendError {
 pub enum DeadLetterReason {
     /// A process sent it to a PID that no process has.
     NoSuchProcess,
+    /// A process sent it to a name that no process has, or to a group without members.
+    NoSuchName,
     /// Its receiver does not take messages of its type (or was upgraded to one that does not).
     WrongType,
     /// A process sent it to a mailbox that was full, and refuses what is too much.
@@ -70,8 +63,9 @@ pub enum DeadLetterReason {
 }
 
 impl DeadLetterReason {
-    pub(crate) const ALL: [DeadLetterReason; 7] = [
+    pub(crate) const ALL: [DeadLetterReason; 8] = [
         DeadLetterReason::NoSuchProcess,
+        DeadLetterReason::NoSuchName,
         DeadLetterReason::WrongType,
         DeadLetterReason::Full,
         DeadLetterReason::DroppedOldest,
@@ -85,6 +79,7 @@ impl fmt::Display for DeadLetterReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DeadLetterReason::NoSuchProcess => "no such process",
+            DeadLetterReason::NoSuchName => "no such name",
             DeadLetterReason::WrongType => "wrong type",
             DeadLetterReason::Full => "mailbox full",
             DeadLetterReason::DroppedOldest => "pushed out by a later message",
@@ -97,8 +92,10 @@ impl fmt::Display for DeadLetterReason {
 
 /// A message that was accepted and will not be stepped.
 pub struct DeadLetter<'a> {
-    /// Where it was sent.
+    /// The process to which it was sent. For the reason [`DeadLetterReason::NoSuchName`] a PID that no process has.
     pub to: Pid,
+    /// The name, or the group, to which it was sent, for the reason [`DeadLetterReason::NoSuchName`].
+    pub name: Option<&'a str>,
     /// Who sent it; nobody for the world outside, and where a step that failed had taken it, for then it is not known any
     /// more.
     pub from: Option<Pid>,
@@ -114,7 +111,7 @@ pub struct DeadLetter<'a> {
 impl DeadLetter<'_> {
     /// One to this process for this reason, of which nothing else is known.
     pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
-        DeadLetter { to, from: None, reason, type_name: "", takes: None, message: None }
+        DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None }
     }
 
     /// The message, if it is of this type and still there: a step that failed had it in its hands.
@@ -127,6 +124,7 @@ impl fmt::Debug for DeadLetter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
             .field("to", &self.to)
+            .field("name", &self.name)
             .field("from", &self.from)
             .field("reason", &self.reason)
             .field("type_name", &self.type_name)

@@ -1,18 +1,9 @@
-//! The yields with which a process relates itself to others: monitors, links, and children that have them from birth.
+//! The yields with which a process relates itself to others: monitors and links.
 
-use super::body::{Ready, StepOutput, Yield};
-use super::command::Tag;
-use super::contract::Process;
-use super::pid::{Address, Pid};
-use super::relation::{Bond, Monitor, Relate};
-use super::spawn::{SpawnError, SpawnOptions, described_body};
-use crate::outcome::Rejected;
-
-/// A child's address, and the command that is answered when it has begun.
-type Begun<M> = (Address<M>, Tag<()>);
-
-/// The process back, and why.
-type NotSpawned<P> = Rejected<P, SpawnError>;
+use super::body::{StepOutput, Yield};
+use super::pid::Pid;
+use super::relation::{Monitor, Relate};
+use super::target::Target;
 
 /// Relations. Like all yields they are performed in order, after the step has returned `Ok`.
 impl StepOutput {
@@ -22,7 +13,10 @@ impl StepOutput {
     /// What the process has sent to this one before it ended is stepped before the event (but a step after
     /// [`Step::Wait`](super::Step::Wait) is given no messages, and is told at once), and so is its answer to a question of
     /// this one. Otherwise the event overtakes messages, and a bound of the mailbox does not count it.
-    pub fn monitor(&mut self, pid: Pid) -> Monitor {
+    ///
+    /// If nobody has the name or is in the group, the monitor's PID is one that no process has.
+    pub fn monitor(&mut self, target: impl Target) -> Monitor {
+        let pid = self.pid_of(target);
         let monitor = self.new_monitor(pid);
         self.push(Yield::Relate(Relate::Monitor(monitor)));
         monitor
@@ -42,13 +36,15 @@ impl StepOutput {
     ///
     /// If there is no such process, this one has that as the other's end. Linking twice is one link, and a link to oneself
     /// is none.
-    pub fn link(&mut self, pid: Pid) {
+    pub fn link(&mut self, target: impl Target) {
+        let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Link(pid)));
     }
 
     /// Takes a link away, whichever of the two had made it: when the step has succeeded, no later one is told of the other's
     /// end, also if the event was on its way. Where there is no link nothing changes.
-    pub fn unlink(&mut self, pid: Pid) {
+    pub fn unlink(&mut self, target: impl Target) {
+        let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Unlink(pid)));
     }
 
@@ -58,72 +54,7 @@ impl StepOutput {
         self.push(Yield::Relate(Relate::TrapExits(trap)));
     }
 
-    /// Spawns a process and monitors it, in one step: the child cannot end unnoticed in between. Also that its `init` fails,
-    /// or its name is taken, comes with the [`Event::Down`](super::Event::Down).
-    ///
-    /// # Errors
-    /// As [`spawn_with`](Self::spawn_with).
-    pub fn spawn_monitored<P: Process>(
-        &mut self,
-        process: P,
-        options: SpawnOptions,
-    ) -> Result<(Address<P::Message>, Monitor), NotSpawned<P>> {
-        let pid = match self.vacancy_for::<P>(&options) {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(process, why)),
-        };
-        let monitor = self.new_monitor(pid);
-        let bond = Bond { parent: self.pid, monitor: Some(monitor), link: false, begun: None };
-        self.push_bonded(described_body(process, pid, options, None), bond);
-        Ok((pid.typed(), monitor))
-    }
-
-    /// Spawns a process that is linked to this one, in one step.
-    ///
-    /// # Errors
-    /// As [`spawn_with`](Self::spawn_with).
-    pub fn spawn_linked<P: Process>(
-        &mut self,
-        process: P,
-        options: SpawnOptions,
-    ) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy_for::<P>(&options) {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(process, why)),
-        };
-        let bond = Bond { parent: self.pid, monitor: None, link: true, begun: None };
-        self.push_bonded(described_body(process, pid, options, None), bond);
-        Ok(pid.typed())
-    }
-
-    /// The same, with a command that is answered when the child's `init` has returned: with an error if it failed, or if the
-    /// child has ended before. So one child can be begun when another has.
-    ///
-    /// # Errors
-    /// As [`spawn_with`](Self::spawn_with).
-    pub fn spawn_linked_begun<P: Process>(
-        &mut self,
-        process: P,
-        options: SpawnOptions,
-    ) -> Result<Begun<P::Message>, NotSpawned<P>> {
-        let pid = match self.vacancy_for::<P>(&options) {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(process, why)),
-        };
-        let tag = self.tag();
-        let bond = Bond { parent: self.pid, monitor: None, link: true, begun: Some(tag.id()) };
-        self.push_bonded(described_body(process, pid, options, None), bond);
-        Ok((pid.typed(), tag))
-    }
-
-    fn push_bonded(&mut self, mut body: Ready, bond: Bond) {
-        let rare = body.head.rare();
-        rare.begun = bond.begun.map(|tag| (bond.parent, tag));
-        rare.bond = Some(bond);
-        self.push(Yield::Spawn(body));
-    }
-
-    fn new_monitor(&mut self, pid: Pid) -> Monitor {
+    pub(super) fn new_monitor(&mut self, pid: Pid) -> Monitor {
         Monitor::new(self.new_number(), pid)
     }
 

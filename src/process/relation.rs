@@ -125,6 +125,4 @@ pub(crate) struct Bond {
     pub(crate) parent: Pid,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) link: bool,
-    /// The parent's command that is answered when the child's `init` has returned.
-    pub(crate) begun: Option<u64>,
 }

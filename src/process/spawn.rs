@@ -4,11 +4,13 @@ use std::any::{TypeId, type_name};
 use std::borrow::Cow;
 
 use super::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
+use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
 use super::machine::{ExitLatch, HasProcess, body_in, new_body};
 use super::mailbox::{Bound, Overflow};
 use super::pid::{Address, Pid};
+use super::relation::{Bond, Monitor};
 use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
 use crate::sync::Arc;
 
@@ -29,6 +31,19 @@ pub struct SpawnOptions {
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
     given: Option<Box<Given>>,
+    bonds: Bonds,
+}
+
+/// How the new process is related to the one that spawns it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bonds {
+    link: bool,
+    monitor: bool,
+    report_started: bool,
+}
+
+impl Bonds {
+    const NONE: Bonds = Bonds { link: false, monitor: false, report_started: false };
 }
 
 impl SpawnOptions {
@@ -60,6 +75,26 @@ impl SpawnOptions {
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn trap_exits(mut self) -> SpawnOptions {
         self.traps = true;
+        self
+    }
+
+    /// The process is linked to the one that spawns it, from its birth on; see [`StepOutput::link`](super::StepOutput::link).
+    pub fn link(mut self) -> SpawnOptions {
+        self.bonds.link = true;
+        self
+    }
+
+    /// The process is monitored by the one that spawns it, from its birth on: it cannot end unnoticed in between. The monitor is in
+    /// [`Spawned::monitor`]. A failed `init` and a taken name come with the [`Event::Down`](super::Event::Down), too.
+    pub fn monitor(mut self) -> SpawnOptions {
+        self.bonds.monitor = true;
+        self
+    }
+
+    /// A command of the process that spawns is answered when `init` of the new process has returned. Its tag is in
+    /// [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended before.
+    pub fn report_started(mut self) -> SpawnOptions {
+        self.bonds.report_started = true;
         self
     }
 
@@ -134,6 +169,11 @@ impl SpawnOptions {
         Some(self.given.as_ref()?.recover.as_ref()?.output)
     }
 
+    /// Refuses what only a process can have, for a spawn from outside.
+    pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
+        if self.bonds == Bonds::NONE { Ok(()) } else { Err(SpawnError::OutsideStep) }
+    }
+
     /// What can be said of the options by themselves, for a process of this type.
     pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
         if let Some((output, given)) = self.recovers_to()
@@ -158,6 +198,7 @@ impl std::fmt::Debug for SpawnOptions {
             .field("entry", &self.entry.as_ref().map(|entry| &entry.method))
             .field("mailbox", &self.bound)
             .field("traps_exits", &self.traps)
+            .field("bonds", &self.bonds)
             .field("groups", &self.groups())
             .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
@@ -196,6 +237,11 @@ pub enum SpawnError {
         /// The output of what the function returns.
         given: &'static str,
     },
+    /// The options relate the new process to the one that spawns it, and it is spawned from outside.
+    #[error(
+        "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
+    )]
+    OutsideStep,
     /// The bound of the mailbox is zero: no message could ever be delivered.
     #[error("the mailbox's limit is 0; at least one message must find room")]
     ZeroMailbox,
@@ -223,13 +269,48 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<super::body::Body<impl super::body::Machine + HasProcess<P>>> {
-    let SpawnOptions { name, entry, bound, traps, given } = options;
+    let SpawnOptions { name, entry, bound, traps, given, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
     if name.is_some() || bound.is_some() || traps || given.is_some() {
         let rare = body.head.rare();
         (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
     }
     body
+}
+
+/// A process that a step has spawned with options.
+pub struct Spawned<M> {
+    /// The address of the new process.
+    pub address: Address<M>,
+    /// The monitor of it, if [`SpawnOptions::monitor`] was given.
+    pub monitor: Option<Monitor>,
+    /// The command that is answered when it has started, if [`SpawnOptions::report_started`] was given.
+    pub started: Option<Tag<()>>,
+}
+
+impl<M> Spawned<M> {
+    /// The PID of the new process.
+    pub fn pid(&self) -> Pid {
+        self.address.pid()
+    }
+}
+
+impl<M> Clone for Spawned<M> {
+    fn clone(&self) -> Spawned<M> {
+        *self
+    }
+}
+
+impl<M> Copy for Spawned<M> {}
+
+impl<M> std::fmt::Debug for Spawned<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawned")
+            .field("address", &self.address)
+            .field("monitor", &self.monitor)
+            .field("started", &self.started)
+            .finish()
+    }
 }
 
 impl StepOutput {
@@ -260,18 +341,26 @@ impl StepOutput {
         &mut self,
         process: P,
         options: SpawnOptions,
-    ) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
+    ) -> Result<Spawned<P::Message>, Rejected<P, SpawnError>> {
         let pid = match self.vacancy_for::<P>(&options) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
-        let body: Ready = described_body(process, pid, options, None);
+        let bonds = options.bonds;
+        let mut body: Ready = described_body(process, pid, options, None);
+        let monitor = bonds.monitor.then(|| self.new_monitor(pid));
+        let started = bonds.report_started.then(|| self.tag());
+        if bonds != Bonds::NONE {
+            let rare = body.head.rare();
+            rare.begun = started.map(|tag: Tag<()>| (self.pid, tag.id()));
+            rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link });
+        }
         self.push(Yield::Spawn(body));
-        Ok(pid.typed())
+        Ok(Spawned { address: pid.typed(), monitor, started })
     }
 
     /// A PID for a process with these options.
-    pub(super) fn vacancy_for<P: Process>(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
+    fn vacancy_for<P: Process>(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
         options.check::<P>()?;
         let pid = self.vacancy()?;
         if let Some(name) = &options.name {

@@ -6,110 +6,61 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::dispatch::Core;
 use super::system::Runtime;
+use crate::clock::Deadline;
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, drop_contained};
-use crate::process::{Address, CommandError, OutsideAsk, Reply};
+use crate::process::body::Link;
+use crate::process::{Accepts, CommandError, OutsideAsk, Pid, Reply};
 use crate::sync::{Arc, Weak, thread};
-use crate::timer::{Kept, Timers};
+use crate::timer::Kept;
 
-/// Looks of one who asks, before it sleeps.
+/// How often a waiting thread looks for the answer before it sleeps.
 const LOOKS: u32 = 64;
 
 impl Runtime {
-    /// Asks a process, and blocks the calling thread until it has replied: `question` makes the message around the
-    /// [`Reply`] that it carries.
+    /// Asks a process. `question` makes the message around the [`Reply`] that it carries.
     ///
-    /// # Errors
-    /// Why there is no reply: at once if the process is not there, takes other messages, is full, ends, or drops the
-    /// reply; and when `limit` is over. Refused inside a step, which must not block: ask with
-    /// [`StepOutput::ask`](crate::StepOutput::ask) there.
+    /// The question is sent by this call, and the limit runs from it. The [`AskFuture`] is awaited, or
+    /// [`wait`](AskFuture::wait)ed for by a thread. It gives the reply, or the error that says why there is none: at once if there is
+    /// no process at the target, or if it takes other messages, is full, ends, or drops the reply; and when `limit` is over.
+    ///
+    /// The runtime looks at the limit from the first poll or wait on. A reply that is there by then is given, however late it
+    /// came.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &self,
-        to: Address<M>,
-        question: impl FnOnce(Reply<T>) -> M,
-        limit: Duration,
-    ) -> Result<T, CommandError> {
-        if is_step() {
-            return Err(CommandError::InsideStep);
-        }
-        let ask = self.put_question(to, question);
-        // A process that is awake answers sooner than a thread falls asleep and is woken again.
-        for _ in 0..LOOKS {
-            if ask.answer.is_set() {
-                break;
-            }
-            thread::yield_now();
-        }
-        let clock = &self.core().road.clock;
-        if !ask.answer.is_set() {
-            self.sleep_until_answered(&ask, limit);
-        }
-        // Decided, and whoever decided has set the answer or is about to.
-        ask.answer.wait_until(clock, crate::clock::Deadline::NEVER);
-        ask.take().unwrap_or(Err(CommandError::Dropped))
-    }
-
-    fn sleep_until_answered<T: Send + 'static>(&self, ask: &Arc<OutsideAsk<T>>, limit: Duration) {
-        let core = self.core();
-        let clock = &core.road.clock;
-        let deadline = clock.deadline(limit);
-        // With the end of the runtime nobody might answer any more, or wake this thread.
-        let late = Late { ask: Arc::downgrade(ask), why: CommandError::Cancelled(Reason::Shutdown) };
-        match core.timers.never(Box::new(move || drop(late))) {
-            Ok(kept) => {
-                if !ask.answer.wait_until(clock, deadline) {
-                    // If the reply comes at this very moment, this changes nothing and the reply is there.
-                    ask.give_up(CommandError::TimedOut);
-                }
-                drop(core.timers.take_back(kept));
-            }
-            // The runtime has ended, and dropping this gives the question up.
-            Err(late) => drop(late),
-        }
-    }
-
-    /// Asks a process, for async code: a future of the reply, or of the error that says why there is none. The limit
-    /// runs from this call. Dropping the future gives the question up; a reply is then too late.
-    pub fn ask_async<M: Send + 'static, T: Send + 'static>(
-        &self,
-        to: Address<M>,
+        to: impl Accepts<M>,
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
     ) -> AskFuture<T> {
-        let ask = self.put_question(to, question);
-        let timers = self.core().timers.clone();
-        let mut timer = None;
-        if !ask.answer.is_set() {
-            let mut late = Late { ask: Arc::downgrade(&ask), why: CommandError::Cancelled(Reason::Shutdown) };
-            let time_out = move || {
-                late.why = CommandError::TimedOut;
-                drop(late);
-            };
-            match timers.after_or_never(limit, Box::new(time_out)) {
-                Ok(kept) => timer = Some(kept),
-                Err(_) => ask.give_up(CommandError::Cancelled(self.core().why_no_timer())),
-            }
+        let core = self.core();
+        let deadline = core.road.clock.deadline(limit);
+        let target = to.resolve(&**core);
+        let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
+        let ask = Arc::new(OutsideAsk::new(core.clone(), pid));
+        match target {
+            Ok(pid) => put_question(core, &ask, pid, question),
+            Err(why) => ask.give_up(why.into()),
         }
-        AskFuture { ask, timers, timer, place: None }
+        AskFuture { ask, core: core.clone(), deadline, kept: None, place: None }
     }
+}
 
-    fn put_question<M: Send + 'static, T: Send + 'static>(
-        &self,
-        to: Address<M>,
-        question: impl FnOnce(Reply<T>) -> M,
-    ) -> Arc<OutsideAsk<T>> {
-        let ask = Arc::new(OutsideAsk::new(self.core().clone(), to.pid()));
-        let message = question(Reply::new(ask.clone()));
-        let full = || ask.refuse(CommandError::Full(to.pid()));
-        if let Err(refused) = self.core().road.ask(to.pid(), message, full) {
-            let (message, why) = Rejected::into_parts(refused);
-            ask.refuse(why.into());
-            // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
-            drop_contained(message);
-            ask.give_up(CommandError::Dropped);
-        }
-        ask
+fn put_question<M: Send + 'static, T: Send + 'static>(
+    core: &Core,
+    ask: &Arc<OutsideAsk<T>>,
+    to: Pid,
+    question: impl FnOnce(Reply<T>) -> M,
+) {
+    let message = question(Reply::new(ask.clone()));
+    let full = || ask.refuse(CommandError::Full(to));
+    if let Err(refused) = core.road.ask(to, message, full) {
+        let (message, why) = Rejected::into_parts(refused);
+        ask.refuse(why.into());
+        // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
+        drop_contained(message);
+        ask.give_up(CommandError::Dropped);
     }
 }
 
@@ -128,12 +79,77 @@ impl<T: Send + 'static> Drop for Late<T> {
     }
 }
 
-/// A question that was asked from outside, as a future of its answer. Not to be polled again when it was ready once.
+/// A question that was asked from outside, made with [`Runtime::ask`]: a future of the reply, which a thread can also
+/// [`wait`](Self::wait) for.
+///
+/// Dropped before the reply has come, it gives the question up; a reply is then too late. It must not be polled again when it
+/// was ready once.
+#[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
-    timers: Timers,
-    timer: Option<Kept>,
+    core: Arc<Core>,
+    deadline: Deadline,
+    /// What ends the question when the limit is over, or when the runtime ends; from the first poll or wait on.
+    kept: Option<Kept>,
     place: Option<u64>,
+}
+
+impl<T: Send + 'static> AskFuture<T> {
+    /// Blocks the calling thread until the process has replied, but not longer than the limit that was given to
+    /// [`Runtime::ask`].
+    ///
+    /// # Errors
+    /// Why there is no reply. In a step, which must not block, [`CommandError::InsideStep`]: a step asks with
+    /// [`StepOutput::ask`](crate::StepOutput::ask). The question is given up then.
+    pub fn wait(mut self) -> Result<T, CommandError> {
+        if is_step() {
+            return Err(CommandError::InsideStep);
+        }
+        // A process that is awake answers sooner than a thread falls asleep and is woken again.
+        for _ in 0..LOOKS {
+            if self.ask.answer.is_set() {
+                break;
+            }
+            thread::yield_now();
+        }
+        let clock = &self.core.road.clock;
+        if !self.ask.answer.is_set() {
+            if self.kept.is_none() {
+                // At the end of the runtime nobody might answer any more, or wake this thread.
+                let late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
+                match self.core.timers.never(Box::new(move || drop(late))) {
+                    Ok(kept) => self.kept = Some(kept),
+                    // The runtime has ended, and dropping this gives the question up.
+                    Err(late) => drop(late),
+                }
+            }
+            if !self.ask.answer.wait_until(clock, self.deadline) {
+                // If the reply comes at this very moment, this changes nothing and the reply is there.
+                self.ask.give_up(CommandError::TimedOut);
+            }
+        }
+        // Decided, and the thread that has decided it has set the answer or is about to.
+        self.ask.answer.wait_until(clock, Deadline::NEVER);
+        self.ask.take().unwrap_or(Err(CommandError::Dropped))
+    }
+
+    /// Has the question given up when the limit is over.
+    fn set_timer(&mut self) {
+        let mut late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
+        let time_out = Box::new(move || {
+            late.why = CommandError::TimedOut;
+            drop(late);
+        });
+        let timers = &self.core.timers;
+        let kept = match self.deadline {
+            Deadline(Some(at)) => timers.at(at, time_out).map(Kept::Timer),
+            Deadline(None) => timers.never(time_out),
+        };
+        match kept {
+            Ok(kept) => self.kept = Some(kept),
+            Err(_) => self.ask.give_up(CommandError::Cancelled(self.core.why_no_timer())),
+        }
+    }
 }
 
 // Shared references and numbers; nothing is pinned.
@@ -143,6 +159,9 @@ impl<T: Send + 'static> Future for AskFuture<T> {
     type Output = Result<T, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.kept.is_none() && !self.ask.answer.is_set() {
+            self.set_timer();
+        }
         let AskFuture { ask, place, .. } = &mut *self;
         ask.poll(cx, place)
     }
@@ -152,8 +171,8 @@ impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
         self.ask.answer.forget_waker(self.place.take());
         self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
-        if let Some(kept) = self.timer.take() {
-            drop(self.timers.take_back(kept));
+        if let Some(kept) = self.kept.take() {
+            drop(self.core.timers.take_back(kept));
         }
     }
 }

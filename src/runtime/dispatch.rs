@@ -15,13 +15,13 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Handler, PendingReply, Pid, ProcessAsk,
-    ProcessIdentity, Recovered, Relate, TimerFired,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
+    Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
 };
 use crate::relations::Relations;
 use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
-use crate::sched::router::{AskPost, Router};
+use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::timer::{TimerKey, Timers};
@@ -180,7 +180,7 @@ fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
 fn as_answer(told: Result<bool, Missing>, pid: Pid) -> Answer {
     match told {
         Ok(was_there) => Ok(Box::new(was_there) as Box<dyn Any + Send>),
-        Err(_) => Err(CommandError::NoSuchProcess(pid)),
+        Err(_) => Err(NoSuchProcessError::Pid(pid).into()),
     }
 }
 
@@ -193,6 +193,13 @@ impl Engine for Core {
         let pid = head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
+            Yield::SendNowhere { lane, why } => {
+                let counters = hands.counters();
+                counters.add(&counters.accepted, 1);
+                let mut post = NoSuchName { router: Router::new(&self.road, hands), why: &why };
+                outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
+            }
+            Yield::Refused { tag, why } => self.road.answer(hands, pid, tag, Err(*why)),
             // Wakers of whoever has asked may take their time.
             Yield::Reply(PendingReply::Outside(send)) => send(&mut || hands.let_go()),
             Yield::Reply(reply) => {
@@ -394,10 +401,6 @@ impl Link for Core {
         self.road.door.is_closed()
     }
 
-    fn whereis(&self, name: &str) -> Option<Pid> {
-        self.names.holder(name)
-    }
-
     fn group(&self, name: &str) -> Vec<Pid> {
         self.groups.members(name)
     }
@@ -406,6 +409,16 @@ impl Link for Core {
         // Ordering: Relaxed: only that nobody else has them matters.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
+    }
+}
+
+impl Directory for Core {
+    fn holder(&self, name: &str) -> Option<Pid> {
+        self.names.holder(name)
+    }
+
+    fn next_member(&self, group: &str) -> Option<Pid> {
+        self.groups.next_member(group)
     }
 }
 

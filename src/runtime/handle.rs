@@ -11,7 +11,7 @@ use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::Waiting;
 use crate::outcome::Exit;
 use crate::process::machine::ExitLatch;
-use crate::process::{Address, Pid, Process};
+use crate::process::{Accepts, Address, Directory, NoSuchProcessError, Pid, Process, Resolve, Target};
 use crate::sync::Arc;
 
 /// A process that was spawned from outside: its address, and a way to wait for its end. Clones are for the same process;
@@ -68,6 +68,16 @@ impl<P: Process> Handle<P> {
     /// Whether the process has ended.
     pub fn is_finished(&self) -> bool {
         self.exit.latch().is_set()
+    }
+}
+
+impl<P: Process> Target for &Handle<P> {}
+impl<P: Process> Accepts<P::Message> for &Handle<P> {}
+
+impl<P: Process> Resolve for &Handle<P> {
+    #[inline]
+    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
+        Ok(self.pid())
     }
 }
 

@@ -25,9 +25,8 @@ pub use self::builder::{
 };
 pub use self::handle::Handle;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
-pub use self::named::Named;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
-pub use self::system::{NoSuchProcess, Runtime};
+pub use self::system::Runtime;
 pub use self::tree::UncleanShutdown;
 pub use self::watch::ExitWatcher;
 pub use self::watchdog::Watchdog;

@@ -268,7 +268,7 @@ mod tests {
             let (fills, gate, inside) = (fills.clone(), gate.clone(), inside.clone());
             let leaf = ChildSpec::new("leaf", move || {
                 let (filler, _) = question();
-                let _ = inside.named("branch").send(SupervisorMessage::children(filler));
+                let _ = inside.send("branch", SupervisorMessage::children(filler));
                 let _ = fills.set(());
                 gate.wait();
                 Waits

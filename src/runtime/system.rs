@@ -13,7 +13,9 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
 use crate::process::body::{Machine, Ready, Stage};
 use crate::process::machine::HasProcess;
-use crate::process::{Address, Pid, Process, SendError, SpawnError, SpawnOptions, StuckStep, described_body};
+use crate::process::{
+    Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
+};
 use crate::sched::cell::{Birth, Marks};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
@@ -62,7 +64,7 @@ impl Runtime {
         options: SpawnOptions,
     ) -> Result<Handle<P>, Rejected<P, SpawnError>> {
         let (core, road) = (self.core(), &self.core().road);
-        if let Err(why) = options.check::<P>() {
+        if let Err(why) = options.check_outside().and_then(|()| options.check::<P>()) {
             return Err(Rejected::new(process, why));
         }
         let _inside = self.owner.shutdown.enter();
@@ -112,17 +114,14 @@ impl Runtime {
     /// sent first is stepped first.
     ///
     /// # Errors
-    /// The message comes back: there is no such process, or its mailbox is full.
-    pub fn send<M: Send + 'static>(&self, to: Address<M>, message: M) -> Result<(), Rejected<M, SendError>> {
-        self.core().road.send(to.pid(), message)
-    }
-
-    /// Sends a message to a plain PID. Whether its process takes this type is checked now.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send); also if the process takes messages of another type, which harms nobody.
-    pub fn send_to<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
-        self.core().road.send(to, message)
+    /// The message comes back: there is no process at the target, its mailbox is full, or it takes messages of another type. For an
+    /// [`Address`](crate::Address) and a handle, the compiler has checked the type.
+    pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
+        let core = self.core();
+        match to.resolve(&**core) {
+            Ok(pid) => core.road.send(pid, message),
+            Err(why) => Err(Rejected::new(message, why.into())),
+        }
     }
 
     /// Sends a message, and if the mailbox is full blocks the calling thread until there is room, but not longer than
@@ -133,21 +132,25 @@ impl Runtime {
     /// not block.
     pub fn send_timeout<M: Send + 'static>(
         &self,
-        to: Address<M>,
+        to: impl Accepts<M>,
         message: M,
         limit: Duration,
     ) -> Result<(), Rejected<M, SendError>> {
+        let pid = match to.resolve(&**self.core()) {
+            Ok(pid) => pid,
+            Err(why) => return Err(Rejected::new(message, why.into())),
+        };
         let clock = &self.core().road.clock;
         let deadline = clock.deadline(limit);
         let mut message = message;
         loop {
-            let refused = match self.core().road.offer(to.pid(), message, true) {
+            let refused = match self.core().road.offer(pid, message, true) {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
             let Some(room) = refused.room else { return Err(refused.message) };
             if !limit.is_zero() && is_step() {
-                return Err(Rejected::new(refused.message.into_inner(), SendError::InsideStep { pid: to.pid() }));
+                return Err(Rejected::new(refused.message.into_inner(), SendError::InsideStep { pid }));
             }
             if !room.wait_until(clock, deadline) {
                 return Err(refused.message);
@@ -160,34 +163,50 @@ impl Runtime {
     /// Whether it was there to be told: `false` if it has ended.
     ///
     /// # Errors
-    /// There has never been a process with this PID.
-    pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>) -> Result<bool, NoSuchProcess> {
-        let core = self.core();
-        core.cancel(&mut core.hands(), pid, reason.into(), None).map_err(|_| NoSuchProcess { pid })
+    /// There has never been a process with this PID, or nobody has the name or is in the group.
+    pub fn cancel(&self, target: impl Target, reason: impl Into<Reason>) -> Result<bool, NoSuchProcessError> {
+        self.cancel_request(target, reason.into(), None)
     }
 
     /// The same, and the process is told that it should have stopped within `limit`; nothing happens when that is over.
     ///
     /// # Errors
     /// As [`cancel`](Self::cancel).
-    pub fn cancel_timeout(&self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchProcess> {
+    pub fn cancel_timeout(
+        &self,
+        target: impl Target,
+        reason: impl Into<Reason>,
+        limit: Duration,
+    ) -> Result<bool, NoSuchProcessError> {
+        self.cancel_request(target, reason.into(), Some(limit))
+    }
+
+    fn cancel_request(
+        &self,
+        target: impl Target,
+        reason: Reason,
+        limit: Option<Duration>,
+    ) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        core.cancel(&mut core.hands(), pid, reason.into(), Some(limit)).map_err(|_| NoSuchProcess { pid })
+        let pid = target.resolve(&**core)?;
+        core.cancel(&mut core.hands(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Ends a process: after the step that it may be in, it is not stepped again; it is closed, and its exit says
     /// terminated. Whether it was there to be ended: `false` if it had ended, or is being ended already.
     ///
     /// # Errors
-    /// There has never been a process with this PID.
-    pub fn terminate(&self, pid: Pid) -> Result<bool, NoSuchProcess> {
+    /// There has never been a process with this PID, or nobody has the name or is in the group.
+    pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        core.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcess { pid })
+        let pid = target.resolve(&**core)?;
+        core.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Whether the process lives, and is not about to be ended.
-    pub fn is_alive(&self, pid: Pid) -> bool {
-        self.core().road.is_alive(pid)
+    pub fn is_alive(&self, target: impl Target) -> bool {
+        let core = self.core();
+        target.resolve(&**core).is_ok_and(|pid| core.road.is_alive(pid))
     }
 
     /// The first number of this runtime's PIDs.
@@ -262,14 +281,6 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// There has never been a process with this PID in this runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{pid} has never been a process of this runtime")]
-pub struct NoSuchProcess {
-    /// The PID that was given.
-    pub pid: Pid,
-}
-
 /// How a spawn failed, of how its process could not take its name.
 fn refused_name(exit: Exit) -> SpawnError {
     match exit {
@@ -297,14 +308,16 @@ impl Runtime {
     }
 
     /// One process; nothing if it has ended, or never was.
-    pub fn process(&self, pid: Pid) -> Option<ProcessInfo> {
-        self.core().process(pid)
+    pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
+        let core = self.core();
+        core.process(target.resolve(&**core).ok()?)
     }
 
     /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
-    /// PID.
-    pub fn process_state(&self, pid: Pid) -> Option<ProcessState> {
-        self.core().state(pid)
+    /// PID, or nobody has the name or is in the group.
+    pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
+        let core = self.core();
+        core.state(target.resolve(&**core).ok()?)
     }
 
     /// Whether everything is at rest: no process is ready or being stepped, and no blocking work is waiting or running. It
@@ -328,7 +341,7 @@ impl Runtime {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::{Events, Overflow, Step, StepOutput, StepResult, Upgrade};
+    use crate::process::{Events, Overflow, Pid, Step, StepOutput, StepResult, Upgrade};
     use crate::wait::wait;
 
     /// Held up in its first step until the gate opens; then replaced by another, which is done.

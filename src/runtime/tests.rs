@@ -2,14 +2,17 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::Runtime;
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::process::{
-    Address, Command, Event, Events, Handler, Monitor, Overflow, Pid, Process, Reply, SendError, SpawnOptions, Step,
-    StepOutput, StepResult, Subscription, Tag, TimerFired, Upgrade,
+    Address, Command, Event, Events, Handler, Monitor, NoSuchProcessError, Overflow, Pid, Process, Reply, SendError,
+    SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, TimerFired, Upgrade,
 };
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
@@ -91,7 +94,7 @@ impl Full {
         sent.filter(|sent| match sent {
             Ok(()) => true,
             Err(refused) => {
-                assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: self.to.pid() });
+                assert_eq!(refused.reason(), &SendError::NoSuchProcess(NoSuchProcessError::Pid(self.to.pid())));
                 false
             }
         })
@@ -208,14 +211,16 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
     let to = keeper.address();
     for _ in 0..MANY {
         // Given up by the thread that sleeps, and by a future.
-        runtime.ask(to, |reply| reply, Duration::ZERO).unwrap_err();
-        drop(runtime.ask_async(to, |reply| reply, Duration::from_secs(3_600)));
-        drop(runtime.ask_async(to, |reply| reply, Duration::MAX));
+        runtime.ask(to, |reply| reply, Duration::ZERO).wait().unwrap_err();
+        for limit in [Duration::from_secs(3_600), Duration::MAX] {
+            let mut asking = runtime.ask(to, |reply| reply, limit);
+            assert!(Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
     }
     // Answered while the thread sleeps: the keeper ends.
     let asking = thread::spawn({
         let runtime = runtime.clone();
-        move || runtime.ask(to, |reply| reply, Duration::MAX)
+        move || runtime.ask(to, |reply| reply, Duration::MAX).wait()
     });
     until("all are asked", || runtime.stats().messages.stepped == 3 * MANY as u64 + 1);
     runtime.cancel(keeper.pid(), "over").unwrap();
@@ -364,7 +369,7 @@ impl Process for Watches {
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
         if let Some(Event::Message(())) = events.next() {
             for _ in 0..self.0 {
-                let (other, _) = out.spawn_monitored(Waits, SpawnOptions::new())?;
+                let other = out.spawn_with(Waits, SpawnOptions::new().monitor())?;
                 out.join_group("all", other.pid());
             }
             return Ok(Step::Idle);

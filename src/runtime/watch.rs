@@ -11,7 +11,7 @@ use super::system::Runtime;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::process::body::Link;
-use crate::process::{Down, Monitor, Pid};
+use crate::process::{Down, Monitor, Pid, Target};
 use crate::sync::{Arc, Weak};
 
 /// Somebody outside who is told of a process's end, however it was spawned. A `Future` of the [`Down`], too.
@@ -27,8 +27,11 @@ pub struct ExitWatcher {
 impl Runtime {
     /// Watches a process: what is asked for here comes when it has ended; at once, with
     /// [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess), if there is none.
-    pub fn watch(&self, pid: Pid) -> ExitWatcher {
+    ///
+    /// If nobody has the name or is in the group, the PID of the watcher is one that no process has.
+    pub fn watch(&self, target: impl Target) -> ExitWatcher {
         let core = self.core();
+        let pid = target.resolve(&**core).unwrap_or_else(|_| core.nobody());
         let numbers = core.monitor_numbers();
         let monitor = Monitor::new(numbers.start, pid);
         let down = Latch::new();

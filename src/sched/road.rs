@@ -235,6 +235,7 @@ impl Road {
             tell_log(|| {
                 tracing::debug!(
                     to = %letter.to,
+                    name = letter.name,
                     from = letter.from.map(tracing::field::display),
                     reason = %letter.reason,
                     message = letter.type_name,

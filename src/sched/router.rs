@@ -9,7 +9,9 @@ use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Envelope, Mailbox, Signal};
 use crate::process::outbox::{Missed, Opened, Post};
-use crate::process::{Answer, CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessAsk, SendError};
+use crate::process::{
+    Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, ProcessAsk, SendError,
+};
 use crate::sync::Ordering;
 
 /// The router on behalf of somebody's hands.
@@ -80,6 +82,23 @@ impl<H: Hands> Post for AskPost<'_, '_, H> {
     }
 }
 
+/// Makes the next message a dead letter: nobody has the name to which it was sent.
+pub(crate) struct NoSuchName<'a, 'r, H: Hands> {
+    pub(crate) router: Router<'r, H>,
+    pub(crate) why: &'a NoSuchProcessError,
+}
+
+impl<H: Hands> Post for NoSuchName<'_, '_, H> {
+    fn post(&mut self, _: Pid, _: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
+        Err(Missed::NoSuchProcess)
+    }
+
+    fn dead(&mut self, letter: &DeadLetter<'_>) {
+        let reason = DeadLetterReason::NoSuchName;
+        self.router.dead(&DeadLetter { reason, name: self.why.name(), ..*letter });
+    }
+}
+
 /// A message that was refused, and a latch that is set when it is worth trying again, if one was asked for.
 pub(crate) struct Refused<M> {
     pub(crate) message: Rejected<M, SendError>,
@@ -125,7 +144,7 @@ impl Road {
         waits: bool,
         full: impl FnOnce(),
     ) -> Result<(), Refused<M>> {
-        let mut sent = Sent::Refused(message, SendError::NoSuchProcess { pid: to }, None);
+        let mut sent = Sent::Refused(message, NoSuchProcessError::Pid(to).into(), None);
         if let Some(cell) = self.table.cell(to) {
             let posted = cell.post(to, |opened| {
                 if let Sent::Refused(message, why, _) = std::mem::replace(&mut sent, Sent::Taken) {
@@ -134,7 +153,7 @@ impl Road {
                 match &sent {
                     Sent::Taken => Some(1),
                     // What it was at the beginning: the mailbox is for another type.
-                    Sent::Refused(_, SendError::NoSuchProcess { .. }, _) => None,
+                    Sent::Refused(_, SendError::NoSuchProcess(_), _) => None,
                     Sent::Dead(..) | Sent::Refused(..) => Some(0),
                 }
             });
@@ -235,7 +254,7 @@ fn put<M: Send + 'static>(missed: SendError, opened: Opened<'_>, message: M, wai
                 Offer::Taken => Sent::Taken,
                 Offer::Dead(dead, reason) => Sent::Dead(dead, reason),
                 Offer::Refused(back) => {
-                    let SendError::NoSuchProcess { pid } = missed else {
+                    let SendError::NoSuchProcess(NoSuchProcessError::Pid(pid)) = missed else {
                         return Sent::Refused(back.message, missed, None);
                     };
                     let full = SendError::Full { pid, limit: mailbox.limit() };

@@ -37,7 +37,7 @@ impl Table {
         let segments = (MOST_PROCESSES as usize).div_ceil(SEGMENT);
         Some(Table {
             node,
-            nobody: Pid::new(node, 0, 1)?,
+            nobody: Pid::nobody(node)?,
             limit,
             segments: std::iter::repeat_with(OnceLock::new).take(segments).collect(),
             used: AtomicUsize::new(0),
@@ -50,7 +50,7 @@ impl Table {
         self.node
     }
 
-    /// A PID that means nobody in particular.
+    /// A PID that no process has.
     pub(crate) fn nobody(&self) -> Pid {
         self.nobody
     }

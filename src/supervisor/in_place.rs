@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::contained::{Contained, made};
 use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
-use super::spec::{ChildSpec, Start};
+use super::spec::{ChildSpec, Start, spawn_child};
 use crate::Address;
 use crate::Event;
 use crate::Events;
@@ -105,8 +105,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
             let next = Failed::<P, F> { make, supervisor, exit, asked: None, gives_up, events: Vec::new() };
             (!next.gives_up.is_set()).then(|| Upgrade::to(next))
         });
-        let (address, begun) = out.spawn_linked_begun(process, options).map_err(|refused| refused.into_parts().1)?;
-        Ok((address.pid(), begun))
+        spawn_child(out, process, options)
     }
 
     fn is_in_place(&self) -> bool {

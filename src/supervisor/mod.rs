@@ -32,12 +32,12 @@
 //! let limit = Duration::from_secs(10);
 //! let supervisor = Supervisor::builder().child(ChildSpec::in_place("fragile", || Fragile)).build()?;
 //! let supervisor = runtime.spawn(supervisor)?;
-//! runtime.ask(supervisor.address(), SupervisorMessage::started, limit)?;
+//! runtime.ask(supervisor.address(), SupervisorMessage::started, limit).wait()?;
 //!
-//! let children = runtime.ask(supervisor.address(), SupervisorMessage::children, limit)?;
+//! let children = runtime.ask(supervisor.address(), SupervisorMessage::children, limit).wait()?;
 //! let fragile = children[0].pid.ok_or("it is up")?;
-//! runtime.send_to(fragile, "a bad day")?;
-//! runtime.send_to(fragile, "another one")?;
+//! runtime.send(fragile, "a bad day")?;
+//! runtime.send(fragile, "another one")?;
 //! while Tree::of(&runtime, supervisor.address(), limit)?.children[0].0.restarts < 2 {}
 //! assert!(runtime.is_alive(fragile), "it was restarted under the same PID, with its mailbox");
 //!

@@ -91,11 +91,19 @@ pub(super) trait Start: Send + Sync {
     }
 }
 
+/// Spawns a child: linked to its supervisor, which is told when it has started.
+pub(super) fn spawn_child<P: Process>(
+    out: &mut StepOutput,
+    process: P,
+    options: SpawnOptions,
+) -> Result<(Pid, Tag<()>), SpawnError> {
+    let child = out.spawn_with(process, options.link().report_started()).map_err(|refused| refused.into_parts().1)?;
+    Ok((child.pid(), child.started.ok_or(SpawnError::OutsideStep)?))
+}
+
 impl<P: Process, F: Fn() -> P + Send + Sync> Start for Contained<F> {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
-        let (address, begun) =
-            out.spawn_linked_begun(self.get()(), options).map_err(|refused| refused.into_parts().1)?;
-        Ok((address.pid(), begun))
+        spawn_child(out, self.get()(), options)
     }
 }
 

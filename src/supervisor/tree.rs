@@ -25,7 +25,7 @@ impl Tree {
         supervisor: Address<SupervisorMessage>,
         limit: Duration,
     ) -> Result<Tree, CommandError> {
-        let infos = runtime.ask(supervisor, SupervisorMessage::children, limit)?;
+        let infos = runtime.ask(supervisor, SupervisorMessage::children, limit).wait()?;
         let below = |info: &ChildInfo| {
             let pid = info.pid.filter(|_| info.supervises && info.state == ChildState::Up)?;
             Tree::of(runtime, pid.typed(), limit).ok()

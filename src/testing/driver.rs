@@ -176,8 +176,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// Steps the process once, with what there is for it, whether it waits for that or not. After its end this does
-    /// nothing.
+    /// Steps the process once, with what there is for it, whether it waits for that or not; never after its end.
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
@@ -238,8 +237,7 @@ impl<P: Process> Driver<P> {
         self.engine.steps() as usize
     }
 
-    /// Takes the oldest message that the process has sent (or asked with): the receiver, and the message. A reply inside the
-    /// message may be used: its answer comes to the process.
+    /// Takes the oldest message that the process has sent or asked with, and its receiver. A reply in it may be used.
     ///
     /// # Errors
     /// The process has sent nothing that was not taken, or the oldest message is of another type. That one stays.

@@ -14,8 +14,8 @@ use crate::process::body::{Head, Link, NoVacancy, Ready, Work, Yield};
 use crate::process::mailbox::{Signal, Unwanted};
 use crate::process::outbox::Outbox;
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, ProcessAsk,
-    Recovered, Relate, Subscription, TimerFired,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Monitor, NameError, Naming, Pid,
+    ProcessAsk, Recovered, Relate, Subscription, TimerFired,
 };
 use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
 use crate::sched::counters::Counters;
@@ -218,7 +218,9 @@ impl Engine for TestEngine {
         if let Some(name) = child.head.name() {
             drop(self.name(Naming::Register { name: name.clone(), pid }));
         }
-        let bond = child.head.rare.as_ref().and_then(|rare| rare.bond);
+        let rare = child.head.rare.as_ref();
+        let bond = rare.and_then(|rare| rare.bond);
+        let begun = rare.and_then(|rare| rare.begun).map(|(_, tag)| tag);
         self.note(|notes| {
             if let Some(bond) = bond {
                 notes.monitors.extend(bond.monitor);
@@ -226,7 +228,7 @@ impl Engine for TestEngine {
             }
             notes.spawned.push_back(child);
         });
-        if let Some(tag) = bond.and_then(|bond| bond.begun) {
+        if let Some(tag) = begun {
             self.answer(self.pid, tag, Ok(Box::new(())));
         }
         None
@@ -245,6 +247,8 @@ impl Engine for TestEngine {
                 self.note(|notes| notes.asks.push(ask));
                 self.send(outbox, lane, 1, to);
             }
+            Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Link::nobody(self)),
+            Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => reply.send(self, |to, tag, answer| self.answer(to, tag, answer)),
             Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
             Yield::Timer { tag, delay } => {
@@ -387,9 +391,20 @@ impl AskLink for TestEngine {
     }
 }
 
+impl Directory for TestEngine {
+    fn holder(&self, name: &str) -> Option<Pid> {
+        lock(&self.named).names.get(name).copied()
+    }
+
+    /// Always the first member, so that a test can tell which one it is.
+    fn next_member(&self, group: &str) -> Option<Pid> {
+        self.group(group).first().copied()
+    }
+}
+
 impl Link for TestEngine {
     fn nobody(&self) -> Pid {
-        Pid::FIRST
+        Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)
     }
 
     fn clock(&self) -> &Clock {
@@ -409,10 +424,6 @@ impl Link for TestEngine {
 
     fn is_shutting_down(&self) -> bool {
         self.shuts_down.load(Ordering::Relaxed)
-    }
-
-    fn whereis(&self, name: &str) -> Option<Pid> {
-        lock(&self.named).names.get(name).copied()
     }
 
     fn group(&self, name: &str) -> Vec<Pid> {

@@ -256,7 +256,7 @@ impl Actor {
                     let Some(to) = self.world.choose(which) else { continue };
                     let (number, letter) = letter(to, None);
                     sent.push((to, number));
-                    out.send_to(to, letter);
+                    out.send(to, letter);
                 }
                 Act::Spawn(plan, born) => {
                     let plan = plan % self.world.plans.len();
@@ -264,14 +264,15 @@ impl Actor {
                         continue;
                     }
                     let (child, options) = (Actor::new(&self.world, plan), self.world.plans[plan].options());
-                    let child = match born {
-                        Born::Alone => out.spawn_with(child, options).ok(),
-                        Born::Linked => out.spawn_linked(child, options).ok(),
-                        Born::Monitored => out.spawn_monitored(child, options).ok().map(|(child, monitor)| {
-                            self.monitor(monitor, effective, me);
-                            child
-                        }),
+                    let options = match born {
+                        Born::Alone => options,
+                        Born::Linked => options.link(),
+                        Born::Monitored => options.monitor(),
                     };
+                    let child = out.spawn_with(child, options).ok().map(|child| {
+                        child.monitor.into_iter().for_each(|monitor| self.monitor(monitor, effective, me));
+                        child.address
+                    });
                     let Some(child) = child else { continue };
                     if let (true, Born::Linked) = (effective, born) {
                         self.world.relations.links(me, child.pid());

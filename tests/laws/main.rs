@@ -82,7 +82,7 @@ fn run(program: &Program) -> Result<(), String> {
             let _ = runtime.terminate(to);
         } else {
             let number = world.number();
-            if runtime.send_to(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
+            if runtime.send(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
                 world.sent.lock().unwrap().entry((to, None)).or_default().push(number);
             }
         }

@@ -153,8 +153,8 @@ fn a_builder_says_how_a_process_is_entered_and_how_much_its_steps_are_given() {
 fn a_message_that_is_not_there_and_one_of_another_type_are_told_apart() {
     let to = pid("<0.5.1>");
     let mut driver = Driver::new(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.send_to(to, "text");
-        out.send_to(to, 7_u32);
+        out.send(to, "text");
+        out.send(to, 7_u32);
         out.ask(to.typed(), |reply: Reply<()>| Some(reply), Duration::MAX);
         Ok(Step::Done(()))
     }));

@@ -139,7 +139,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
         let spawner = scope.spawn(|| runtime.spawn_with(slow, SpawnOptions::new().name("slow")).unwrap());
         wait(&inside);
         let pid = runtime.whereis("slow").unwrap();
-        assert_eq!(runtime.send_to(pid, 1_u32).unwrap_err().into_inner(), 1);
+        assert_eq!(runtime.send(pid, 1_u32).unwrap_err().into_inner(), 1);
         assert_eq!(runtime.process_state(pid), None);
         go.set(()).unwrap();
         assert_eq!(*output(&wait(spawner).unwrap()), 0);
@@ -479,7 +479,7 @@ fn a_process_can_be_driven_without_a_runtime() {
     let mut adder = Driver::new(script(|events: &mut Events<'_, (u32, Pid)>, out: &mut StepOutput| {
         for event in events {
             match event {
-                Event::Message((n, to)) => out.send_to(to, n * 2),
+                Event::Message((n, to)) => out.send(to, n * 2),
                 Event::Cancel(request) => return Ok(Step::Done(request.reason.to_string())),
                 _ => {}
             }

@@ -329,7 +329,7 @@ fn destructors_that_panic_disturb_nobody() {
         fn step(&mut self, _: &mut Events<'_, Bomb>, out: &mut StepOutput) -> StepResult<()> {
             // Into its own mailbox, which is dropped with it; and to nobody.
             out.send(out.pid().typed(), Bomb);
-            out.send_to(self.nobody, Bomb);
+            out.send(self.nobody, Bomb);
             Ok(Step::Done(()))
         }
     }

@@ -121,7 +121,7 @@ impl Actor {
         look(out);
         let timer = out.after(HOUR);
         look(out);
-        out.send_to(scene.texts.pid(), 5_u8);
+        out.send(scene.texts.pid(), 5_u8);
         look(out);
         out.ask(scene.questions, |reply: Reply<u8>| reply, Duration::MAX);
         look(out);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::{
-    Address, CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, NoSuchProcess, Observer, Overflow, Pid,
-    ProcessState, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
+    Address, CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, NoSuchProcessError, Observer, Overflow,
+    Pid, ProcessState, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
 };
 
 use crate::helpers::*;
@@ -47,7 +47,7 @@ fn a_pid_that_a_failed_step_has_shown_is_given_to_nobody() {
         output(&handle);
     }
     for pid in shown {
-        assert!(runtime.send_to(pid, 1_u32).is_err());
+        assert!(runtime.send(pid, 1_u32).is_err());
     }
 }
 
@@ -63,7 +63,7 @@ fn two_runtimes_do_not_know_each_others_processes() {
     assert!(one.send(b.address(), 1).is_err());
     assert!(two.send(a.address(), 2).is_err());
     assert_eq!(one.process_state(b.pid()), None);
-    assert_eq!(two.cancel(a.pid(), "no"), Err(NoSuchProcess { pid: a.pid() }));
+    assert_eq!(two.cancel(a.pid(), "no"), Err(NoSuchProcessError::Pid(a.pid())));
     one.send(a.address(), 3).unwrap();
     until("it has arrived", || log_one.len() == 1);
     assert_eq!((log_one.take(), log_two.take()), (vec![3], vec![]));
@@ -77,7 +77,7 @@ fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
     output(&gone);
     let never: Address<String> = Pid::typed(gone.pid().to_string().replace(".1>", ".99>").parse().unwrap());
     let refused = runtime.send(gone.address(), 7).unwrap_err();
-    assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: gone.pid() });
+    assert_eq!(refused.reason(), &SendError::NoSuchProcess(NoSuchProcessError::Pid(gone.pid())));
     assert!(refused.to_string().contains(&gone.pid().to_string()));
     assert_eq!(refused.into_inner(), 7);
     assert_eq!(runtime.send(never, String::from("hello")).unwrap_err().into_inner(), "hello");
@@ -85,7 +85,7 @@ fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
 
     let to = gone.pid();
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.send_to(to, 8_u32);
+        out.send(to, 8_u32);
         out.send(never, String::from("hello"));
         Ok(Step::Done(out.pid()))
     }));
@@ -108,7 +108,7 @@ fn a_message_never_reaches_the_successor_in_the_slot() {
                 while !stop.load(Ordering::Relaxed) {
                     let pid = *current.lock().unwrap();
                     if let Some(pid) = pid
-                        && runtime.send_to(pid, pid).is_ok()
+                        && runtime.send(pid, pid).is_ok()
                     {
                         sent.fetch_add(1, Ordering::Relaxed);
                     }
@@ -148,14 +148,14 @@ fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
     let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let log = Log::<u32>::new();
     let receiver = runtime.spawn(recorder(&log)).unwrap();
-    let refused = runtime.send_to(receiver.pid(), String::from("text")).unwrap_err();
+    let refused = runtime.send(receiver.pid(), String::from("text")).unwrap_err();
     let expected = SendError::WrongType { pid: receiver.pid(), takes: "u32", sent: "alloc::string::String" };
     assert_eq!(refused.reason(), &expected);
     assert_eq!(refused.into_inner(), "text");
     let to = receiver.pid();
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.send_to(to, "text");
-        out.send_to(to, 1_u32);
+        out.send(to, "text");
+        out.send(to, 1_u32);
         Ok(Step::Done(out.pid()))
     }));
     let from = *output(&process.unwrap());
@@ -172,15 +172,15 @@ fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() 
         // One message waits while the others are refused.
         let (holder, go) = hold_up(&runtime);
         let receiver = runtime.spawn_with(recorder(&log), options.name("typed")).unwrap();
-        let (pid, name) = (receiver.pid(), runtime.named("typed"));
-        runtime.send_to(pid, 1_u32).unwrap();
+        let pid = receiver.pid();
+        runtime.send(pid, 1_u32).unwrap();
         let expected = SendError::WrongType { pid, takes: "u32", sent: "i64" };
         let refused = [
-            runtime.send_to(pid, 7_i64),
+            runtime.send(pid, 7_i64),
             runtime.send(pid.typed(), 7_i64),
             runtime.send_timeout(pid.typed(), 7_i64, LIMIT),
-            name.send(7_i64),
-            name.send_timeout(7_i64, LIMIT),
+            runtime.send("typed", 7_i64),
+            runtime.send_timeout("typed", 7_i64, LIMIT),
         ];
         for refused in refused {
             let refused = refused.unwrap_err();
@@ -192,9 +192,9 @@ fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() 
         let asked = std::any::type_name::<Reply<()>>();
         let question = |reply: Reply<()>| reply;
         let errors = [
-            runtime.ask(pid.typed(), question, LIMIT).unwrap_err(),
-            name.ask(question, LIMIT).unwrap_err(),
-            block_on(runtime.ask_async(pid.typed(), question, LIMIT)).unwrap_err(),
+            runtime.ask(pid.typed(), question, LIMIT).wait().unwrap_err(),
+            runtime.ask("typed", question, LIMIT).wait().unwrap_err(),
+            block_on(runtime.ask(pid.typed(), question, LIMIT)).unwrap_err(),
         ];
         for error in errors {
             let CommandError::WrongType { pid: told, takes, sent } = error else { panic!("{error}") };
@@ -241,7 +241,7 @@ fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_
     let (free, full) = (runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn_with(sink::<u64>(), bounded).unwrap());
     let to = [free.pid(), full.pid(), changes.pid(), "<0.77.7>".parse().unwrap()];
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        to.into_iter().for_each(|to| out.send_to(to, true));
+        to.into_iter().for_each(|to| out.send(to, true));
         out.ask(to[0].typed(), |reply: Reply<()>| Some(reply), LIMIT);
         Ok(Step::Done(()))
     }));

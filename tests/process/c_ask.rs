@@ -110,7 +110,7 @@ fn a_process_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
 fn a_thread_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
     let runtime = runtime(1);
     for (to, make, expected) in questions(&runtime) {
-        assert_eq!(text(runtime.ask(to, make, LIMIT)), expected);
+        assert_eq!(text(runtime.ask(to, make, LIMIT).wait()), expected);
     }
 }
 
@@ -118,7 +118,7 @@ fn a_thread_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
 fn a_future_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
     let runtime = runtime(1);
     for (to, make, expected) in questions(&runtime) {
-        assert_eq!(text(block_on(runtime.ask_async(to, make, LIMIT))), expected);
+        assert_eq!(text(block_on(runtime.ask(to, make, LIMIT))), expected);
     }
     assert_eq!(runtime.stats().timers, 0);
 }
@@ -143,12 +143,12 @@ fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_coun
             }
         }))
         .unwrap();
-    let future = runtime.ask_async(to, Question::Keep, Duration::from_secs(5));
-    until("the limits are set", || runtime.stats().timers == 2);
+    let future = runtime.ask(to, Question::Keep, Duration::from_secs(5));
+    until("both are asked", || runtime.stats().timers == 1 && runtime.stats().messages.stepped == 2);
     manual.advance(Duration::from_millis(4_999));
     assert!(!process.is_finished());
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5))));
+        let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5)).wait()));
         until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
             thread.is_finished()
@@ -165,8 +165,8 @@ fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_coun
 fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
     let runtime = runtime(2);
     let (first, second) = (runtime.spawn(oracle()).unwrap().address(), runtime.spawn(oracle()).unwrap().address());
-    assert_eq!(runtime.ask(first, |reply| Question::Forward(second, 4, reply), LIMIT).unwrap(), 8);
-    let kept = runtime.ask_async(first, Question::Keep, LIMIT);
+    assert_eq!(runtime.ask(first, |reply| Question::Forward(second, 4, reply), LIMIT).wait().unwrap(), 8);
+    let kept = runtime.ask(first, Question::Keep, LIMIT);
     runtime.send(first, Question::Release(5)).unwrap();
     assert_eq!(block_on(kept).unwrap(), 5);
     let threaded = runtime
@@ -179,7 +179,7 @@ fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
             Ok::<Step<()>, procession::BoxError>(Step::Idle)
         }))
         .unwrap();
-    assert_eq!(runtime.ask(threaded.address(), |reply| reply, LIMIT).unwrap(), 6);
+    assert_eq!(runtime.ask(threaded.address(), |reply| reply, LIMIT).wait().unwrap(), 6);
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn a_question_to_a_full_mailbox_is_answered_at_once() {
         runtime.send(full, Question::Release(0)).unwrap();
         let asked = runtime.spawn(asker(vec![(full, Question::Drop), (full, Question::Keep)])).unwrap();
         assert_eq!(*output(&asked), ["full", "full"], "{overflow:?}");
-        assert_eq!(text(runtime.ask(full, Question::Drop, LIMIT)), "full", "{overflow:?}");
-        assert_eq!(text(block_on(runtime.ask_async(full, Question::Drop, LIMIT))), "full", "{overflow:?}");
+        assert_eq!(text(runtime.ask(full, Question::Drop, LIMIT).wait()), "full", "{overflow:?}");
+        assert_eq!(text(block_on(runtime.ask(full, Question::Drop, LIMIT))), "full", "{overflow:?}");
         assert_eq!(runtime.stats().timers, 0);
         assert_accounted(&runtime);
         gate.set(()).unwrap();
@@ -229,7 +229,7 @@ fn full(runtime: &Runtime, overflow: Overflow) -> (Address<Question>, Latch<()>)
 fn a_future_that_is_dropped_gives_its_question_up() {
     let runtime = runtime(1);
     let keeper = runtime.spawn(oracle()).unwrap();
-    drop(runtime.ask_async(keeper.address(), Question::Keep, LIMIT));
+    drop(runtime.ask(keeper.address(), Question::Keep, LIMIT));
     assert_eq!(runtime.stats().timers, 0);
     runtime.send(keeper.address(), Question::Release(1)).unwrap();
     until("the reply is late", || runtime.stats().late_replies == 1);
@@ -277,7 +277,7 @@ fn asking_by_blocking_is_refused_inside_a_step() {
     let oracle = runtime.spawn(oracle()).unwrap().address();
     let inner = runtime.clone();
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        Ok(Step::Done(inner.ask(oracle, |reply| Question::Answer(1, reply), LIMIT).unwrap_err().to_string()))
+        Ok(Step::Done(inner.ask(oracle, |reply| Question::Answer(1, reply), LIMIT).wait().unwrap_err().to_string()))
     }));
     let error = output(&process.unwrap());
     assert!(error.contains("StepOutput::ask"), "{error}");

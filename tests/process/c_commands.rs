@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    BoxError, Command, CommandError, Event, Events, Latch, Process, Reason, Responder, Step, StepOutput, Tag,
-    TimerFired,
+    BoxError, Command, CommandError, Event, Events, Latch, NoSuchProcessError, Process, Reason, Responder, Step,
+    StepOutput, Tag, TimerFired,
 };
 
 use crate::helpers::*;
@@ -384,7 +384,7 @@ fn cancelling_and_terminating_another_process_are_answered() {
                 let tag = tags.iter().find(|tag| done.is(**tag)).copied().unwrap();
                 answers.push(match done.take(tag).unwrap() {
                     Ok(was_there) => was_there.to_string(),
-                    Err(CommandError::NoSuchProcess(pid)) => pid.to_string(),
+                    Err(CommandError::NoSuchProcess(NoSuchProcessError::Pid(pid))) => pid.to_string(),
                     Err(other) => panic!("{other}"),
                 });
             }

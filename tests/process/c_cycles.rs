@@ -95,7 +95,7 @@ impl Process for Member {
                     return Ok(Step::Wait);
                 }
                 Event::Message(Do::AskNamed(name)) => {
-                    self.open.push(out.named(name).ask(Do::Keep, Duration::MAX)?);
+                    self.open.push(out.ask(name, Do::Keep, Duration::MAX));
                     return Ok(Step::Wait);
                 }
                 Event::Message(Do::Upgrade(to)) => {

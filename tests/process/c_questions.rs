@@ -95,7 +95,7 @@ fn a_reply_that_is_the_last_to_know_of_a_runtime_harms_nobody_when_it_is_sent_or
         assert_eq!(hooks.load(Ordering::SeqCst), 0, "the reply knows of its runtime");
         outlives.send(keeper.address(), tell()).unwrap();
         until("the runtime is gone", || hooks.load(Ordering::SeqCst) == 1);
-        assert_eq!(outlives.ask(keeper.address(), Survivor::Ping, LIMIT).unwrap(), 1);
+        assert_eq!(outlives.ask(keeper.address(), Survivor::Ping, LIMIT).wait().unwrap(), 1);
         // On a busy machine the asker may still be being ended, and the answer goes with what is left of it.
         until("the answer is gone", || values.load(Ordering::SeqCst) > 0);
         assert_eq!(values.load(Ordering::SeqCst), 1);

@@ -57,7 +57,7 @@ fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
     let asked = runtime.spawn(sink::<Reply<u32>>()).unwrap();
     let inner = runtime.clone();
     let errors = in_a_step(move || {
-        let ask = inner.ask(asked.address(), |reply| reply, LIMIT).unwrap_err();
+        let ask = inner.ask(asked.address(), |reply| reply, LIMIT).wait().unwrap_err();
         let room = inner.send_timeout(full.address(), 1, LIMIT).unwrap_err();
         let now = inner.send_timeout(full.address(), 2, Duration::ZERO).unwrap_err();
         (matches!(ask, CommandError::InsideStep), room.into_parts(), now.into_parts())

@@ -50,7 +50,7 @@ fn chatter(messages: &Arc<AtomicU64>) -> impl Process<Message = Chat, Output = (
             match event {
                 Event::Message(Chat(other)) => {
                     messages.fetch_add(1, Ordering::Relaxed);
-                    out.send_to(other, Chat(out.pid()));
+                    out.send(other, Chat(out.pid()));
                 }
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}

@@ -177,7 +177,7 @@ fn a_worker_that_falls_asleep_while_work_arrives_does_not_miss_it() {
         for _ in 0..rounds % 997 {
             std::hint::spin_loop();
         }
-        runtime.ask(echo.address(), |reply| reply, LIMIT).unwrap();
+        runtime.ask(echo.address(), |reply| reply, LIMIT).wait().unwrap();
         rounds += 1;
     }
     assert_eq!(runtime.stats().messages.stepped, rounds);

@@ -28,7 +28,7 @@ fn player(count: &Arc<AtomicU64>, most: u64) -> impl Process<Message = Pid, Outp
         for event in events {
             match event {
                 Event::Message(other) if count.fetch_add(1, Ordering::SeqCst) < most => {
-                    out.send_to(other, out.pid());
+                    out.send(other, out.pid());
                 }
                 Event::Message(_) => {}
                 _ => return Ok(Step::Done(())),
@@ -46,7 +46,7 @@ fn after_sixteen_hand_offs_in_a_row_it_is_the_turn_of_another() {
     let (holder, go) = hold_up(&runtime);
     let [one, two] = [players[0].pid(), players[1].pid()];
     let opener = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.send_to(one, two);
+        out.send(one, two);
         Ok(Step::Done(()))
     }));
     let witness = runtime.spawn(witness(&count)).unwrap();
@@ -259,7 +259,7 @@ fn wakes_nobody_who_waits_for(at: At) {
     let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         out.send(to, ());
         match at {
-            At::DeadLetter => out.send_to("<0.9.9>".parse()?, ()),
+            At::DeadLetter => out.send("<0.9.9>".parse::<Pid>()?, ()),
             At::Spawned => drop(out.spawn(Closing(Arc::default()))?),
             At::Exited => {}
         }
@@ -316,7 +316,7 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
             let end = process.clone();
             Box::pin(async move { end.await.is_done() })
         } else {
-            let asking = runtime.ask_async(process.address(), Some, Duration::MAX);
+            let asking = runtime.ask(process.address(), Some, Duration::MAX);
             Box::pin(async move { asking.await.is_ok() })
         };
         let waker = Waker::from(Arc::new(long.clone()));

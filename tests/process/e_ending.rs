@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    Event, Events, Exit, Latch, NoSuchProcess, Process, ProcessState, Reason, Reply, Step, StepOutput, Tag,
+    Event, Events, Exit, Latch, NoSuchProcessError, Process, ProcessState, Reason, Reply, Step, StepOutput, Tag,
 };
 
 use crate::helpers::*;
@@ -146,9 +146,9 @@ fn on_an_unknown_pid_both_are_errors_and_on_an_ended_one_they_change_nothing() {
     assert_eq!(runtime.terminate(gone.pid()), Ok(false));
     assert!(join(&gone).is_done());
     let pid = "<0.1.1>".parse().unwrap();
-    assert_eq!(runtime.cancel(pid, "who"), Err(NoSuchProcess { pid }));
-    assert_eq!(runtime.terminate(pid), Err(NoSuchProcess { pid }));
-    let text = NoSuchProcess { pid }.to_string();
+    assert_eq!(runtime.cancel(pid, "who"), Err(NoSuchProcessError::Pid(pid)));
+    assert_eq!(runtime.terminate(pid), Err(NoSuchProcessError::Pid(pid)));
+    let text = NoSuchProcessError::Pid(pid).to_string();
     assert!(text.contains("<0.1.1>"), "{text}");
 }
 
@@ -242,7 +242,7 @@ fn what_an_ended_process_had_kept_is_answered_and_its_work_is_told() {
     });
     let keeper = runtime.spawn(keeper).unwrap();
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| runtime.ask(keeper.address(), |reply| reply, LIMIT));
+        let asking = scope.spawn(|| runtime.ask(keeper.address(), |reply| reply, LIMIT).wait());
         wait(&begun);
         until("it keeps the question", || runtime.stats().messages.stepped == 1);
         runtime.terminate(keeper.pid()).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::{
-    DeadLetter, DeadLetterReason, Event, Events, Latch, Observer, ProcessState, SpawnOptions, Step, StepOutput,
+    DeadLetter, DeadLetterReason, Event, Events, Latch, Observer, Pid, ProcessState, SpawnOptions, Step, StepOutput,
 };
 
 use crate::helpers::*;
@@ -57,7 +57,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     output(&busy);
     assert!(runtime.process(busy.pid()).is_none());
     assert_eq!(runtime.process_state(busy.pid()), Some(ProcessState::Complete));
-    assert_eq!(runtime.process_state("<0.3.9>".parse().unwrap()), None);
+    assert_eq!(runtime.process_state("<0.3.9>".parse::<Pid>().unwrap()), None);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn the_counts_say_what_has_happened() {
     let runtime = runtime(2);
     let over = |fails: u8| {
         script(move |_: &mut Events<'_, u32>, out: &mut StepOutput| {
-            out.send_to("<0.9.9>".parse()?, 1_u32);
+            out.send("<0.9.9>".parse::<Pid>()?, 1_u32);
             match fails {
                 0 => Ok(Step::Done(())),
                 1 => Err("no".into()),
@@ -168,7 +168,7 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
     let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let (process, other) = (runtime.spawn(sink::<u32>()).unwrap(), "<0.9.9>".parse().unwrap());
     let child = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.send_to(other, "lost");
+        out.send(other, "lost");
         Ok(Step::Done(()))
     }));
     let child = child.unwrap();
@@ -199,7 +199,7 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
     let runtime = builder().workers(1).thread_name("procession-grumpy").observer(Grumpy(log.clone())).start().unwrap();
     let process = std::thread::Builder::new().name("procession-test".into()).spawn(move || {
         let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            out.send_to(other, "lost");
+            out.send(other, "lost");
             Ok(Step::Done(()))
         }));
         output(&process.unwrap());
@@ -218,7 +218,7 @@ fn errors_can_be_shared_and_have_their_sources() {
     shareable::<procession::EntryError>();
     shareable::<procession::ExitError>();
     shareable::<procession::ShutdownError>();
-    shareable::<procession::NoSuchProcess>();
+    shareable::<procession::NoSuchProcessError>();
     shareable::<procession::ParsePidError>();
     shareable::<procession::WaitedForNothing>();
     shareable::<procession::pool::PoolError>();

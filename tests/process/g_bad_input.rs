@@ -1,7 +1,9 @@
 //! Bad input: each an error that names what was given and what is allowed, with what was refused handed back.
 
 use procession::pool::Pool;
-use procession::{Command, Overflow, Pid, Responder, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions};
+use procession::{
+    Command, NoSuchProcessError, Overflow, Pid, Responder, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions,
+};
 
 use crate::helpers::*;
 
@@ -51,6 +53,11 @@ fn spawn_options_out_of_range_are_refused_and_the_process_comes_back() {
     runtime.spawn(zero.into_inner()).unwrap();
     let empty = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("")).unwrap_err();
     assert_eq!(empty.to_string(), "a name may not be empty");
+    let parents = [SpawnOptions::new().link(), SpawnOptions::new().monitor(), SpawnOptions::new().report_started()];
+    for options in parents {
+        let refused = runtime.spawn_with(sink::<u32>(), options).unwrap_err();
+        assert!(matches!(refused.reason(), SpawnError::OutsideStep), "{refused}");
+    }
 }
 
 #[test]
@@ -91,13 +98,13 @@ fn after_a_shutdown_every_call_is_answered_and_refusals_hand_back() {
     let process = runtime.spawn(sink::<String>()).unwrap();
     runtime.shutdown(LIMIT).unwrap();
     let refused = runtime.send(process.address(), String::from("late")).unwrap_err();
-    assert_eq!(refused.reason(), &SendError::NoSuchProcess { pid: process.pid() });
+    assert_eq!(refused.reason(), &SendError::NoSuchProcess(NoSuchProcessError::Pid(process.pid())));
     assert_eq!(refused.into_inner(), "late");
     assert!(runtime.send_timeout(process.address(), String::new(), LIMIT).is_err());
     assert!(matches!(runtime.spawn(sink::<u32>()).unwrap_err().reason(), SpawnError::ShuttingDown));
     assert_eq!(runtime.cancel(process.pid(), "late"), Ok(false));
     assert_eq!(runtime.terminate(process.pid()), Ok(false));
-    assert!(runtime.ask(process.address(), |reply: procession::Reply<()>| format!("{reply:?}"), LIMIT).is_err());
+    assert!(runtime.ask(process.address(), |reply: procession::Reply<()>| format!("{reply:?}"), LIMIT).wait().is_err());
     assert!(runtime.processes().is_empty());
     assert_eq!(runtime.stats().processes, 0);
     assert!(format!("{runtime:?}").contains("Runtime"));

@@ -105,7 +105,7 @@ fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_th
     go.set(()).unwrap();
     until("the answer has come", || seen.len() == 1);
     until("it does not spin", || runtime.is_idle());
-    runtime.send_to(process.pid(), String::from("later")).unwrap();
+    runtime.send(process.pid(), String::from("later")).unwrap();
     until("the message has come", || seen.len() == 2);
     assert_eq!(seen.take(), ["answer", "later"]);
     assert_accounted(&runtime);

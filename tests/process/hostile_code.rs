@@ -188,7 +188,7 @@ fn a_question_whose_reply_is_kept_elsewhere_is_answered_when_the_runtime_ends() 
     let runtime = runtime(1);
     let kept = Log::new();
     let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
-    let mut asking = pin!(runtime.ask_async(keeper.address(), |reply| reply, Duration::from_secs(3600)));
+    let mut asking = pin!(runtime.ask(keeper.address(), |reply| reply, Duration::from_secs(3600)));
     until("the reply is kept", || kept.len() == 1);
     runtime.shutdown(LIMIT).unwrap();
     // The shutdown waits only so long for who gives the questions up.

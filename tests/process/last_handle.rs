@@ -8,7 +8,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use procession::{
-    Command, DeadLetter, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
+    Command, DeadLetter, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Pid, Process,
     ProcessIdentity, Reason, Reply, Responder, Runtime, RuntimeBuilder, SpawnOptions, Step, StepOutput, StepResult,
 };
 
@@ -234,7 +234,7 @@ fn in_a_hook() {
                 let hold = gate.clone();
                 let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
                     wait(&hold);
-                    out.send_to("<0.9.9>".parse()?, ());
+                    out.send("<0.9.9>".parse::<Pid>()?, ());
                     out.spawn(sink::<()>())?;
                     Ok(Step::Done(()))
                 });
@@ -325,7 +325,7 @@ fn in_a_waker_that_the_thread_of_the_timers_calls() {
         ends(options, &last.clone(), |runtime| {
             let kept = Log::new();
             let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
-            let mut asking = Box::pin(runtime.ask_async(keeper.address(), |reply| reply, Duration::from_millis(20)));
+            let mut asking = Box::pin(runtime.ask(keeper.address(), |reply| reply, Duration::from_millis(20)));
             Box::new(move || {
                 let waker = Waker::from(Arc::new(Alarm(last.clone())));
                 if asking.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {

@@ -98,7 +98,7 @@ fn ask_keeper(runtime: &Runtime, limit: Duration, waker: &Waker) -> (procession:
     let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
     // On a busy machine a short limit may be over before anybody waits.
     for times in 1.. {
-        let mut asking = runtime.ask_async(keeper.address(), |reply| reply, limit.saturating_mul(times));
+        let mut asking = runtime.ask(keeper.address(), |reply| reply, limit.saturating_mul(times));
         if Pin::new(&mut asking).poll(&mut Context::from_waker(waker)).is_pending() {
             until("the reply is kept", || kept.len() == times as usize);
             return (asking, kept);
@@ -422,7 +422,7 @@ fn a_thread_that_waits_for_a_reply_hears_of_the_end_of_the_runtime() {
         let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
         let (elsewhere, to, answer) = (runtime.clone(), keeper.address(), Latch::new());
         let set = answer.clone();
-        std::thread::spawn(move || drop(set.set(elsewhere.ask(to, |reply| reply, limit))));
+        std::thread::spawn(move || drop(set.set(elsewhere.ask(to, |reply| reply, limit).wait())));
         until("the reply is kept", || kept.len() == 1);
         runtime.shutdown(LIMIT).unwrap();
         assert_shut_down(wait(&answer));
@@ -464,15 +464,17 @@ fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_ful
         });
         let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(1, overflow)).unwrap();
         wait(&holder.begun);
-        let first = runtime.ask_async(process.address(), |reply| reply, LIMIT);
-        let refused = runtime.ask(
-            process.address(),
-            |reply| {
-                asked.store(true, Ordering::SeqCst);
-                reply
-            },
-            LIMIT,
-        );
+        let first = runtime.ask(process.address(), |reply| reply, LIMIT);
+        let refused = runtime
+            .ask(
+                process.address(),
+                |reply| {
+                    asked.store(true, Ordering::SeqCst);
+                    reply
+                },
+                LIMIT,
+            )
+            .wait();
         assert!(matches!(refused, Err(CommandError::Full(pid)) if pid == process.pid()), "{overflow:?}: {refused:?}");
         assert!(asked.load(Ordering::SeqCst));
         holder.go.set(()).unwrap();

@@ -227,7 +227,7 @@ fn an_upgrade_keeps_monitors_in_both_directions() {
     target.ends(&runtime, Way::Done);
     until("it hears of it", || heard.len() == 1);
     assert_eq!(watcher.heard.len(), 0, "an upgrade is no end");
-    runtime.send_to(upgraded.pid(), 1_u8).unwrap();
+    runtime.send(upgraded.pid(), 1_u8).unwrap();
     watcher.hears(1);
 }
 
@@ -257,8 +257,8 @@ fn relations_can_be_driven_without_a_runtime() {
         if std::mem::take(&mut first) {
             out.trap_exits(true);
             out.link(pid);
-            let (child, monitor) = out.spawn_monitored(sink::<()>(), SpawnOptions::new())?;
-            assert_eq!(child.pid(), monitor.pid());
+            let child = out.spawn_with(sink::<()>(), SpawnOptions::new().monitor())?;
+            assert_eq!(child.monitor.unwrap().pid(), child.pid());
         }
         for event in events {
             match event {

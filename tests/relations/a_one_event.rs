@@ -198,7 +198,7 @@ fn signals_that_came_before_the_first_step_are_all_taken_one_a_step() {
             let mut spawns = Some((sipper, options));
             let parent = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
                 let (sipper, options) = spawns.take().ok_or("it is spawned once")?;
-                let child = out.spawn_with(sipper, options)?;
+                let child = out.spawn_with(sipper, options)?.address;
                 (0..3).for_each(|_| _ = out.cancel(child.pid(), "a signal"));
                 Ok(Step::Done(child))
             }));

@@ -214,7 +214,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
                     }
                     Ok(Step::Done(()))
                 });
-                let (child, _) = out.spawn_monitored(answers, SpawnOptions::new().name("answers"))?;
+                let child = out.spawn_with(answers, SpawnOptions::new().name("answers").monitor())?.address;
                 asked = Some(out.ask(child, |reply| reply, LIMIT));
                 out.after(Duration::MAX);
                 return Ok(Step::Continue);
@@ -242,7 +242,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
         wait(&begun);
         (0..noise).for_each(|n| runtime.send(asker.address(), n).unwrap());
         // Who watches later is told later.
-        runtime.named("answers").watch().map(|watch| watch.wait_timeout(LIMIT)).ok();
+        let _ = runtime.watch("answers").wait_timeout(LIMIT);
         go.set(()).unwrap();
         assert_eq!(**output(&asker), ["answer", "down"], "waits: {waits}, {noise} messages");
     }

@@ -175,7 +175,7 @@ fn a_link_that_is_made_after_unlinking_is_told_of_though_it_is_in_the_same_step(
             out.link(ended);
             out.unlink(ended);
             out.link(ended);
-            out.send_to(out.pid(), ());
+            out.send(out.pid(), ());
             return Ok(Step::Idle);
         }
         let told = events.filter(|event| matches!(event, Event::Exit(_))).count();
@@ -260,11 +260,11 @@ fn a_child_that_is_monitored_or_linked_from_birth_cannot_end_unnoticed() {
         if !std::mem::replace(&mut begun, true) {
             for _ in 0..ROUNDS {
                 for way in ["done", "fails", "init"] {
-                    out.spawn_monitored(Mayfly(way), SpawnOptions::new())?;
-                    out.spawn_linked(Mayfly(way), SpawnOptions::new())?;
+                    out.spawn_with(Mayfly(way), SpawnOptions::new().monitor())?;
+                    out.spawn_with(Mayfly(way), SpawnOptions::new().link())?;
                 }
-                out.spawn_monitored(Mayfly("done"), SpawnOptions::new().name("taken"))?;
-                out.spawn_linked(Mayfly("done"), SpawnOptions::new().name("taken"))?;
+                out.spawn_with(Mayfly("done"), SpawnOptions::new().name("taken").monitor())?;
+                out.spawn_with(Mayfly("done"), SpawnOptions::new().name("taken").link())?;
             }
         }
         for event in events {
@@ -290,7 +290,7 @@ fn a_child_that_fails_at_once_takes_its_parent_with_it() {
     for _ in 0..100 {
         let runtime = runtime(2);
         let parent = runtime.spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            out.spawn_linked(Mayfly("fails"), SpawnOptions::new())?;
+            out.spawn_with(Mayfly("fails"), SpawnOptions::new().link())?;
             Ok(Step::<()>::Idle)
         }));
         assert_eq!(first(&join(&parent.unwrap()).without_output()).1, "failed: in its first step");

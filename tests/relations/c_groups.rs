@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    EntryArgs, Event, Events, GroupChange, InitResult, NameError, Pid, Process, Runtime, SpawnError, SpawnOptions,
-    Step, StepOutput, StepResult,
+    EntryArgs, Event, Events, GroupChange, InitResult, NameError, NoSuchProcessError, Pid, Process, Runtime,
+    SpawnError, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::frail::frail;
@@ -41,7 +41,10 @@ fn groups_without_members_and_names_that_cannot_be_are_defined() {
     ended.ends(&runtime, Way::Done);
     assert_eq!(runtime.broadcast("nobody", 1_u8), 0);
     assert!(runtime.group_members("nobody").is_empty() && !runtime.leave_group("nobody", ended.pid()));
-    assert_eq!(runtime.join_group("late", ended.pid()), Err(NameError::NoSuchProcess { pid: ended.pid() }));
+    assert_eq!(
+        runtime.join_group("late", ended.pid()),
+        Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(ended.pid())))
+    );
     assert_eq!(runtime.join_group("", node(&runtime).pid()), Err(NameError::Empty));
     assert!(runtime.groups().is_empty());
 }
@@ -322,7 +325,7 @@ fn memberships_given_by_a_child_specification_stay_over_restarts_of_both_kinds()
         let boss = supervise(&runtime, Supervisor::builder().intensity(10, second).child(spec).build().unwrap());
         let first = boss.pid("j");
         for times in 1..=3 {
-            runtime.send_to(boss.pid("j"), ()).unwrap();
+            runtime.send(boss.pid("j"), ()).unwrap();
             boss.restarted("j", times);
             assert_eq!(runtime.group_members("g"), [boss.pid("j")]);
         }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::{
-    CommandError, Event, Events, Latch, NameError, NoSuchName, Pid, Reply, SendError, SpawnOptions, Step, StepOutput,
+    CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, Member, Monitor, NameError, NoSuchProcessError,
+    Observer, Pid, Reply, Runtime, SendError, SpawnOptions, Step, StepOutput, Tag,
 };
 
 use crate::helpers::*;
@@ -46,7 +47,7 @@ fn a_name_for_the_ended_the_unknown_the_foreign_and_an_empty_name_are_errors() {
     let ended = node(&runtime);
     ended.ends(&runtime, Way::Done);
     for pid in [ended.pid(), "<5.4000000.1>".parse().unwrap(), "<6.0.1>".parse().unwrap()] {
-        assert_eq!(runtime.register("late", pid), Err(NameError::NoSuchProcess { pid }));
+        assert_eq!(runtime.register("late", pid), Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(pid))));
     }
     assert_eq!(runtime.register("", node(&runtime).pid()), Err(NameError::Empty));
     assert_eq!(runtime.whereis("late"), None);
@@ -112,7 +113,7 @@ fn names_are_free_before_those_who_monitor_are_told() {
                 Ok(Step::Done(()))
             });
             let options = SpawnOptions::new();
-            out.spawn_monitored(child, if spawned_with_it { options.name("office") } else { options })?;
+            out.spawn_with(child, if spawned_with_it { options.name("office") } else { options }.monitor())?;
             Ok(Step::Idle)
         });
         output(&runtime.spawn(successor).unwrap());
@@ -140,83 +141,156 @@ fn bank() -> impl procession::Process<Message = Bank, Output = u64> {
 }
 
 #[test]
-fn every_call_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
+fn every_call_takes_a_name_and_a_message_to_nobody_comes_back() {
     let runtime = runtime(1);
     let bank = runtime.spawn_with(bank(), SpawnOptions::new().name("bank")).unwrap();
-    let named = runtime.named("bank");
-    assert_eq!(named.pid(), Ok(bank.pid()));
-    named.send(Bank::Deposit(5)).unwrap();
-    named.send_timeout(Bank::Deposit(2), LIMIT).unwrap();
-    assert_eq!(named.ask(Bank::Read, LIMIT).unwrap(), 7);
-    drop(named.ask_async(Bank::Read, LIMIT).unwrap());
-    assert!(named.is_alive() && named.process_state().is_some());
-    assert_eq!(named.process().unwrap().pid, bank.pid());
-    named.register("house").unwrap();
-    named.join_group("all").unwrap();
+    runtime.send("bank", Bank::Deposit(5)).unwrap();
+    runtime.send_timeout("bank", Bank::Deposit(2), LIMIT).unwrap();
+    assert_eq!(runtime.ask("bank", Bank::Read, LIMIT).wait().unwrap(), 7);
+    assert!(runtime.is_alive("bank") && runtime.process_state("bank").is_some());
+    assert_eq!(runtime.process("bank").unwrap().pid, bank.pid());
+    runtime.register("house", "bank").unwrap();
+    runtime.join_group("all", "bank").unwrap();
     assert_eq!(runtime.group_members("all"), [bank.pid()]);
-    assert!(named.leave_group("all"));
-    let watch = runtime.named("house").watch().unwrap();
-    assert_eq!(named.send(7_u8).unwrap_err().into_inner(), 7, "of another type: the message comes back");
-    assert!(named.cancel_timeout("closing", LIMIT).unwrap());
+    assert!(runtime.leave_group("all", "bank"));
+    let watch = runtime.watch("house");
+    assert_eq!(runtime.send("bank", 7_u8).unwrap_err().into_inner(), 7, "of another type: the message comes back");
+    assert!(runtime.cancel_timeout("bank", "closing", LIMIT).unwrap());
     assert_eq!(*output(&bank), 7);
     assert!(watch.wait_timeout(LIMIT).is_ok());
 
-    let nobody = runtime.named("bank");
-    let back = nobody.send(String::from("hello")).unwrap_err();
-    assert_eq!(
-        (back.reason(), back.to_string()),
-        (&SendError::NoSuchName { name: "bank".into() }, "no process has the name \"bank\"".into())
-    );
+    let back = runtime.send("bank", String::from("hello")).unwrap_err();
+    let no = NoSuchProcessError::Name("bank".into());
+    assert_eq!(back.reason(), &SendError::NoSuchProcess(no.clone()));
+    assert_eq!(back.to_string(), "no process has the name \"bank\"");
     assert_eq!(back.into_inner(), "hello");
-    assert_eq!(nobody.send_timeout(3_u8, LIMIT).unwrap_err().into_inner(), 3);
-    assert!(matches!(nobody.ask(Bank::Read, LIMIT), Err(CommandError::NoSuchName(name)) if *name == *"bank"));
-    let no = NoSuchName { name: "bank".into() };
-    assert_eq!(nobody.ask_async(Bank::Read, Duration::ZERO).unwrap_err(), no);
-    assert_eq!((nobody.cancel("x"), nobody.terminate()), (Err(no.clone()), Err(no.clone())));
-    assert_eq!(nobody.watch().unwrap_err(), no);
-    assert!(!nobody.is_alive() && nobody.process().is_none() && nobody.process_state().is_none());
-    assert_eq!(nobody.register("more"), Err(NameError::NoSuchName { name: "bank".into() }));
-    assert!(!nobody.leave_group("all") && nobody.join_group("all").is_err());
+    assert_eq!(runtime.send_timeout("bank", 3_u8, LIMIT).unwrap_err().into_inner(), 3);
+    let asked = runtime.ask("bank", Bank::Read, LIMIT).wait();
+    assert!(matches!(asked, Err(CommandError::NoSuchProcess(why)) if why == no));
+    assert_eq!((runtime.cancel("bank", "x"), runtime.terminate("bank")), (Err(no.clone()), Err(no.clone())));
+    assert!(runtime.watch("bank").wait_timeout(LIMIT).unwrap().is_no_such_process());
+    assert!(!runtime.is_alive("bank") && runtime.process("bank").is_none() && runtime.process_state("bank").is_none());
+    assert_eq!(runtime.register("more", "bank"), Err(NameError::NoSuchProcess(no)));
+    assert!(!runtime.leave_group("all", "bank") && runtime.join_group("all", "bank").is_err());
 }
 
 #[test]
-fn every_yield_has_a_form_by_name_and_a_message_to_nobody_comes_back() {
+fn every_call_takes_a_handle_and_each_form_of_a_name() {
     let runtime = runtime(1);
+    let log = Log::new();
+    let options = || SpawnOptions::new().name("listener");
+    let listener = runtime.spawn_with(recorder::<u32>(&log), options()).unwrap();
+    let (owned, shared) = (String::from("listener"), std::sync::Arc::<str>::from("listener"));
+    runtime.send(&listener, 1).unwrap();
+    runtime.send(listener.address(), 2).unwrap();
+    runtime.send(listener.pid(), 3_u32).unwrap();
+    runtime.send(&owned, 4_u32).unwrap();
+    runtime.send(&shared, 5_u32).unwrap();
+    runtime.send(shared, 6_u32).unwrap();
+    until("all are stepped", || log.len() == 6);
+    assert_eq!(log.take(), [1, 2, 3, 4, 5, 6]);
+    assert!(runtime.is_alive(&listener) && runtime.cancel(&listener, "enough").unwrap());
+}
+
+#[test]
+fn the_members_of_a_group_are_addressed_in_turn() {
+    let runtime = runtime(1);
+    let logs = [(); 3].map(|()| Log::new());
+    let members = logs.each_ref().map(|log| runtime.spawn(recorder::<u32>(log)).unwrap());
+    let none = runtime.send(Member("group"), 0_u32).unwrap_err();
+    assert_eq!(none.to_string(), "the group \"group\" has no members");
+    members.iter().for_each(|member| runtime.join_group("group", member).unwrap());
+    // Twice in it: its turn is one.
+    runtime.join_group("group", &members[0]).unwrap();
+    (0..6_u32).for_each(|n| runtime.send(Member("group"), n).unwrap());
+    until("all are stepped", || logs.iter().map(Log::len).sum::<usize>() == 6);
+    assert_eq!(logs.each_ref().map(Log::take), [[0, 3], [1, 4], [2, 5]]);
+    // The one whose turn was last leaves, and the turns go on with the others.
+    assert!(runtime.leave_group("group", &members[2]));
+    let sends = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        (6..8_u32).for_each(|n| out.send(Member("group"), n));
+        Ok(Step::Done(()))
+    });
+    output(&runtime.spawn(sends).unwrap());
+    until("all are stepped", || logs.iter().map(Log::len).sum::<usize>() == 2);
+    assert_eq!(logs.each_ref().map(Log::take), [vec![6], vec![7], vec![]]);
+}
+
+#[test]
+fn every_yield_takes_a_name_and_what_is_for_nobody_is_accounted_for() {
+    let letters = Log::new();
+    let runtime = Runtime::builder().workers(1).observer(DeadNames(letters.clone())).start().unwrap();
     let log = Log::new();
     let listener = runtime.spawn_with(recorder::<u32>(&log), SpawnOptions::new().name("listener")).unwrap();
     let pid = listener.pid();
     let victim = runtime.spawn_with(sink::<()>(), SpawnOptions::new().name("victim")).unwrap();
-    let mut begun = false;
+    let mut refused = Vec::new();
+    let mut asked: Option<[Tag<bool>; 3]> = None;
+    let mut others: Option<(Tag<()>, Tag<()>, Monitor)> = None;
     let process = runtime.spawn_with(
         script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
-            if !std::mem::replace(&mut begun, true) {
-                out.named("listener").send(7_u32)?;
-                assert_eq!(out.named("listener").pid()?, pid);
-                assert_eq!(out.named("victim").monitor()?.pid(), out.whereis("victim").unwrap());
-                out.named("victim").link()?;
-                out.named("listener").link()?;
-                out.named("listener").unlink()?;
-                out.named("listener").register("further")?;
-                out.named("listener").join_group("group")?;
-                out.named("listener").leave_group("group")?;
-                out.named("listener").ask(|_: Reply<()>| 8_u32, Duration::ZERO)?;
-                let back = out.named("nobody").send(9_u32).unwrap_err();
-                assert_eq!(back.into_inner(), 9);
-                assert!(out.named("nobody").terminate().is_err() && out.named("nobody").monitor().is_err());
-                out.named("victim").cancel("stop")?;
-                out.named("victim").terminate()?;
-                out.named("victim").cancel_timeout("stop", Duration::ZERO)?;
-                return Ok(Step::Idle);
+            if asked.is_none() {
+                out.send("listener", 7_u32);
+                assert_eq!(out.monitor("victim").pid(), out.whereis("victim").unwrap());
+                out.link("victim");
+                out.link("listener");
+                out.unlink("listener");
+                out.register("further", "listener");
+                out.join_group("group", "listener");
+                out.leave_group("group", "listener");
+                out.ask("listener", |_: Reply<()>| 8_u32, Duration::ZERO);
+                out.cancel("victim", "stop");
+                out.terminate("victim");
+                out.cancel_timeout("victim", "stop", Duration::ZERO);
+                // The same for a name that nobody has.
+                out.send("nobody", 9_u32);
+                out.send(Member("nowhere"), "text");
+                let limit = Duration::from_secs(1);
+                asked = Some([
+                    out.terminate("nobody"),
+                    out.cancel("nobody", "x"),
+                    out.cancel_timeout("nobody", "x", limit),
+                ]);
+                let question = out.ask("nobody", |reply: Reply<()>| reply, limit);
+                others = Some((question, out.register("more", "nobody"), out.monitor("nobody")));
+                out.unlink("nobody");
             }
-            Ok(if events.any(|event| matches!(event, Event::Down(_))) { Step::Done(()) } else { Step::Idle })
+            let (question, register, monitor) = others.unwrap();
+            for event in events {
+                match event {
+                    Event::Completed(done) => {
+                        let commands = asked.iter().flatten().filter_map(|tag| done.take(*tag)?.err());
+                        let more = [question, register].into_iter().filter_map(|tag| done.take(tag)?.err());
+                        refused.extend(commands.chain(more).map(|why| why.to_string()));
+                    }
+                    Event::Down(down) if down.monitor == monitor => assert!(down.is_no_such_process()),
+                    _ => {}
+                }
+            }
+            Ok(if refused.len() == 5 { Step::Done(std::mem::take(&mut refused)) } else { Step::Idle })
         }),
         SpawnOptions::new().trap_exits(),
     );
-    output(&process.unwrap());
+    let refused = output(&process.unwrap());
+    let no = "no process has the name \"nobody\"";
+    assert_eq!(*refused, [no, no, no, no, &format!("failed: {no}")]);
     join(&victim);
     until("all is stepped", || log.len() == 2);
     assert_eq!(log.take(), [7, 8]);
     assert_eq!(runtime.whereis("further"), Some(pid));
+    assert_eq!(letters.take(), [("nobody".into(), "u32"), ("nowhere".into(), "&str")]);
+    assert_accounted(&runtime);
+}
+
+/// Writes down the dead letters that were sent to a name.
+struct DeadNames(Log<(String, &'static str)>);
+
+impl Observer for DeadNames {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        if let (DeadLetterReason::NoSuchName, Some(name)) = (letter.reason, letter.name) {
+            self.0.push((name.into(), letter.type_name));
+        }
+    }
 }
 
 /// Eight threads take names for processes that end at random moments, and look them up.
@@ -334,7 +408,7 @@ fn a_driven_process_finds_names_and_groups() {
     let (pid, gate): (Pid, Latch<()>) = ("<0.77.1>".parse().unwrap(), Latch::new());
     let set = gate.clone();
     let mut driver = Driver::new(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        out.named("peer").send(1_u32)?;
+        out.send("peer", 1_u32);
         assert_eq!(out.broadcast("peers", 2_u32), 1);
         out.subscribe("peers");
         let _ = set.set(());

@@ -51,13 +51,12 @@ impl Clerk {
         self.expects(out, "", None);
         // All ways to spawn.
         let one = out.spawn_with(sink::<u8>(), named("one"))?.pid();
-        let (two, _) = out.spawn_monitored(sink::<u8>(), named("two"))?;
-        let three = out.spawn_linked(sink::<u8>(), named("three"))?.pid();
-        let (four, _) = out.spawn_linked_begun(sink::<u8>(), named("four"))?;
+        let two = out.spawn_with(sink::<u8>(), named("two").monitor())?;
+        let three = out.spawn_with(sink::<u8>(), named("three").link())?.pid();
+        let four = out.spawn_with(sink::<u8>(), named("four").link().report_started())?;
         for (name, pid) in ["one", "two", "three", "four"].into_iter().zip([one, two.pid(), three, four.pid()]) {
             self.expects(out, name, pid);
-            out.named(name).send(7_u8)?;
-            assert_eq!(out.named(name).pid(), Ok(pid));
+            out.send(name, 7_u8);
         }
         Ok([one, two.pid(), three, four.pid()])
     }
@@ -135,9 +134,9 @@ fn of_two_children_with_one_name_the_first_to_be_spawned_has_it() {
         if let (Some(first), Some(Event::Down(down))) = (first, events.next()) {
             return Ok(Step::Done((first, down.into_inner().exit)));
         }
-        let (child, _) = out.spawn_monitored(sink::<()>(), named("one"))?;
+        let child = out.spawn_with(sink::<()>(), named("one").monitor())?;
         first = Some(child.pid());
-        out.spawn_monitored(sink::<()>(), named("one"))?;
+        out.spawn_with(sink::<()>(), named("one").monitor())?;
         assert_eq!(out.whereis("one"), first);
         Ok(Step::Idle)
     });

@@ -47,10 +47,10 @@ fn errors_whose_destructors_panic_harm_nobody_who_has_heard_of_them() {
     let boss = boss_of(&runtime, supervisor.unwrap());
     for restarts in 1..=3 {
         until("it is up", || boss.child("fails").unwrap().state == ChildState::Up);
-        runtime.send_to(boss.pid("fails"), ()).unwrap();
+        runtime.send(boss.pid("fails"), ()).unwrap();
         boss.restarted("fails", restarts);
     }
-    runtime.send_to(boss.pid("fails"), ()).unwrap();
+    runtime.send(boss.pid("fails"), ()).unwrap();
     let Exit::Failed(failure) = join(&boss.handle) else { panic!("it does not fail") };
     let Some(SupervisorError::TooManyRestarts { restarts }) = failure.error().downcast_ref() else {
         panic!("{failure}")

@@ -55,7 +55,7 @@ fn a_supervisor_that_is_asked_to_stop_when_a_child_has_just_not_begun_is_done() 
     let (child, make) = (HeldInit::new(true), HeldInit::new(false));
     let init = child.clone();
     let spec = ChildSpec::new("does not begin", move || init.clone()).options(|| SpawnOptions::new().name("child"));
-    let adds = [runtime.ask_async(boss.handle.address(), SupervisorMessage::add(spec), LIMIT)];
+    let adds = [runtime.ask(boss.handle.address(), SupervisorMessage::add(spec), LIMIT)];
     wait(&child.held);
     // It has a greater PID than the supervisor, and so is told of the child's end later.
     let told_later = node(&runtime);
@@ -68,7 +68,7 @@ fn a_supervisor_that_is_asked_to_stop_when_a_child_has_just_not_begun_is_done() 
         wait(&factory.go);
         diary.worker("holds up")
     });
-    let more = runtime.ask_async(boss.handle.address(), SupervisorMessage::add(spec), LIMIT);
+    let more = runtime.ask(boss.handle.address(), SupervisorMessage::add(spec), LIMIT);
     wait(&make.held);
     child.go.set(()).unwrap();
     join(&told_later.handle);
@@ -132,7 +132,7 @@ fn orders_that_cross_are_answered_each_as_if_they_had_not() {
     let restart = waits_for(&runtime, address, SupervisorMessage::restart("a"));
     // One step of the supervisor's may have taken all, and tell the child when it is over.
     until("it is being stopped", || boss.child("a").unwrap().state == ChildState::Stopping);
-    runtime.send_to(old, ()).unwrap();
+    runtime.send(old, ()).unwrap();
     assert!(output(&stop).is_ok());
     assert!(matches!(*output(&restart), Ok(new) if new != old && boss.pid("a") == new));
     // Of one that is deleted nothing else can be wanted.
@@ -140,7 +140,7 @@ fn orders_that_cross_are_answered_each_as_if_they_had_not() {
     let stop = waits_for(&runtime, address, SupervisorMessage::stop("a"));
     let restart = waits_for(&runtime, address, SupervisorMessage::restart("a"));
     assert!(matches!(*output(&restart), Err(ChildError::NoSuchChild { .. })));
-    runtime.send_to(boss.pid("a"), ()).unwrap();
+    runtime.send(boss.pid("a"), ()).unwrap();
     assert!(output(&delete).is_ok() && output(&stop).is_ok());
     assert!(boss.children().is_empty());
     boss.stop();
@@ -183,7 +183,7 @@ fn a_delay_for_which_nobody_waits_any_more_is_taken_back() {
         .build();
     let boss = supervise(&runtime, supervisor.unwrap());
     let fails = |id: &str| {
-        runtime.send_to(boss.pid(id), ()).unwrap();
+        runtime.send(boss.pid(id), ()).unwrap();
         until("it waits", || boss.child(id).unwrap().state == ChildState::Delayed);
         assert_eq!(runtime.stats().timers, 1);
     };
@@ -225,7 +225,7 @@ fn all_fail_and_stop(runtime: &Runtime, boss: &Boss) {
     let pids: Vec<_> = boss.children().iter().map(|info| info.pid.unwrap()).collect();
     assert_eq!(pids.len(), MANY);
     let (first, second) = (hold_up(runtime), hold_up(runtime));
-    pids.iter().for_each(|pid| runtime.send_to(*pid, ()).unwrap());
+    pids.iter().for_each(|pid| runtime.send(*pid, ()).unwrap());
     first.1.set(()).unwrap();
     second.1.set(()).unwrap();
     join(&first.0);
@@ -252,7 +252,7 @@ fn very_many_dynamic_children_are_added_fail_together_and_stop() {
     let builder = Supervisor::builder().intensity(MANY, 1_000 * SECOND);
     let supervisor = builder.dynamic("n", |_: &usize| fragile(), |spec| spec.restart(Restart::Transient)).build();
     let boss = supervise(&runtime, supervisor.unwrap());
-    let add = |n| runtime.ask_async(boss.handle.address(), SupervisorMessage::add_of_kind(n), LIMIT);
+    let add = |n| runtime.ask(boss.handle.address(), SupervisorMessage::add_of_kind(n), LIMIT);
     let adds: Vec<_> = (0..MANY).map(add).collect();
     until("all are up", || {
         let children = boss.children();
@@ -278,11 +278,11 @@ fn very_many_children_that_fail_from_the_last_to_the_first_are_restarted_with_th
         wait(&gate);
         fragile()
     });
-    let add = runtime.ask_async(boss.handle.address(), SupervisorMessage::add(last), LIMIT);
+    let add = runtime.ask(boss.handle.address(), SupervisorMessage::add(last), LIMIT);
     wait(&held);
     for pid in pids.iter().rev() {
         let watch = runtime.watch(*pid);
-        runtime.send_to(*pid, ()).unwrap();
+        runtime.send(*pid, ()).unwrap();
         watch.wait_timeout(LIMIT).unwrap();
     }
     go.set(()).unwrap();

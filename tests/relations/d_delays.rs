@@ -65,7 +65,7 @@ fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     let handle = runtime.spawn(supervisor.unwrap()).unwrap();
     let boss = Boss { runtime: runtime.clone(), handle };
     wait(&held);
-    let stops = runtime.ask_async(boss.handle.address(), SupervisorMessage::stop("never up"), LIMIT);
+    let stops = runtime.ask(boss.handle.address(), SupervisorMessage::stop("never up"), LIMIT);
     go.set(()).unwrap();
     until("it is down", || boss.child("never up").unwrap().state == ChildState::Down);
     drop(stops);

@@ -38,10 +38,10 @@ fn a_child_is_replaced_under_its_pid_with_its_mailbox_names_and_monitors() {
     boss.tell("a", Tell::End(Way::Panic));
     until("it waits for its delay", || boss.child("a").unwrap().state == ChildState::Delayed);
     // What is sent during the restart waits.
-    (0..10).for_each(|_| runtime.named("office").send(Tell::Add(1)).unwrap());
+    (0..10).for_each(|_| runtime.send("office", Tell::Add(1)).unwrap());
     assert_eq!((runtime.whereis("office"), runtime.whereis("second")), (Some(pid), Some(pid)));
     clock.advance(SECOND);
-    assert_eq!(runtime.named("second").ask(Tell::Read, LIMIT).unwrap(), 10, "a new state, the same mailbox");
+    assert_eq!(runtime.ask("second", Tell::Read, LIMIT).wait().unwrap(), 10, "a new state, the same mailbox");
     assert_eq!((boss.pid("a"), boss.child("a").unwrap().restarts), (pid, 1));
     assert_eq!(diary.take(), ["start a", "end a", "start a"], "the failed one is closed");
     watcher.settles(&runtime);
@@ -189,7 +189,7 @@ impl Process for Recovers {
                 Event::Message(0) => {
                     // Both are dropped with the step.
                     out.after(SECOND);
-                    out.send_to(out.pid(), 9_u32);
+                    out.send(out.pid(), 9_u32);
                     panic!("zero");
                 }
                 Event::Message(7) => {
@@ -261,7 +261,7 @@ fn who_asks_one_that_fails_is_answered_though_it_goes_on_in_place() {
     let to: Address<Tell> = boss.pid("a").typed();
     // The question is behind what makes it fail, and is answered by its successor; its own taker drops it.
     runtime.send(to, Tell::End(Way::Fail)).unwrap();
-    match runtime.ask(to, Tell::Read, LIMIT) {
+    match runtime.ask(to, Tell::Read, LIMIT).wait() {
         Ok(total) => assert_eq!(total, 0),
         Err(error) => assert!(matches!(error, CommandError::Dropped), "{error}"),
     }
@@ -298,8 +298,8 @@ fn a_supervisor_that_is_a_child_in_place_begins_anew_under_its_pid() {
     };
     let pid = boss.add(ChildSpec::in_place("branch", branch)).unwrap();
     for times in 1..=3 {
-        until("its leaf is up", || runtime.named("leaf").ask(Tell::Read, LIMIT).is_ok());
-        runtime.named("leaf").send(Tell::End(Way::Fail)).unwrap();
+        until("its leaf is up", || runtime.ask("leaf", Tell::Read, LIMIT).wait().is_ok());
+        runtime.send("leaf", Tell::End(Way::Fail)).unwrap();
         boss.restarted("branch", times);
         assert_eq!(boss.pid("branch"), pid);
     }

@@ -142,12 +142,12 @@ fn a_failure_that_a_child_has_recovered_from_is_told_to_its_supervisor_and_count
         let boss = supervise(&runtime, Supervisor::builder().intensity(3, 1_000 * SECOND).child(spec).build().unwrap());
         let pid = boss.pid(id);
         for times in 1..=3 {
-            boss.runtime.send_to(pid, Order::Fail).unwrap();
+            boss.runtime.send(pid, Order::Fail).unwrap();
             boss.restarted(id, times);
             assert_eq!(boss.pid(id), pid);
         }
         let watch = runtime.watch(pid);
-        boss.runtime.send_to(pid, Order::Fail).unwrap();
+        boss.runtime.send(pid, Order::Fail).unwrap();
         let exit = join(&boss.handle).without_output().to_string();
         let each = [format!("{id} (failed: frail)"), format!("{id} (failed: frail)")].join(", ");
         assert_eq!(exit, format!("failed: too many restarts: {each}, {each}"));
@@ -164,10 +164,10 @@ fn in_place_the_child_itself_is_asked_first_whether_it_recovers() {
     let builder = Supervisor::builder().intensity(100, SECOND).backoff(Backoff::exponential(SECOND, SECOND));
     let boss = supervise(&runtime, builder.child(both).build().unwrap());
     let pid = boss.pid("both");
-    boss.runtime.send_to(pid, Order::Fail).unwrap();
+    boss.runtime.send(pid, Order::Fail).unwrap();
     boss.restarted("both", 1);
     assert_eq!(runtime.stats().timers, 0, "one that has recovered waits for no delay");
-    boss.runtime.send_to(pid, Order::Fail).unwrap();
+    boss.runtime.send(pid, Order::Fail).unwrap();
     until("it waits for its delay", || boss.child("both").unwrap().state == ChildState::Delayed);
     assert_eq!(boss.child("both").unwrap().restarts, 2);
     clock.advance(SECOND);
@@ -347,7 +347,7 @@ fn a_function_of_the_spawn_options_is_asked_when_recover_gives_nothing_and_survi
     });
     let process = runtime.spawn_with(Frail::new(2, &heard), options).unwrap();
     let fail = || runtime.send(process.address(), Order::Fail).unwrap();
-    let settle = || runtime.ask(process.address(), Order::Answer, LIMIT).unwrap();
+    let settle = || runtime.ask(process.address(), Order::Answer, LIMIT).wait().unwrap();
     fail();
     settle();
     assert_eq!(asked.len(), 0, "its own `recover` is asked first");
@@ -381,9 +381,9 @@ fn a_function_that_gives_processes_with_another_output_is_refused_when_the_proce
         let log = Log::<()>::new();
         let child = || recorder(&log);
         check(out.spawn_with(child(), wrong()).unwrap_err().reason());
-        check(out.spawn_monitored(child(), wrong()).unwrap_err().reason());
-        check(out.spawn_linked(child(), wrong()).unwrap_err().reason());
-        check(out.spawn_linked_begun(child(), wrong()).unwrap_err().reason());
+        check(out.spawn_with(child(), wrong().monitor()).unwrap_err().reason());
+        check(out.spawn_with(child(), wrong().link()).unwrap_err().reason());
+        check(out.spawn_with(child(), wrong().link().report_started()).unwrap_err().reason());
         Ok(Step::Done(()))
     }));
     output(&spawner.unwrap());
@@ -400,13 +400,13 @@ fn a_child_that_is_restarted_in_place_shows_its_own_type() {
     let boss = supervise(&runtime, builder.child(spec).build().unwrap());
     let (pid, name) = (boss.pid("frail"), std::any::type_name::<Frail>());
     assert_eq!(runtime.process(pid).unwrap().type_name, name);
-    runtime.send_to(pid, Order::Fail).unwrap();
+    runtime.send(pid, Order::Fail).unwrap();
     until("it waits for its delay", || boss.child("frail").unwrap().state == ChildState::Delayed);
     assert_eq!(runtime.process(pid).unwrap().type_name, name, "also while it waits");
     clock.advance(SECOND);
     boss.restarted("frail", 1);
     assert_eq!(runtime.process(pid).unwrap().type_name, name);
-    runtime.send_to(pid, Order::Done).unwrap();
+    runtime.send(pid, Order::Done).unwrap();
     until("it has ended", || boss.child("frail").unwrap().state == ChildState::Down);
     boss.stop();
     assert_eq!(watcher.0.take().iter().filter(|(one, _)| *one == pid).cloned().collect::<Vec<_>>(), [(pid, name); 2]);
@@ -430,7 +430,7 @@ impl procession::Observer for TypeNames {
 fn a_driven_process_keeps_and_gives_back_as_in_a_runtime() {
     let (heard, kept) = (Log::new(), Log::new());
     let mut driver = Driver::new(Frail::new(3, &heard));
-    let peer = "<0.77.1>".parse().unwrap();
+    let peer: procession::Pid = "<0.77.1>".parse().unwrap();
     let (keep, me) = (kept.clone(), driver.pid());
     driver.join_group("given", me);
     driver.message(Order::Do(Box::new(move |out| {

@@ -65,7 +65,7 @@ fn a_heartbeat_has_the_same_rate_and_one_timer_after_three_crashes() {
     assert_eq!(beats.load(Ordering::SeqCst), 10);
     for crash in 1..=3 {
         clock.advance(BEAT / 4);
-        runtime.send_to(heart, ()).unwrap();
+        runtime.send(heart, ()).unwrap();
         boss.restarted("heart", crash);
         until("it has begun anew", || runtime.is_idle());
         assert_eq!(runtime.stats().timers, 1, "after {crash} crashes");
@@ -120,7 +120,7 @@ fn one_that_joins_and_subscribes_in_its_first_step_is_a_member_once_and_told_onc
     for crash in 1..=3 {
         told.take();
         watching.take();
-        runtime.send_to(member, ()).unwrap();
+        runtime.send(member, ()).unwrap();
         boss.restarted("member", crash);
         until("it has begun anew", || runtime.is_idle());
         assert_eq!(runtime.group_members("crew"), [member], "after {crash} crashes");
@@ -158,7 +158,7 @@ fn links_that_a_failed_state_machine_made_end_and_links_that_others_made_stay() 
     both.does(&runtime, [Do::Link(pid)]);
     let child = Log::new();
     let born = child.clone();
-    frail.does(move |out| born.push(out.spawn_linked(sink::<()>(), SpawnOptions::new()).unwrap().pid()));
+    frail.does(move |out| born.push(out.spawn_with(sink::<()>(), SpawnOptions::new().link()).unwrap().pid()));
     frail.settles();
     let child = runtime.watch(child.take()[0]);
     frail.fails();
@@ -405,7 +405,7 @@ fn askers_of_a_failed_state_machine_are_told_that_it_dropped_their_replies() {
     let runtime = runtime(2);
     let frail = frail(&runtime, 2, SpawnOptions::new());
     let answer = std::thread::scope(|scope| {
-        let asks = scope.spawn(|| runtime.ask(frail.address(), Order::Keep, LIMIT));
+        let asks = scope.spawn(|| runtime.ask(frail.address(), Order::Keep, LIMIT).wait());
         until("it keeps the reply", || runtime.stats().messages.stepped == 1);
         frail.tell(Order::Fail);
         wait(asks).unwrap()

@@ -180,8 +180,8 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
         boss.tell("slow", Tell::End(Way::Fail));
         wait(&held);
         // Both may fail now, or may have been stopped already.
-        let _ = runtime.send_to(a, Tell::End(Way::Panic));
-        let _ = runtime.send_to(c, Tell::End(Way::Done));
+        let _ = runtime.send(a, Tell::End(Way::Panic));
+        let _ = runtime.send(c, Tell::End(Way::Done));
         go.set(()).unwrap();
         until("all are up", || boss.children().iter().all(|info| info.state == ChildState::Up));
         until("it stays so", || runtime.is_idle());
@@ -223,13 +223,13 @@ fn a_supervisor_ends_in_order_with_one_to_which_it_is_linked() {
     let parent = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if !std::mem::replace(&mut begun, true) {
             let supervisor = Supervisor::builder().child(inner.spec("a")).child(inner.spec("b")).build()?;
-            out.spawn_linked(supervisor, SpawnOptions::new().name("boss"))?;
+            out.spawn_with(supervisor, SpawnOptions::new().name("boss").link())?;
         }
         if events.any(|event| matches!(event, Event::Message(()))) { Err("gone".into()) } else { Ok(Step::<()>::Idle) }
     });
     let parent = runtime.spawn(parent).unwrap();
     until("all is up", || diary.alive.load(Ordering::SeqCst) == 2);
-    let watch = runtime.named("boss").watch().unwrap();
+    let watch = runtime.watch("boss");
     runtime.send(parent.address(), ()).unwrap();
     let down = watch.wait_timeout(LIMIT).unwrap();
     assert!(down.exit.to_string().ends_with("to which it was linked, has ended: failed: gone"), "{}", down.exit);

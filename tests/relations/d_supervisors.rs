@@ -366,14 +366,14 @@ fn children_of_one_kind_are_made_of_inputs_up_to_a_limit() {
     assert!(matches!(add(13), Err(ChildError::Limit { limit: 3 })));
     let wrong = boss.ask(SupervisorMessage::add_of_kind("text")).unwrap_err().to_string();
     assert!(wrong.contains("limit"), "{wrong}");
-    let read = |pid: Pid| runtime.ask(pid.typed(), Tell::Read, LIMIT).unwrap();
+    let read = |pid: Pid| runtime.ask(pid.typed(), Tell::Read, LIMIT).wait().unwrap();
     assert_eq!(pids.iter().map(|pid| read(*pid)).collect::<Vec<_>>(), [10, 11, 12]);
-    runtime.send_to(pids[1], Tell::End(Way::Fail)).unwrap();
+    runtime.send(pids[1], Tell::End(Way::Fail)).unwrap();
     until("it is made again of its input", || {
         let up = boss.children().into_iter().find(|info| info.restarts == 1 && info.state == ChildState::Up);
         up.and_then(|info| info.pid).is_some_and(|pid| read(pid) == 11)
     });
-    runtime.send_to(pids[0], Tell::End(Way::Done)).unwrap();
+    runtime.send(pids[0], Tell::End(Way::Done)).unwrap();
     until("it is forgotten", || boss.children().len() == 2);
     add(14).unwrap();
     assert!(matches!(boss.add(diary.spec("other")), Err(ChildError::Limit { .. })));

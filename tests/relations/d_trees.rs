@@ -94,7 +94,7 @@ fn a_failing_leaf_that_exhausts_its_supervisor_is_restarted_with_the_whole_branc
     };
     for failure in 0..3 {
         let tree = Tree::of(&runtime, boss.handle.address(), LIMIT).unwrap();
-        runtime.send_to(pids(&tree, 0)[1], failure % 2_u8).unwrap();
+        runtime.send(pids(&tree, 0)[1], failure % 2_u8).unwrap();
         whole(&runtime, &boss, &alive, 2, 4);
     }
     let after = Tree::of(&runtime, boss.handle.address(), LIMIT).unwrap();
@@ -136,7 +136,7 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
                 let leaf = leaves[next(leaves.len())];
                 match next(4) {
                     3 => _ = runtime.terminate(leaf),
-                    way => _ = runtime.send_to(leaf, way as u8),
+                    way => _ = runtime.send(leaf, way as u8),
                 }
             }
             let branches: Vec<Pid> = tree.children.iter().filter_map(|(info, _)| info.pid).collect();

@@ -238,7 +238,7 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
         let child: Pid = boss.pid("child");
         let early = node(&runtime);
         early.does(&runtime, [Do::Link(child)]);
-        runtime.send_to(child, 0_u32).unwrap();
+        runtime.send(child, 0_u32).unwrap();
         wait(&held);
         early.ends(&runtime, Way::Fail);
         go.set(()).unwrap();
@@ -247,7 +247,7 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
         });
         let late = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             out.link(child);
-            out.send_to(child, 1_u32);
+            out.send(child, 1_u32);
             Ok(Step::Done(()))
         });
         let late = runtime.spawn(late).unwrap();

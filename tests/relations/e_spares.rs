@@ -144,7 +144,7 @@ fn a_parent_is_told_that_its_child_has_begun_though_the_childs_first_step_is_stu
     let mut child = Some(held.process());
     let parent = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if let Some(child) = child.take() {
-            out.spawn_linked_begun(child, SpawnOptions::new())?;
+            out.spawn_with(child, SpawnOptions::new().link().report_started())?;
             return Ok(Step::Wait);
         }
         Ok(if events.any(|event| matches!(event, Event::Completed(_))) { Step::Done(()) } else { Step::Wait })

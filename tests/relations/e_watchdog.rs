@@ -66,10 +66,10 @@ impl Process for Stopper {
             let ends = script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Err::<Step<()>, _>("it fails".into()));
             match self.at {
                 Where::Completed => drop(out.after(Duration::ZERO)),
-                Where::Down => drop(out.spawn_monitored(ends, SpawnOptions::new())?),
+                Where::Down => drop(out.spawn_with(ends, SpawnOptions::new().monitor())?),
                 Where::Exit => {
                     out.trap_exits(true);
-                    out.spawn_linked(ends, SpawnOptions::new())?;
+                    out.spawn_with(ends, SpawnOptions::new().link())?;
                 }
                 Where::Group => drop(out.subscribe("everybody")),
                 Where::Handler => drop(out.command(Hold(self.held.begun.clone(), self.held.go.clone()))),
@@ -185,7 +185,7 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
         let watched = with_handler();
         let (held, pid) = stopper(&watched.runtime, at);
         match at {
-            Where::Message => watched.runtime.send_to(pid, 1_u8).unwrap(),
+            Where::Message => watched.runtime.send(pid, 1_u8).unwrap(),
             Where::Cancel => drop(watched.runtime.cancel(pid, "enough").unwrap()),
             Where::Close => {
                 // One that has not begun is not closed.

@@ -114,7 +114,7 @@ impl Known {
     pub fn settles(&self) {
         // The second answer comes from a later step than the first.
         for _ in 0..2 {
-            self.runtime.ask(self.address(), Order::Answer, LIMIT).unwrap();
+            self.runtime.ask(self.address(), Order::Answer, LIMIT).wait().unwrap();
         }
     }
 

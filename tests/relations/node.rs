@@ -130,7 +130,7 @@ impl Known {
     pub fn settles(&self, runtime: &Runtime) {
         // The second answer comes from a later step than the first.
         for _ in 0..2 {
-            runtime.ask(self.address(), Do::Answer, LIMIT).unwrap();
+            runtime.ask(self.address(), Do::Answer, LIMIT).wait().unwrap();
         }
     }
 

@@ -124,13 +124,13 @@ pub struct Boss {
 pub fn supervise(runtime: &Runtime, supervisor: Supervisor) -> Boss {
     let handle = runtime.spawn(supervisor).unwrap();
     let boss = Boss { runtime: runtime.clone(), handle };
-    let _ = boss.runtime.ask(boss.handle.address(), SupervisorMessage::started, LIMIT);
+    let _ = boss.runtime.ask(boss.handle.address(), SupervisorMessage::started, LIMIT).wait();
     boss
 }
 
 impl Boss {
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(Reply<T>) -> SupervisorMessage) -> T {
-        self.runtime.ask(self.handle.address(), question, LIMIT).unwrap()
+        self.runtime.ask(self.handle.address(), question, LIMIT).wait().unwrap()
     }
 
     pub fn children(&self) -> Vec<ChildInfo> {
@@ -146,7 +146,7 @@ impl Boss {
     }
 
     pub fn tell(&self, id: &str, tell: Tell) {
-        self.runtime.send_to(self.pid(id), tell).unwrap();
+        self.runtime.send(self.pid(id), tell).unwrap();
     }
 
     /// Waits until all children are up, and this one has been restarted so often.

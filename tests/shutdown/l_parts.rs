@@ -111,7 +111,7 @@ fn program(go: Latch<()>) -> Program {
     let server = ShutdownNode::thread("server", move |job| {
         wait(job.end());
         // All that it uses is there still.
-        let answer = asks.ask(clerk.address(), |reply| reply, Duration::from_secs(60))?;
+        let answer = asks.ask(clerk.address(), |reply| reply, Duration::from_secs(60)).wait()?;
         assert_eq!(answer, "at your service");
         assert_eq!(wait(submits.submit(|_| Ok::<_, String>(7))?).into_result()?, 7);
         runs.execute(move || wait(&go))?;

@@ -90,6 +90,7 @@ const ORDER: &[&str] = &[
     "tasklet/tree",
     "tasklet/models",
     "tasklet/mod",
+    "process/target",
     "process/naming",
     "process/entry",
     "process/refusal",

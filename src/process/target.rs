@@ -1,0 +1,134 @@
+//! What can be addressed: the argument of every call that is about another process.
+
+use self::sealed::{Directory, Resolve};
+use super::pid::{Address, Pid};
+use crate::sync::Arc;
+
+/// A process, as a call is told of it: by its PID, its address, its handle, a name, or a group.
+///
+/// These are targets:
+///
+/// - a [`Pid`];
+/// - an [`Address`];
+/// - a reference to a [`Handle`](crate::Handle);
+/// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
+/// - a [`Member`] of a group.
+///
+/// A name or a group is looked up anew by each call. In a step it is looked up when the yield is written, as if the yields that the
+/// step has written so far had been performed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no target",
+    note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"
+)]
+pub trait Target: Resolve {}
+
+/// A [`Target`] that messages of type `M` can be sent to.
+///
+/// For an [`Address`] and a handle the compiler checks the type of the message. For a PID, a name and a [`Member`] the type is
+/// checked when the message is delivered.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not take messages of type `{M}`",
+    label = "takes messages of another type"
+)]
+pub trait Accepts<M>: Target {}
+
+/// One member of a group as a [`Target`]: each call gets the next process of the group, in turn.
+///
+/// ```
+/// use procession::{Member, Runtime};
+///
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let error = runtime.send(Member("printers"), "a page").unwrap_err();
+/// assert_eq!(error.to_string(), "the group \"printers\" has no members");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member<'a>(pub &'a str);
+
+/// There is no process at a [`Target`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSuchProcessError {
+    /// The process has ended, or has never been in this runtime.
+    #[error("no such process: {0} (it has ended, or never was in this runtime)")]
+    Pid(Pid),
+    /// No process has the name.
+    #[error("no process has the name {0:?}")]
+    Name(Arc<str>),
+    /// Nobody is in the group.
+    #[error("the group {0:?} has no members")]
+    Group(Arc<str>),
+}
+
+impl NoSuchProcessError {
+    /// The name, or the group, if the target was one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            NoSuchProcessError::Pid(_) => None,
+            NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
+        }
+    }
+}
+
+pub(crate) mod sealed {
+    use super::{NoSuchProcessError, Pid};
+
+    /// Where names and groups are looked up.
+    pub trait Directory {
+        /// The process that has this name.
+        fn holder(&self, name: &str) -> Option<Pid>;
+
+        /// The member of this group whose turn it is.
+        fn next_member(&self, group: &str) -> Option<Pid>;
+    }
+
+    pub trait Resolve {
+        /// The process that is meant, which need not live.
+        fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError>;
+    }
+}
+
+impl Target for Pid {}
+impl<M> Accepts<M> for Pid {}
+
+impl Resolve for Pid {
+    #[inline]
+    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
+        Ok(self)
+    }
+}
+
+impl<M> Target for Address<M> {}
+impl<M> Accepts<M> for Address<M> {}
+
+impl<M> Resolve for Address<M> {
+    #[inline]
+    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
+        Ok(self.pid())
+    }
+}
+
+impl Target for Member<'_> {}
+impl<M> Accepts<M> for Member<'_> {}
+
+impl Resolve for Member<'_> {
+    fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError> {
+        directory.next_member(self.0).ok_or_else(|| NoSuchProcessError::Group(Arc::from(self.0)))
+    }
+}
+
+macro_rules! names {
+    ($($name:ty),*) => {$(
+        impl Target for $name {}
+        impl<M> Accepts<M> for $name {}
+
+        impl Resolve for $name {
+            fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError> {
+                let name: &str = &self;
+                directory.holder(name).ok_or_else(|| NoSuchProcessError::Name(Arc::from(name)))
+            }
+        }
+    )*};
+}
+
+names!(&str, &String, &Arc<str>, Arc<str>);
