@@ -155,7 +155,7 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
 
 /// Breaks when the latch is looked at before the seat is made known to it, or is not looked at again after a call.
 #[test]
-fn nobody_stands_for_room_when_what_it_was_for_is_over() {
+fn a_wait_for_room_ends_when_its_latch_is_set() {
     model(2, || {
         let pool = Pool::builder().max(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
         let (go, over) = (Latch::new(), Latch::new());

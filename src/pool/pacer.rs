@@ -191,8 +191,8 @@ pub enum PacerError {
     /// It has been stopped.
     #[error("the pacer has been stopped")]
     Stopped,
-    /// The pool takes no more jobs.
-    #[error("the pool takes no more jobs: it is {0:?}")]
+    /// The pool drains or has been stopped.
+    #[error("the pool accepts no more jobs: it is {0:?}")]
     Pool(PoolStatus),
     /// The operating system gave no thread for its timer.
     #[error("the pacer can start no thread for its timer")]
@@ -553,7 +553,7 @@ mod tests {
     use crate::wait::wait;
 
     #[test]
-    fn a_job_that_is_cancelled_on_its_way_to_the_pool_is_cancelled_and_leaves_no_shell_in_line() {
+    fn a_job_cancelled_on_its_way_to_the_pool_leaves_no_shell() {
         let pool = Pool::new(1).unwrap();
         let (begun, go, ran) = (Latch::new(), Latch::new(), Latch::new());
         let (begin, gate, run) = (begun.clone(), go.clone(), ran.clone());
