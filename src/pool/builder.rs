@@ -14,10 +14,10 @@ use crate::outcome::Panic;
 use crate::shutdown::Part;
 use crate::sync::{Arc, AtomicBool, Mutex};
 
-/// How long a worker may have nothing to do before the pool begins to shrink, where nothing else was said.
+/// The default of [`PoolBuilder::idle_period`].
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The most threads of a pool where nothing else was said, unless there are more processors.
+/// The default of [`PoolBuilder::max`], unless there are more processors.
 pub const DEFAULT_MAX: usize = 4;
 
 /// Options of a [`Pool`], in any order.
@@ -35,9 +35,11 @@ pub struct PoolBuilder {
 }
 
 impl Pool {
-    /// Options, each with its default: no workers are kept; at most as many as processors, but at least [`DEFAULT_MAX`];
-    /// the queue has no bound; idle workers end after [`DEFAULT_IDLE_PERIOD`]; they are called `pool-N`; the stack is as
-    /// large as the standard library makes it; no hooks; the system's clock; no limit for a shutdown.
+    /// Makes a builder with the defaults.
+    ///
+    /// No workers are kept. There are at most as many as processors, but at least [`DEFAULT_MAX`]. The queue has no bound. Idle
+    /// workers end after [`DEFAULT_IDLE_PERIOD`]. Threads are called `pool-N`, and have the stack of the standard library. There are
+    /// no hooks. The clock is the system's. A shutdown has no limit.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         PoolBuilder {
@@ -67,20 +69,22 @@ impl PoolBuilder {
         self
     }
 
-    /// Where jobs wait that no worker is free for.
+    /// How many jobs may wait, and what happens to one more.
     pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
         self.queue = queue;
         self
     }
 
-    /// How long nothing may happen before the pool begins to shrink: after a whole period without a job, each further one
-    /// ends a worker. `None`: it never shrinks. Zero: the default.
+    /// How long the pool may be idle before it shrinks.
+    ///
+    /// After a whole period without a job, each further period ends one worker. With `None` the pool never shrinks. Zero is the
+    /// default.
     pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
         self.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
         self
     }
 
-    /// What the threads are called, followed by a number.
+    /// The name of the threads, before their number.
     pub fn name(mut self, name: impl Into<String>) -> PoolBuilder {
         self.name = name.into();
         self
@@ -104,7 +108,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Called when a job has panicked, by its thread, before anybody hears of its end. A panic in it is contained.
+    /// Called when a job has panicked, by its thread, before its handle is told. A panic in it is contained.
     pub fn on_panic(mut self, hook: impl Fn(&Panic) + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.panic = Some(Arc::new(hook));
         self
@@ -116,8 +120,10 @@ impl PoolBuilder {
         self
     }
 
-    /// How long the jobs have when the pool is shut down through its [state](Pool::shutdown_node). When that is over, those that wait
-    /// are dropped, and those that still run [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later are not waited for any longer.
+    /// How long the jobs have when the pool is shut down through its [node](Pool::shutdown_node).
+    ///
+    /// When the limit is over, the waiting jobs are dropped. [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later, jobs that still run
+    /// are not waited for any longer.
     pub fn shutdown_limit(mut self, limit: Duration) -> PoolBuilder {
         self.shutdown_limit = Some(limit);
         self
@@ -126,7 +132,7 @@ impl PoolBuilder {
     /// Makes the pool. No thread is started before there is a job.
     ///
     /// # Errors
-    /// The maximum is zero, or the minimum above it; the name has a NUL in it; the stack is larger than any memory.
+    /// The maximum is zero or below the minimum, the name has a NUL in it, or the stack is larger than any memory.
     pub fn build(self) -> Result<Pool, PoolBuildError> {
         check_size(self.min, self.max)?;
         check_thread(&self.name, self.stack_size)?;

@@ -382,7 +382,7 @@ mod tests {
     use crate::wait::{until, wait};
 
     #[test]
-    fn who_waits_without_a_limit_is_woken_also_when_one_with_a_limit_has_gone() {
+    fn a_wait_without_a_limit_outlasts_one_with_a_limit() {
         let manual = ManualClock::new();
         let (handled, state) = Handled::new(|| 7, &manual.clock());
         let waiter = |deadline| {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_that_waits_for_its_own_handle_when_it_is_dropped_is_told_so() {
+    fn a_dropped_closure_that_waits_for_its_own_handle_is_refused() {
         struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
         impl Drop for Waits {
             fn drop(&mut self) {

@@ -46,7 +46,7 @@ fn a_job_is_submitted_while_the_pool_stops() {
     });
 }
 
-/// Breaks when a drain does not wake those who rest, or a worker leaves without looking at the line once more.
+/// Breaks when a drain does not wake parked workers, or a worker exits without looking at the queue once more.
 #[test]
 fn a_job_is_submitted_while_the_pool_drains() {
     model(2, || {
@@ -64,7 +64,7 @@ fn a_job_is_submitted_while_the_pool_drains() {
     });
 }
 
-/// Breaks when `submit` counts on a worker that has decided to leave, or a worker that leaves does not see who has come.
+/// Breaks when `submit` counts on a worker that has decided to exit, or a worker that exits does not look for new jobs.
 #[test]
 fn a_job_arrives_while_the_idle_worker_retires() {
     model(2, || {
@@ -108,7 +108,7 @@ fn a_job_is_cancelled_while_it_begins() {
     });
 }
 
-/// Breaks when the end of a pause wakes nobody for what it has kept, or a submitter during it believes that it will be run.
+/// Breaks when the end of a pause wakes no worker for the jobs that it has kept back.
 #[test]
 fn a_job_is_submitted_while_a_pause_ends() {
     model(2, || {
@@ -153,9 +153,9 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
     });
 }
 
-/// Breaks when the latch is looked at before the seat is made known to it, or is not looked at again after a call.
+/// Breaks when the latch is looked at before the parker is made known to it, or is not looked at again after a call.
 #[test]
-fn nobody_stands_for_room_when_what_it_was_for_is_over() {
+fn a_wait_for_room_ends_when_its_latch_is_set() {
     model(2, || {
         let pool = Pool::builder().max(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
         let (go, over) = (Latch::new(), Latch::new());
@@ -174,8 +174,8 @@ fn nobody_stands_for_room_when_what_it_was_for_is_over() {
     });
 }
 
-/// Breaks when the job leaves the pacer's line in one critical section and can be taken out of the pool's only after another,
-/// and when who hands it over does not look whether it was cancelled meanwhile.
+/// Breaks when the job leaves the pacer's queue in one critical section and can be taken out of the pool's only after another,
+/// and when the thread that hands it over does not look whether it was cancelled meanwhile.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     model(2, || {
@@ -223,8 +223,8 @@ fn a_paced_job_is_cancelled_while_it_begins() {
     });
 }
 
-/// Breaks when whoever asks for the state does not look afterwards whether the pool has ended, or whoever ends it does not look
-/// afterwards whether there is a state.
+/// Breaks when `shutdown_node` does not look afterwards whether the pool has ended, or the end does not look afterwards whether
+/// there is a node.
 #[test]
 fn the_state_is_asked_for_while_the_pool_ends() {
     model(3, || {
@@ -237,5 +237,29 @@ fn the_state_is_asked_for_while_the_pool_ends() {
         });
         pool.stop().unwrap();
         assert!(asks.join().unwrap().is_closed());
+    });
+}
+
+/// Breaks when a stop takes the waiting jobs in one critical section and counts them as being dropped in another.
+#[test]
+fn neither_of_two_stops_returns_before_the_abandoned_jobs_are_dropped() {
+    model(2, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        // So no worker is started for it.
+        let _pause = pool.begin_pause().unwrap();
+        let job = Arc::new(());
+        let kept = job.clone();
+        pool.execute(move || drop(kept)).unwrap();
+        let stops = loom::thread::spawn({
+            let (pool, job) = (pool.clone(), job.clone());
+            move || {
+                pool.stop().unwrap();
+                assert_eq!(Arc::strong_count(&job), 2, "of the two threads");
+            }
+        });
+        pool.stop().unwrap();
+        assert!(Arc::strong_count(&job) <= 2);
+        stops.join().unwrap();
+        assert_eq!((Arc::strong_count(&job), pool.stats().abandoned), (1, 1));
     });
 }

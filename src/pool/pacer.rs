@@ -1,7 +1,7 @@
-//! The turn of a pacer: who waits for it, who has it, and how a job with it gets to its pool.
+//! A pacer: jobs and threads that begin no closer together than an interval.
 //!
-//! **The turn.** Whoever is to be paced waits in a line. There is one *turn*: it is *free*, *timed* (a timer waits until the
-//! interval is over), or *handed* (a job has it, and has not begun yet because no worker is free).
+//! **The turn.** Jobs and threads wait in a queue. There is one *turn*: it is *free*, *timed* (a timer waits until the interval is
+//! over), or *handed* (a job has it, and has not begun yet because no worker is free).
 //!
 //! | | `advance` | the timer fires | the job begins | the job is dropped, or is found cancelled |
 //! |---|---|---|---|---|
@@ -10,23 +10,22 @@
 //! | timed | | free, `advance` | | |
 //! | handed | | | free, the interval starts, `advance` | free, `advance` |
 //!
-//! The interval starts when something has begun, and not when it was handed over: a job that waits for a worker keeps those
-//! behind it back. While something waits here it has no worker. Nothing is lost: whoever frees the turn calls `advance`, and
-//! so does whoever joins the line or resumes.
+//! The interval starts when a job or thread has begun, and not when it was handed over: a job that waits for a worker keeps back
+//! those behind it. While a job waits here it has no worker. Nothing is lost: each step that frees the turn calls `advance`, and so
+//! does each that adds to the queue or resumes.
 //!
-//! **Whose the job is.** From joining to its beginning the job lies in a *locker* of its own, wherever its turn is: here, on
-//! the way to the pool, or in the pool's line. Whoever takes it out has it, and that is one: the worker that begins it, who
-//! cancels it, or who drops it. So a cancellation that comes while it is being handed over finds it, too. What is left in the
-//! pool's line then is an empty shell, which is taken out of there by the one who cancels, if the ticket is in the locker
-//! already, and otherwise by the one who hands over, when it comes to put the ticket there. (If a worker comes to the shell
-//! before that, it counts for the pool as a job that has returned.)
+//! **The locker.** Until it begins, a job lies in a *locker* of its own, whether it waits here, is on the way to the pool, or waits
+//! in the pool's queue. One thread takes it out: the worker that begins it, the thread that cancels it, or the one that drops it. So
+//! a cancellation finds the job also while it is handed over. What the pool has is a *shell*. The shell of a cancelled job is
+//! removed from the pool's queue by the canceller, if the ticket is in the locker already, and otherwise by the thread that hands
+//! over, when it comes to put the ticket there. (If a worker takes the shell before that, it counts as a job that has returned.)
 //!
-//! **Inside.** A thread of a pool that waits here holds a worker which the pool's jobs before it may need. If it may have to
-//! be that worker itself, it would wait for ever. Whether another one is free, and stays so, is a matter of chance; so it is
-//! refused whenever such a job is before it, and looked for in the same step in which it joins the line. Then there is no
-//! such hang in this line: a job that is first has no thread of its pool behind it but those that came before it. (Tried in
-//! thought, and not done: to run the jobs before it on the thread that waits, which nests as deep as the line is long where
-//! jobs themselves wait; and to let it overtake them, which starves them where jobs wait again and again.)
+//! **Inside.** A thread of a pool that waits here holds a worker which the pool's jobs before it may need. If no other worker is
+//! free, it would wait for ever. Whether one is free, and stays so, is a matter of chance. So the wait is refused whenever such a
+//! job is before it, and this is looked up in the same critical section in which the thread joins the queue. Then this queue has no
+//! such deadlock: behind a job that is first there is no thread of its pool but those that came before it. (Two other ways were
+//! considered. Running the jobs before it on the thread that waits nests as deep as the queue is long. Letting the thread overtake
+//! them starves them if jobs wait again and again.)
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -45,8 +44,9 @@ use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock};
 use crate::threads;
 use crate::timer::Timers;
 
-/// Paces jobs, and threads: no two begin closer together than its interval. Clones are the same pacer; when the last one is
-/// dropped it stops.
+/// Lets jobs and threads begin no closer together than an interval.
+///
+/// Clones are the same pacer. When the last one is dropped, the pacer stops.
 ///
 /// ```
 /// use procession::pool::{Pacer, Pool};
@@ -71,18 +71,20 @@ struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacerStats {
-    /// Who waits: jobs, and threads in [`Pacer::wait`].
+    /// Jobs that wait, and threads in [`Pacer::wait`].
     pub waiting: usize,
-    /// Who was let through: jobs that have begun, and threads.
+    /// Jobs that have begun, and threads that were let through.
     pub started: u64,
-    /// Jobs that were given up before they began: they were cancelled, the pacer was stopped, or their pool had been when it
-    /// was their turn.
+    /// Jobs that never began: they were cancelled, the pacer was stopped, or their pool had been stopped when it was their
+    /// turn.
     pub given_up: u64,
 }
 
 impl Pacer {
-    /// A pacer with this interval, by the system's clock. With [`Duration::ZERO`] nobody waits; with [`Duration::MAX`] only
-    /// the first one ever begins. It starts a thread for its timer with its first use.
+    /// Makes a pacer with this interval, by the system's clock.
+    ///
+    /// With [`Duration::ZERO`] no job waits; with [`Duration::MAX`] only the first one ever begins. The first use starts a thread
+    /// for the pacer's timer.
     pub fn new(every: Duration) -> Pacer {
         Pacer::with_clock(every, Clock::system())
     }
@@ -93,17 +95,18 @@ impl Pacer {
         Pacer { owner: Arc::new(Owner { shared: Arc::new(shared) }) }
     }
 
-    /// Has `job` run once on the pool when its turn comes, behind all who wait here. Until then it occupies no worker and no
-    /// place in the pool's queue, and does not keep the pool alive; then the queue's bound does not count for it.
+    /// Has `job` run once on the pool when its turn comes.
+    ///
+    /// Until then the job has no worker and no place in the pool's queue, and does not keep the pool alive. Then the queue's bound
+    /// does not count for it. If the pool is stopped before the job's turn, the job is dropped and counted.
     ///
     /// # Errors
-    /// The job comes back if the pacer or the pool has been stopped, or there is no thread for the pacer's timer. If the pool
-    /// is stopped later, before the job's turn, the job is dropped and counted.
+    /// The pacer or the pool has been stopped, or there is no thread for the pacer's timer. The job is handed back.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, pool: &Pool, job: F) -> Result<(), Rejected<F, PacerError>> {
         self.owner.shared.join(pool, job).map(|_| ())
     }
 
-    /// The same with a handle to wait for what the job returns, or to cancel it before it begins.
+    /// As [`execute`](Self::execute), with a handle to wait for what the job returns, or to cancel it before it begins.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -123,39 +126,40 @@ impl Pacer {
         }
     }
 
-    /// Blocks the calling thread until its turn comes, behind all who wait here.
+    /// Blocks the calling thread until its turn comes.
     ///
-    /// A job of a pool cannot wait behind paced jobs of the same pool, for they may need its very thread, and whether another
-    /// one is free would be a matter of chance. Such a job hands what it has to do later to [`execute`](Self::execute), or
-    /// waits by a pacer by which its own pool's jobs are not paced.
+    /// A job must not wait behind paced jobs of its own pool, for they may need its thread. Such a job submits the rest of its work
+    /// with [`execute`](Self::execute), or waits at a pacer that paces no jobs of its pool.
     ///
     /// # Errors
-    /// The token was cancelled or the pacer stopped before that; or there is no thread for the pacer's timer; or the caller is
-    /// a job of a pool of which jobs stand before it here ([`PacerError::Inside`], at once), or a step
-    /// ([`PacerError::InsideStep`], at once).
+    /// The token was cancelled, the pacer was stopped, or there is no thread for the pacer's timer. At once: the caller is a job
+    /// of a pool whose jobs wait before it here ([`PacerError::Inside`]), or a step ([`PacerError::InsideStep`]).
     pub fn wait(&self, cancel: &CancelToken) -> Result<(), PacerError> {
         self.owner.shared.wait(cancel)
     }
 
-    /// Lets nobody through until [`resume`](Self::resume). A job that has its turn already, and only waits for a worker, is
-    /// not held back.
+    /// Lets no job and no thread begin until [`resume`](Self::resume).
+    ///
+    /// A job that has its turn already, and only waits for a worker, is not held back.
     pub fn pause(&self) {
         self.owner.shared.lock().paused = true;
     }
 
-    /// Goes on after a pause. The interval has passed meanwhile.
+    /// Ends a pause. The interval goes on during a pause.
     pub fn resume(&self) {
         self.owner.shared.lock().paused = false;
         self.owner.shared.advance();
     }
 
-    /// Whether it lets nobody through until it is resumed.
+    /// Whether the pacer is paused.
     pub fn is_paused(&self) -> bool {
         self.owner.shared.lock().paused
     }
 
-    /// Stops for good: jobs that wait are dropped, which their handles are told, and threads that wait have an error. How
-    /// many there were. A job that has its turn already is still run.
+    /// Stops for good, and returns how many jobs and threads waited.
+    ///
+    /// Waiting jobs are dropped, on this thread, and their handles are told. Waiting threads get an error. A job that has its turn
+    /// already is still run.
     pub fn stop(&self) -> usize {
         self.owner.shared.stop()
     }
@@ -184,23 +188,23 @@ impl fmt::Debug for Pacer {
     }
 }
 
-/// Why a pacer lets nobody through.
+/// A pacer has refused a job or a wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacerError {
-    /// It has been stopped.
+    /// The pacer has been stopped.
     #[error("the pacer has been stopped")]
     Stopped,
-    /// The pool takes no more jobs.
-    #[error("the pool takes no more jobs: it is {0:?}")]
+    /// The pool drains or has been stopped.
+    #[error("the pool accepts no more jobs: it is {0:?}")]
     Pool(PoolStatus),
-    /// The operating system gave no thread for its timer.
+    /// The operating system gave no thread for the pacer's timer.
     #[error("the pacer can start no thread for its timer")]
     NoThread,
     /// The wait was cancelled.
     #[error("the wait for the pacer was cancelled ({0})")]
     Cancelled(#[source] Reason),
-    /// A job of a pool would have waited behind jobs of the same pool, which may need its thread.
+    /// The caller is a job of a pool, and jobs of that pool, which may need its thread, wait before it.
     #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
     Inside,
     /// The caller is a step, and would have blocked its worker.
@@ -298,7 +302,11 @@ impl Shared {
     }
 
     /// Has a job wait for its turn.
-    fn join<W: Work + 'static>(self: &Arc<Shared>, pool: &Pool, work: W) -> Result<Waiting, Rejected<W, PacerError>> {
+    fn join<W: Work + 'static>(
+        self: &Arc<Shared>,
+        pool: &Pool,
+        work: W,
+    ) -> Result<PacedPlace, Rejected<W, PacerError>> {
         let status = pool.status();
         if status != PoolStatus::Running {
             return Err(Rejected::new(work, PacerError::Pool(status)));
@@ -316,7 +324,7 @@ impl Shared {
             (state.join(Waiter::Job { pool: pool.downgrade(), place: place.clone() }), place)
         };
         self.advance();
-        Ok(Waiting { pacer: Arc::downgrade(self), pool: pool.downgrade(), id, place })
+        Ok(PacedPlace { pacer: Arc::downgrade(self), pool: pool.downgrade(), id, place })
     }
 
     /// Has the calling thread wait for its turn.
@@ -340,7 +348,7 @@ impl Shared {
         let (pacer, told) = (Arc::downgrade(self), through.clone());
         let _registration = cancel.on_cancel(move |reason| {
             let gone = pacer.upgrade().and_then(|pacer| pacer.lock().take(id));
-            // Who has had its turn at the same moment, has it.
+            // A thread that had its turn at the same moment keeps it.
             if gone.is_some() {
                 let _ = told.set(Err(PacerError::Cancelled(reason.clone())));
             }
@@ -456,7 +464,7 @@ impl Shared {
         self.advance();
     }
 
-    /// Drops the jobs that wait, and lets threads go with an error. How many there were.
+    /// Drops the jobs that wait, and gives an error to the threads. Returns how many there were.
     fn stop(&self) -> usize {
         let queue = {
             let mut state = self.lock();
@@ -465,7 +473,7 @@ impl Shared {
             state.given_up += queue.iter().filter(|(_, waits)| matches!(waits, Waiter::Job { .. })).count() as u64;
             queue
         };
-        // Its actions are short, and nobody need wait for its thread.
+        // The timer's actions are short, so its thread is not waited for.
         let (pending, _thread) = self.timers.halt();
         drop(pending);
         let released = queue.len();
@@ -479,7 +487,7 @@ impl Shared {
     }
 }
 
-/// What the pool has of a job with the turn. Begun or dropped, it gives that up.
+/// What the pool has of a job with the turn. When it begins or is dropped, the turn is free.
 struct Shell {
     place: Place,
     turn: Option<Weak<Shared>>,
@@ -487,7 +495,7 @@ struct Shell {
 
 impl Work for Shell {
     fn run(mut self: Box<Self>) -> Ran {
-        // Cancelled, it was never there, and its drop passes the turn on.
+        // The job was cancelled. The drop of the shell frees the turn.
         let Some(work) = take_out(&self.place) else { return Ran::nothing() };
         if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
             pacer.job_begins();
@@ -511,15 +519,15 @@ impl Drop for Shell {
     }
 }
 
-/// Where a job waits: here, and after that in the pool's line.
-struct Waiting {
+/// Where a job waits: here, and after that in the pool's queue.
+struct PacedPlace {
     pacer: Weak<Shared>,
     pool: WeakPool,
     id: u64,
     place: Place,
 }
 
-impl Elsewhere for Waiting {
+impl Elsewhere for PacedPlace {
     fn take(&self) -> Option<Box<dyn Work>> {
         let (work, ticket) = {
             let mut locker = lock(&self.place);
@@ -534,7 +542,7 @@ impl Elsewhere for Waiting {
             gone.is_some()
         });
         if !was_here {
-            // In the pool's line there is a shell left, perhaps.
+            // The pool's queue may have the shell.
             drop(ticket.and_then(|ticket| ticket.take()));
         }
         Some(work)
@@ -553,7 +561,7 @@ mod tests {
     use crate::wait::wait;
 
     #[test]
-    fn a_job_that_is_cancelled_on_its_way_to_the_pool_is_cancelled_and_leaves_no_shell_in_line() {
+    fn a_job_cancelled_on_its_way_to_the_pool_leaves_no_shell() {
         let pool = Pool::new(1).unwrap();
         let (begun, go, ran) = (Latch::new(), Latch::new(), Latch::new());
         let (begin, gate, run) = (begun.clone(), go.clone(), ran.clone());

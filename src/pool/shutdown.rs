@@ -349,18 +349,21 @@ impl Shared {
     /// Waits until the abandoned jobs were dropped, and if no worker is left until the threads were joined. Returns whether
     /// there are threads that were not.
     fn wait_for_destructors(&self, deadline: Deadline) -> bool {
-        let system = Clock::system();
-        // In a step the calls only look.
-        let grace = system.deadline(if is_step() { Duration::ZERO } else { SHUTDOWN_GRACE });
-        let deadline = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && !is_step());
-        let waits = [deadline.map(|deadline| (&self.clock, deadline)), Some((&system, grace))];
-        let waits = waits.into_iter().flatten();
-        waits.clone().any(|(clock, deadline)| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
+        let (system, may_wait) = (Clock::system(), !is_step());
+        let limit = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && may_wait);
+        // The grace begins when the limit is over, and both stages share it.
+        let mut grace_ends = None;
+        let mut wait = |done: &dyn Fn(&Clock, Deadline) -> bool| {
+            let in_time = limit.is_some_and(|deadline| done(&self.clock, deadline));
+            let grace = if may_wait { SHUTDOWN_GRACE } else { Duration::ZERO };
+            in_time || done(&system, *grace_ends.get_or_insert_with(|| system.deadline(grace)))
+        };
+        wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
         if !self.lock().is_finished() {
             return false;
         }
         let joined = self.join_threads();
-        !waits.into_iter().any(|(clock, deadline)| joined.wait_until(clock, deadline))
+        !wait(&|clock, deadline| joined.wait_until(clock, deadline))
     }
 
     /// Has a helper thread join the threads that have left, once. The latch is set after that.

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_recovers_from_want_of_threads_and_keeps_nothing_when_it_has_ended() {
+    fn a_pool_that_has_ended_keeps_nothing_also_after_want_of_threads() {
         let pool = Pool::builder().max(4).queue(QueuePolicy::Block(100)).idle_period(None).build().unwrap();
         let (begun, go) = (Latch::new(), Latch::new());
         let (begins, waits) = (begun.clone(), go.clone());

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_for_which_no_further_thread_can_be_had_waits_for_one_of_those_there_are() {
+    fn a_job_waits_for_a_worker_when_no_thread_can_start() {
         let pool = Pool::builder().max(4).build().unwrap();
         let (begun, go) = hold(&pool);
         wait(&begun);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn while_no_further_thread_can_be_had_a_bound_still_bounds() {
+    fn a_bound_holds_when_no_thread_can_start() {
         let pool = Pool::builder().max(4).queue(super::super::QueuePolicy::Reject(2)).build().unwrap();
         let (begun, go) = hold(&pool);
         wait(&begun);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_in_a_pause_is_given_up_if_no_thread_can_be_had_in_the_end_and_its_handle_says_so() {
+    fn a_job_is_abandoned_when_no_thread_can_start_after_a_pause() {
         let pool = Pool::builder().max(2).build().unwrap();
         let pause = pool.pause().unwrap();
         let job = pool.spawn(|| 1).unwrap();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_job_never_runs_and_is_dropped_by_whoever_withdraws_it() {
+    fn a_withdrawn_job_never_runs_and_is_dropped_by_its_withdrawer() {
         let pool = Pool::builder().max(1).build().unwrap();
         let (begun, go) = hold(&pool);
         wait(&begun);

@@ -1,5 +1,4 @@
-//! The worker pool against its contract, through the public interface. The modules follow the sections of
-//! `docs/guarantees/worker-pool.md`.
+//! The worker pool against its contract (`docs/guarantees/worker-pool.md`), through the public interface.
 
 // Everything here is for this program alone; `pub` says what the modules share.
 #![allow(unreachable_pub)]
@@ -8,20 +7,22 @@
 mod wait;
 #[path = "../common/seeded.rs"]
 mod seeded;
-mod helpers;
+mod support;
 
-mod a_making;
-mod b_submitting;
-mod c_run;
-mod d_batches;
-mod e_workers;
-mod f_pausing;
-mod g_stopping;
-mod h_counts;
-mod i_pacer;
-mod j_dangers;
-mod k_bounds;
-mod k_handles;
-mod k_more;
-mod l_state;
-mod laws;
+mod batches;
+mod bounded_queue;
+mod building;
+mod containment;
+mod counts;
+mod hanging_code;
+mod hooks;
+mod job_handle;
+mod pacer;
+mod pausing;
+mod random_programs;
+mod resizing;
+mod run_and_wait;
+mod shutdown_node;
+mod stopping;
+mod submitting;
+mod workers;

@@ -193,7 +193,7 @@ fn a_task_ends_also_when_its_closure_is_never_called_or_what_is_its_panics() {
     assert!(wait(stopper).unwrap());
     assert_eq!(end(first.task).output(), Some(&7));
     let refused = tasks.submit(|_| Ok::<_, String>(3)).unwrap_err();
-    assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
+    assert_eq!(refused.to_string(), "the pool accepts no more jobs: it is Stopped");
 }
 
 #[test]

@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_what_may_begin_has_somebody_who_comes(
+    fn a_job_that_may_begin_always_has_a_worker_that_will_run_it(
         acts in prop::collection::vec(act(), 1..120),
         bound in prop::option::of(0..4_usize),
         idles in any::<bool>(),

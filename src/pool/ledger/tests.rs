@@ -90,7 +90,7 @@ fn wakes(placed: &Placed<u32>, bench: &mut Bench, worker: usize) -> bool {
 }
 
 #[test]
-fn a_job_goes_to_a_resting_worker_then_to_a_new_one_then_to_the_queue() {
+fn a_job_goes_to_a_parked_worker_then_a_new_one_then_the_queue() {
     let mut bench = Bench::new(limits(0, 2));
     assert!(matches!(bench.submit(1), Placed::StartWith(1)));
     assert!(matches!(bench.submit(2), Placed::StartWith(2)));
@@ -105,7 +105,7 @@ fn a_job_goes_to_a_resting_worker_then_to_a_new_one_then_to_the_queue() {
 }
 
 #[test]
-fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
+fn the_last_worker_to_park_is_woken_first_and_none_for_nothing() {
     let mut bench = Bench::at_rest(3, limits(0, 3));
     let placed = bench.submit(1);
     assert!(wakes(&placed, &mut bench, 2));
@@ -118,7 +118,7 @@ fn the_last_to_rest_is_the_first_to_be_woken_and_nobody_is_woken_for_nothing() {
 }
 
 #[test]
-fn workers_are_woken_one_after_the_other_as_long_as_there_is_something_to_do() {
+fn each_worker_wakes_the_next_while_jobs_wait() {
     let mut bench = Bench::at_rest(2, limits(0, 3));
     let placed = bench.submit(1);
     assert!(wakes(&placed, &mut bench, 1));
@@ -137,7 +137,7 @@ fn workers_are_woken_one_after_the_other_as_long_as_there_is_something_to_do() {
 }
 
 #[test]
-fn one_worker_lingers_and_the_others_rest() {
+fn one_worker_spins_and_the_others_park() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
     bench.ledger.job_ended(false, false);
@@ -153,7 +153,7 @@ fn one_worker_lingers_and_the_others_rest() {
 }
 
 #[test]
-fn from_twenty_resting_workers_one_is_ended_per_period_after_the_first() {
+fn of_twenty_parked_workers_one_ends_per_period_after_the_first() {
     let mut bench = Bench::at_rest(20, Limits { idle_period: Some(SECOND), ..limits(0, 20) });
     let mut left = vec![];
     for tenths in 1..=35_u32 {
@@ -188,7 +188,7 @@ fn the_minimum_is_kept_and_nothing_below_it_is_timed() {
 }
 
 #[test]
-fn only_the_bottom_watches_the_time_and_a_job_starts_the_count_anew() {
+fn only_the_bottom_watches_the_time_and_a_job_restarts_it() {
     let mut bench = Bench::at_rest(2, Limits { idle_period: Some(SECOND), ..limits(0, 2) });
     assert_eq!(bench.rests(1), Deadline::NEVER);
     bench.now += SECOND;
@@ -202,7 +202,7 @@ fn only_the_bottom_watches_the_time_and_a_job_starts_the_count_anew() {
 }
 
 #[test]
-fn without_an_idle_period_nobody_is_ended() {
+fn without_an_idle_period_no_worker_ends() {
     let mut bench = Bench::at_rest(20, limits(0, 20));
     bench.now += SECOND * 36_000;
     for worker in 0..20 {
@@ -211,7 +211,7 @@ fn without_an_idle_period_nobody_is_ended() {
 }
 
 #[test]
-fn nobody_ages_in_a_pause_and_the_count_starts_anew_after_it() {
+fn no_worker_ages_in_a_pause_and_the_count_restarts_after_it() {
     let mut bench = Bench::at_rest(2, Limits { idle_period: Some(SECOND), ..limits(0, 2) });
     bench.now += SECOND;
     bench.rests(0);
@@ -259,7 +259,7 @@ fn a_drain_that_is_over_has_stopped() {
 }
 
 #[test]
-fn a_worker_that_could_not_be_started_leaves_the_counts_as_they_were() {
+fn a_failed_start_leaves_the_counts_as_they_were() {
     let mut bench = Bench::new(limits(0, 1));
     let _ = bench.submit(1);
     assert!(bench.ledger.start_failed(true));
@@ -267,7 +267,7 @@ fn a_worker_that_could_not_be_started_leaves_the_counts_as_they_were() {
 }
 
 #[test]
-fn a_job_whose_worker_could_not_be_started_waits_for_another_and_is_given_up_with_the_last() {
+fn a_job_without_its_worker_waits_and_is_abandoned_with_the_last() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     assert!(!bench.ledger.start_failed(true), "the other may come yet");
@@ -278,7 +278,7 @@ fn a_job_whose_worker_could_not_be_started_waits_for_another_and_is_given_up_wit
 }
 
 #[test]
-fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_meanwhile() {
+fn a_job_without_its_worker_comes_back_from_a_stopped_pool() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
     assert!(bench.ledger.stop().is_empty());
@@ -291,7 +291,7 @@ fn a_job_whose_worker_could_not_be_started_comes_back_if_the_pool_was_stopped_me
 }
 
 #[test]
-fn who_rests_is_woken_when_the_one_that_was_counted_on_cannot_be_started() {
+fn a_parked_worker_is_woken_in_place_of_one_that_cannot_start() {
     let mut bench = Bench::new(limits(0, 3));
     let _ = (bench.submit(1), bench.submit(2));
     bench.ledger.job_ended(false, false);
@@ -349,7 +349,7 @@ fn a_bound_counts_what_nobody_is_free_for() {
 }
 
 #[test]
-fn whoever_stands_for_room_has_it_before_whoever_comes() {
+fn a_submitter_that_waits_has_room_before_a_new_one() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(0), ..limits(0, 1) });
     let _ = bench.submit(1);
     let (first, second) = (Parker::new(), Parker::new());
@@ -369,7 +369,7 @@ fn whoever_stands_for_room_has_it_before_whoever_comes() {
 }
 
 #[test]
-fn fewer_are_kept_at_once_where_they_rest_and_later_where_they_work() {
+fn a_smaller_maximum_ends_parked_workers_first() {
     let mut bench = Bench::at_rest(3, limits(0, 3));
     let _ = bench.submit(1);
     assert_eq!(bench.runs(2), 1);
@@ -383,7 +383,7 @@ fn fewer_are_kept_at_once_where_they_rest_and_later_where_they_work() {
 }
 
 #[test]
-fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
+fn a_worker_in_user_code_has_others_run_the_waiting_jobs() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = bench.submit(1);
     bench.ledger.job_ended(false, false);
@@ -396,7 +396,7 @@ fn who_runs_code_of_the_users_has_others_come_for_what_waits() {
 }
 
 #[test]
-fn who_counts_on_others_hears_when_they_do_not_come() {
+fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     let rings = |ledger: &Ledger<u32>, parker: &Parker| ledger.waiters().iter().any(|called| called.is(parker));
     let bell = || Parker::with_waker(std::task::Waker::noop().clone());
     // One works and counts on the one that rests, which is called.
@@ -437,7 +437,7 @@ fn who_counts_on_others_hears_when_they_do_not_come() {
 }
 
 #[test]
-fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_and_not_when_it_ends() {
+fn room_in_a_pause_is_told_when_a_job_begins() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(1), ..limits(0, 1) });
     let _ = (bench.submit(1), bench.submit(2));
     // It keeps what comes; what waits is still run, and then there is room for one.
@@ -455,7 +455,7 @@ fn room_that_appears_in_a_pause_is_told_to_whoever_stands_when_the_job_begins_an
 
 /// Else the pool would stop shrinking.
 #[test]
-fn a_new_bottom_and_a_new_surplus_make_the_bottom_watch_the_time() {
+fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
     let idles = |min, max| Limits { idle_period: Some(SECOND), ..limits(min, max) };
     let watcher = |bench: &mut Bench, worker| match bench.next(worker) {
         Next::Park(_, watcher) => watcher,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::Latch;
 use procession::pool::{PoolError, PoolStatus};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn a_job_goes_to_an_idle_worker_then_to_a_new_one_then_to_the_queue() {
@@ -61,7 +61,7 @@ fn as_many_as_the_maximum_run_at_once_and_never_more() {
 }
 
 #[test]
-fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_rest() {
+fn jobs_that_need_each_other_all_have_a_worker() {
     // Workers are woken one after the other, and each job holds its worker until the last has begun.
     let pool = pool(8);
     for round in 0..300 {
@@ -83,7 +83,7 @@ fn jobs_that_need_each_other_at_the_same_time_all_have_a_worker_however_they_res
 }
 
 #[test]
-fn with_one_worker_jobs_run_in_the_order_of_submission_and_new_ones_go_behind() {
+fn with_one_worker_jobs_run_in_the_order_of_submission() {
     let pool = pool(1);
     let order = Arc::new(Mutex::new(Vec::new()));
     let held = hold(&pool);
@@ -170,7 +170,7 @@ fn submitting_from_many_threads_at_once_loses_nothing() {
 }
 
 #[test]
-fn no_form_of_submitting_panics_on_a_stopped_pool_and_each_hands_the_job_back() {
+fn a_stopped_pool_hands_every_job_back_and_does_not_panic() {
     let ran = Arc::new(AtomicUsize::new(0));
     let job = || {
         let ran = ran.clone();
@@ -179,7 +179,7 @@ fn no_form_of_submitting_panics_on_a_stopped_pool_and_each_hands_the_job_back() 
     let stopped = pool(1);
     stopped.stop().unwrap();
     let refused = stopped.execute(job()).unwrap_err();
-    assert_eq!(refused.to_string(), "the pool takes no more jobs: it is Stopped");
+    assert_eq!(refused.to_string(), "the pool accepts no more jobs: it is Stopped");
     assert!(matches!(refused.reason(), PoolError::Stopped(PoolStatus::Stopped)));
     stopped.spawn(job()).unwrap_err().into_inner()();
     stopped.execute_timeout(job(), LIMIT).unwrap_err().into_inner()();
@@ -204,7 +204,7 @@ fn no_form_of_submitting_panics_on_a_stopped_pool_and_each_hands_the_job_back() 
 }
 
 #[test]
-fn submitting_races_with_stopping_and_each_job_is_run_or_given_back_or_abandoned() {
+fn a_job_that_races_with_a_stop_is_run_returned_or_abandoned() {
     for round in 0..200 {
         let pool = pool(2);
         let (ran, token) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));

@@ -14,8 +14,8 @@ use procession::pool::{JobError, JobHandle, Pool, PoolStatus, QueuePolicy, RunEr
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::helpers::*;
 use crate::seeded::random_programs;
+use crate::support::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::Latch;
 use procession::pool::{PoolError, PoolStatus};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
@@ -58,7 +58,7 @@ fn ending_an_unused_pool_returns_and_so_does_ending_one_again() {
 }
 
 #[test]
-fn of_several_who_stop_none_returns_while_jobs_run_and_all_do_afterwards() {
+fn no_stop_of_several_returns_while_jobs_run() {
     let pool = pool(2);
     let held = hold_all(&pool, 2);
     let (over, returned) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -81,7 +81,7 @@ fn of_several_who_stop_none_returns_while_jobs_run_and_all_do_afterwards() {
 }
 
 #[test]
-fn a_drain_may_be_cut_short_by_a_stop_and_a_stop_is_not_made_a_drain() {
+fn a_stop_cuts_a_drain_short_and_a_drain_does_not_change_a_stop() {
     let pool = pool(1);
     let held = hold(&pool);
     let waiting: Vec<Held> = (0..4).map(|_| submit_held(&pool)).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::{DEFAULT_IDLE_PERIOD, DEFAULT_MAX, Pool, PoolBuildError, QueuePolicy};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn a_new_pool_takes_jobs_at_once() {
@@ -14,7 +14,7 @@ fn a_new_pool_takes_jobs_at_once() {
 }
 
 #[test]
-fn a_pool_without_workers_or_with_a_minimum_above_the_maximum_is_refused_by_name() {
+fn a_pool_with_wrong_numbers_of_workers_is_refused() {
     let error = Pool::new(0).unwrap_err();
     assert_eq!(error.to_string(), "a pool needs at least one thread: `max` is 0");
     let error = Pool::builder().min(5).max(4).build().unwrap_err();
@@ -61,7 +61,7 @@ fn a_new_pool_has_started_no_thread() {
 }
 
 #[test]
-fn threads_are_called_as_asked_and_have_the_stack_that_was_asked_for() {
+fn threads_have_the_name_and_the_stack_that_were_asked_for() {
     let pool = builder(2).name("pool-of-names").stack_size(16 << 20).build().unwrap();
     fn deep(left: usize) -> u8 {
         let room = std::hint::black_box([1_u8; 4096]);

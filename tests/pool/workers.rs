@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::pool::DEFAULT_IDLE_PERIOD;
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn jobs_that_follow_each_other_need_one_worker_in_all() {
@@ -41,7 +41,7 @@ fn idle_workers_end_one_a_period_and_never_sooner() {
 }
 
 #[test]
-fn with_minimum_zero_a_pool_goes_down_to_nothing_and_the_next_job_starts_a_worker() {
+fn with_minimum_zero_a_pool_shrinks_to_nothing_and_grows_again() {
     let (pool, manual) = by_hand(3);
     rested(&pool, 3);
     until("all have gone", || {
@@ -133,7 +133,7 @@ fn an_idle_period_of_zero_is_the_default() {
 }
 
 #[test]
-fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
+fn after_a_stop_no_thread_is_left_nor_of_those_that_left_before() {
     thread_local!(static LAST: RefCell<Option<Farewell>> = const { RefCell::new(None) });
     struct Farewell(Arc<AtomicUsize>);
     impl Drop for Farewell {
@@ -166,7 +166,7 @@ fn after_a_stop_no_thread_is_left_also_not_of_those_that_went_before() {
     together(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                pool.stop().unwrap();
+                pool.stop_timeout(LIMIT).unwrap();
                 // The destructors of the thread-locals are the very last that a thread does.
                 assert_eq!(ended.load(Ordering::SeqCst), started.load(Ordering::SeqCst));
             });
@@ -200,7 +200,7 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
             // On a thread of its own, for it might wait for ever.
             let (drains, over) = (pool.clone(), procession::Latch::new());
             let set = over.clone();
-            std::thread::spawn(move || set.set(drains.drain().is_ok()).unwrap());
+            std::thread::spawn(move || set.set(drains.drain_timeout(LIMIT).is_ok()).unwrap());
             until("the drain has returned", || over.is_set());
             assert_eq!((wait(&over), ended.load(Ordering::SeqCst)), (true, 3), "it has waited for them");
         } else {
@@ -223,7 +223,7 @@ impl Drop for Slow {
 thread_local!(static SLOW: std::cell::RefCell<Option<Slow>> = const { std::cell::RefCell::new(None) });
 
 #[test]
-fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
+fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner() {
     for _ in 0..100 {
         let (pool, gone, begun) = (pool(1), Arc::new(AtomicUsize::new(0)), procession::Latch::new());
         let (submits, slow, set) = (pool.clone(), Slow(gone.clone()), begun.clone());
@@ -235,14 +235,14 @@ fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner_goes_on() {
             submits.execute(job).unwrap();
         });
         wait(&begun);
-        pool.drain().unwrap();
+        pool.drain_timeout(LIMIT).unwrap();
         assert_eq!(gone.load(Ordering::SeqCst), 1);
         wait(spawner).unwrap();
     }
 }
 
 #[test]
-fn all_who_leave_with_the_end_are_waited_for_however_many_they_are() {
+fn a_stop_joins_all_threads_that_leave_with_it() {
     thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
     /// The first to go is the last to have gone, by far.
     struct Last(Arc<AtomicUsize>, Arc<AtomicUsize>);
@@ -266,7 +266,7 @@ fn all_who_leave_with_the_end_are_waited_for_however_many_they_are() {
             }
         }));
         assert!(results.into_iter().all(|result| result.is_ok()));
-        let ended = if drains { pool.drain() } else { pool.stop() };
+        let ended = if drains { pool.drain_timeout(LIMIT) } else { pool.stop_timeout(LIMIT) };
         assert_eq!((ended.is_ok(), gone.load(Ordering::SeqCst)), (true, 20));
     }
 }

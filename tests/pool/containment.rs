@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::Latch;
 use procession::pool::JobStatus;
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
-fn a_panicking_job_ends_neither_the_pool_nor_its_worker_and_everybody_hears_of_it() {
+fn a_panicking_job_ends_neither_the_pool_nor_its_worker() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let hook = seen.clone();
     let pool =
@@ -116,7 +116,7 @@ fn accepted_means_run_or_reported() {
 }
 
 #[test]
-fn a_value_that_comes_when_nobody_waits_any_more_is_dropped_once_and_by_the_worker() {
+fn a_value_without_a_handle_is_dropped_once_by_the_worker() {
     struct Last(Arc<AtomicUsize>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -135,7 +135,7 @@ fn a_value_that_comes_when_nobody_waits_any_more_is_dropped_once_and_by_the_work
 }
 
 #[test]
-fn a_destructor_or_waker_that_never_returns_costs_its_worker_and_holds_up_no_job() {
+fn a_waker_that_hangs_costs_its_worker_and_holds_up_no_job() {
     struct Stuck(Latch<()>);
     impl std::task::Wake for Stuck {
         fn wake(self: Arc<Self>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::{JobError, JobHandle, PoolError, RunError};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn run_returns_after_the_job_and_execute_before_it() {
@@ -32,7 +32,7 @@ fn run_returns_the_value_or_the_panic() {
 }
 
 #[test]
-fn whoever_waits_for_a_job_that_a_stop_abandons_wakes_with_an_error() {
+fn a_wait_for_an_abandoned_job_ends_with_an_error() {
     let pool = pool(1);
     let held = hold(&pool);
     let waiter = std::thread::spawn({
@@ -48,7 +48,7 @@ fn whoever_waits_for_a_job_that_a_stop_abandons_wakes_with_an_error() {
 }
 
 #[test]
-fn run_from_a_job_of_the_same_pool_does_not_deadlock_with_one_worker_at_any_depth() {
+fn a_nested_run_does_not_deadlock_at_any_depth() {
     fn down(pool: &procession::pool::Pool, left: u32) -> u32 {
         let inner = pool.clone();
         if left == 0 { 0 } else { 1 + pool.run(move || down(&inner, left - 1)).unwrap() }
@@ -77,7 +77,7 @@ fn a_nested_run_is_counted_while_it_lasts_and_its_panic_is_its_own() {
 }
 
 #[test]
-fn waiting_for_a_handle_from_inside_runs_the_queued_job_on_the_calling_worker() {
+fn a_wait_from_inside_runs_the_queued_job_on_its_worker() {
     let pool = pool(1);
     let inner = pool.clone();
     let (same, order) = pool
@@ -106,7 +106,7 @@ fn waiting_for_a_handle_from_inside_runs_the_queued_job_on_the_calling_worker() 
 }
 
 #[test]
-fn a_batch_from_inside_is_shared_with_workers_that_are_free_and_never_hangs() {
+fn a_batch_from_inside_is_shared_with_free_workers() {
     let pool = pool(2);
     let ran = Arc::new(AtomicUsize::new(0));
     let (inner, count) = (pool.clone(), ran.clone());
@@ -128,7 +128,7 @@ fn a_batch_from_inside_is_shared_with_workers_that_are_free_and_never_hangs() {
 }
 
 #[test]
-fn a_nested_run_is_refused_by_a_pool_that_drains_as_every_new_job_is() {
+fn a_nested_run_is_refused_by_a_pool_that_drains() {
     let pool = pool(1);
     let inner = pool.clone();
     let refused = pool
@@ -144,7 +144,7 @@ fn a_nested_run_is_refused_by_a_pool_that_drains_as_every_new_job_is() {
 }
 
 #[test]
-fn every_wait_without_limit_from_inside_runs_the_job_and_none_with_a_limit_does() {
+fn a_wait_from_inside_runs_the_job_unless_it_has_a_limit() {
     let pool = pool(1);
     let inner = pool.clone();
     let same = pool

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::PoolStatus;
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn the_status_is_right_at_all_times_and_goes_only_forward() {
@@ -109,7 +109,7 @@ fn the_counts_are_of_one_moment_and_add_up() {
 }
 
 #[test]
-fn there_are_never_more_threads_than_the_maximum_not_even_for_an_instant() {
+fn there_are_never_more_threads_than_the_maximum() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (starts, ends, high) = (now.clone(), now.clone(), most.clone());
     let pool = builder(3)

@@ -8,7 +8,7 @@ use procession::clock::ManualClock;
 use procession::pool::{JobError, JobStatus, Pacer, PacerError, Pool, PoolStatus};
 use procession::{CancelToken, Latch, Reason};
 
-use crate::helpers::*;
+use crate::support::*;
 
 struct Paced {
     pool: Pool,
@@ -199,7 +199,7 @@ fn stopping_a_pacer_releases_all_who_wait_with_an_error() {
 }
 
 #[test]
-fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on() {
+fn a_paced_job_of_a_stopped_pool_is_refused_and_the_others_go_on() {
     let paced = paced(1);
     let other = pool(1);
     other.stop().unwrap();
@@ -222,7 +222,7 @@ fn a_stopped_pool_is_refused_at_once_or_when_the_turn_comes_and_the_others_go_on
 }
 
 #[test]
-fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_nobody_behind_it() {
+fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_no_other() {
     struct Blocks(Latch<()>, Latch<()>);
     impl Drop for Blocks {
         fn drop(&mut self) {
@@ -276,7 +276,7 @@ fn a_paced_job_can_be_cancelled_in_either_place() {
 }
 
 #[test]
-fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and_not_a_hang() {
+fn a_job_cannot_wait_for_a_paced_job_of_its_own_pool() {
     let paced = paced(1);
     let (inner, pacer) = (paced.pool.clone(), paced.pacer.clone());
     let results = paced.pool.run(move || {
@@ -296,7 +296,7 @@ fn a_job_that_waits_for_the_turn_of_a_paced_one_of_its_own_pool_has_an_error_and
 }
 
 #[test]
-fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
+fn the_least_and_the_greatest_interval() {
     let pool = builder(1).queue(procession::pool::QueuePolicy::Reject(0)).build().unwrap();
     let pacer = Pacer::new(Duration::ZERO);
     let jobs: Vec<_> = (0..1_000).map(|n| pacer.spawn(&pool, move || n).unwrap()).collect();
@@ -314,7 +314,7 @@ fn an_interval_of_zero_holds_nobody_up_and_the_greatest_lets_one_through() {
 }
 
 #[test]
-fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_hang() {
+fn a_thread_cannot_wait_behind_paced_jobs_of_its_own_pool() {
     // Whether they stand in line here, or one has its turn and waits for a worker, and however many workers there are.
     for (workers, interval, jobs) in [(1, Duration::ZERO, 1), (1, SECOND, 5), (3, SECOND, 5)] {
         let (pool, manual) = by_hand(workers);
@@ -339,7 +339,7 @@ fn a_thread_that_would_wait_behind_jobs_of_its_own_pool_is_refused_and_does_not_
 }
 
 #[test]
-fn a_thread_waits_behind_jobs_of_other_pools_and_before_those_of_its_own() {
+fn a_thread_waits_behind_paced_jobs_of_other_pools() {
     let paced = paced(1);
     let (other, held) = (pool(1), hold(&paced.pool));
     paced.submit(1);

@@ -9,7 +9,7 @@ use procession::pool::{Pause, PauseError, Pool, PoolStatus};
 use procession::timer::Timers;
 use procession::{CancelToken, Latch};
 
-use crate::helpers::*;
+use crate::support::*;
 
 /// Jobs that add to a count.
 fn submit_counted(pool: &Pool, count: &Arc<AtomicUsize>, jobs: usize) {
@@ -147,7 +147,7 @@ fn pauses_that_are_asked_for_together_hold_one_after_the_other() {
 }
 
 #[test]
-fn draining_ends_all_pauses_also_stacked_ones_and_runs_what_they_have_kept() {
+fn draining_ends_all_pauses_and_runs_what_they_have_kept() {
     let pool = pool(2);
     let ran = Arc::new(AtomicUsize::new(0));
     let pauses: Vec<Pause> = (0..3)
@@ -195,7 +195,7 @@ fn pausing_a_stopped_pool_returns_at_once() {
 }
 
 #[test]
-fn a_token_that_is_cancelled_already_pauses_nothing_and_one_that_is_cancelled_meanwhile_neither() {
+fn a_cancelled_token_pauses_nothing() {
     let pool = pool(1);
     let token = CancelToken::new();
     token.cancel("before");
@@ -264,7 +264,7 @@ fn questions_are_answered_while_a_pause_waits_to_take_hold() {
 }
 
 #[test]
-fn a_job_cannot_wait_for_a_pause_of_its_own_pool_but_may_ask_for_one() {
+fn a_job_may_ask_for_a_pause_of_its_own_pool_and_not_wait_for_it() {
     let pool = pool(2);
     let (inner, out) = (pool.clone(), Latch::new());
     let set = out.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::pool::{Pool, PoolError, QueuePolicy};
 
-use crate::helpers::*;
+use crate::support::*;
 
 fn bounded(max: usize, queue: QueuePolicy) -> Pool {
     builder(max).queue(queue).build().unwrap()
@@ -39,7 +39,7 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
 }
 
 #[test]
-fn without_a_queue_a_job_is_handed_to_whoever_is_free_and_nobody_stalls() {
+fn without_a_queue_a_job_is_handed_to_a_free_worker() {
     let pool = bounded(2, QueuePolicy::Reject(0));
     let one = hold(&pool);
     let two = hold(&pool);
@@ -78,7 +78,7 @@ fn a_submitter_waits_for_room_where_the_queue_blocks() {
 }
 
 #[test]
-fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
+fn a_wait_for_room_has_a_limit_and_hands_the_job_back() {
     for queue in [QueuePolicy::Block(1), QueuePolicy::Reject(1)] {
         let manual = procession::clock::ManualClock::new();
         let pool = builder(1).queue(queue).clock(manual.clock()).build().unwrap();
@@ -103,7 +103,7 @@ fn a_wait_for_room_has_a_limit_by_the_pools_clock_and_hands_the_job_back() {
 }
 
 #[test]
-fn stopping_refuses_those_who_wait_for_room() {
+fn stopping_refuses_submitters_that_wait_for_room() {
     for drains in [true, false] {
         let pool = bounded(1, QueuePolicy::Block(0));
         let held = hold(&pool);
@@ -140,7 +140,7 @@ fn a_job_never_waits_for_room_in_its_own_pool() {
 }
 
 #[test]
-fn room_comes_with_a_cancelled_job_with_more_workers_and_with_the_end_of_a_pause() {
+fn room_comes_with_a_cancel_with_more_workers_and_after_a_pause() {
     let pool = bounded(1, QueuePolicy::Block(1));
     let held = hold(&pool);
     let waits = pool.spawn(|| ()).unwrap();
@@ -173,7 +173,7 @@ impl std::task::Wake for Slow {
 }
 
 #[test]
-fn room_that_appears_while_a_waker_runs_is_told_to_who_stands_for_it() {
+fn room_that_appears_while_a_waker_runs_is_told() {
     for _ in 0..50 {
         let pool = builder(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
         let go = procession::Latch::new();

@@ -8,12 +8,12 @@ use procession::pool::{AbandonedJobsError, JobError, PoolError, PoolStatus, SHUT
 use procession::shutdown::Phase;
 use procession::{ShutdownNode, WaitError};
 
-use crate::helpers::*;
+use crate::support::*;
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 
 #[test]
-fn a_pool_that_is_told_to_end_does_what_waits_and_is_closed_when_its_last_thread_has_left() {
+fn a_pool_that_is_asked_to_close_runs_the_waiting_jobs_first() {
     let pool = pool(1);
     let held = hold(&pool);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -34,7 +34,7 @@ fn a_pool_that_is_told_to_end_does_what_waits_and_is_closed_when_its_last_thread
 }
 
 #[test]
-fn a_pool_has_one_state_and_it_costs_no_thread() {
+fn a_pool_has_one_node_and_it_costs_no_thread() {
     let pool = builder(2).name("pool-of-letters").build().unwrap();
     let states = [pool.shutdown_node(), pool.clone().shutdown_node()];
     assert_eq!(ShutdownNode::merge(states).report().nodes().len(), 2, "the merge, and one below it");
@@ -46,7 +46,7 @@ fn a_pool_has_one_state_and_it_costs_no_thread() {
 }
 
 #[test]
-fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
+fn a_pool_that_ends_otherwise_closes_its_node() {
     let one = pool(2);
     rested(&one, 2);
     let state = one.shutdown_node();
@@ -82,7 +82,7 @@ fn a_pool_that_ends_otherwise_closes_its_state_whenever_that_was_asked_for() {
 }
 
 #[test]
-fn jobs_that_were_never_begun_are_the_error_of_the_state() {
+fn jobs_that_were_never_begun_are_the_error_of_the_node() {
     let pool = pool(1);
     let held = hold(&pool);
     (0..3).for_each(|_| pool.execute(|| ()).unwrap());
@@ -97,7 +97,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_state() {
 }
 
 #[test]
-fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_for_what_runs() {
+fn after_the_limit_jobs_are_dropped_and_after_the_grace_given_up() {
     let manual = procession::clock::ManualClock::new();
     let pool = builder(1).clock(manual.clock()).shutdown_limit(7 * SECOND).build().unwrap();
     let held = hold(&pool);
@@ -124,7 +124,7 @@ fn when_the_limit_is_over_what_waits_is_dropped_and_a_moment_later_nobody_waits_
 }
 
 #[test]
-fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
+fn a_job_that_waits_for_the_end_of_its_own_pool_is_refused() {
     let pool = pool(1);
     let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
     let all = store.clone();
@@ -141,7 +141,7 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_told_and_does_not_hang() {
 }
 
 #[test]
-fn a_pool_that_was_given_up_and_ends_after_all_leaves_the_group_that_it_was_in() {
+fn a_pool_that_was_given_up_leaves_its_group_when_it_ends() {
     let manual = procession::clock::ManualClock::new();
     let (all, group) = ShutdownNode::builder().clock(manual.clock()).group();
     for _ in 0..3 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::pool::{JobError, JobHandle, JobStatus};
 use procession::{CancelToken, Latch};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn a_handle_gives_the_value_to_a_thread_and_to_a_future() {
@@ -21,7 +21,7 @@ fn a_handle_gives_the_value_to_a_thread_and_to_a_future() {
 }
 
 #[test]
-fn a_future_is_woken_by_its_last_waker_and_dropped_it_leaves_the_job_to_itself() {
+fn a_future_is_woken_by_its_last_waker() {
     use std::task::{Context, Poll, Waker};
     let (pool, go, ran) = (pool(1), Latch::new(), Latch::new());
     let (gate, set) = (go.clone(), ran.clone());
@@ -70,7 +70,7 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
 }
 
 #[test]
-fn a_job_that_waits_can_be_cancelled_once_and_leaves_the_queue_at_once() {
+fn a_waiting_job_is_cancelled_once_and_leaves_the_queue() {
     let pool = pool(1);
     let held = hold(&pool);
     let token = Arc::new(());
@@ -92,7 +92,7 @@ fn a_job_that_waits_can_be_cancelled_once_and_leaves_the_queue_at_once() {
 }
 
 #[test]
-fn cancelling_wakes_whoever_waits_as_a_future() {
+fn cancelling_wakes_a_future() {
     let pool = pool(1);
     let held = hold(&pool);
     let job = pool.spawn(|| ()).unwrap();
@@ -114,7 +114,7 @@ fn cancelling_wakes_whoever_waits_as_a_future() {
 }
 
 #[test]
-fn a_hundred_thousand_waiting_jobs_are_cancelled_out_of_the_middle_and_the_rest_runs() {
+fn a_hundred_thousand_jobs_are_cancelled_out_of_the_middle() {
     let pool = pool(1);
     let held = hold(&pool);
     let jobs: Vec<_> = (0..100_000).map(|n| pool.spawn(move || n).unwrap()).collect();
@@ -126,7 +126,7 @@ fn a_hundred_thousand_waiting_jobs_are_cancelled_out_of_the_middle_and_the_rest_
 }
 
 #[test]
-fn status_and_times_say_how_far_a_job_is_and_how_long_it_took() {
+fn status_and_times_of_a_job() {
     let (pool, manual) = by_hand(1);
     let first = hold(&pool);
     let (begun, go) = (Latch::new(), Latch::new());

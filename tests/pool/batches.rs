@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::helpers::*;
+use crate::support::*;
 
 type Boxed = Box<dyn FnOnce() -> usize + Send>;
 
@@ -98,7 +98,7 @@ fn a_batch_without_waiting_gives_a_handle_for_each() {
 }
 
 #[test]
-fn results_are_in_order_whatever_the_order_of_the_ends_and_a_panic_is_one_of_them() {
+fn results_are_in_order_and_a_panic_is_one_of_them() {
     let pool = pool(2);
     let first = procession::Latch::new();
     let jobs: Vec<Box<dyn FnOnce() -> u32 + Send>> = vec![
@@ -122,7 +122,7 @@ fn results_are_in_order_whatever_the_order_of_the_ends_and_a_panic_is_one_of_the
 }
 
 #[test]
-fn batches_that_take_from_the_same_queue_at_the_same_time_do_not_block_and_share_it() {
+fn two_batches_share_a_queue_and_do_not_block() {
     let pool = pool(2);
     for _ in 0..50 {
         let queue = Arc::new(crossbeam_queue::SegQueue::new());
@@ -148,7 +148,7 @@ fn batches_that_take_from_the_same_queue_at_the_same_time_do_not_block_and_share
 }
 
 #[test]
-fn an_iterator_that_panics_does_so_for_its_caller_and_what_it_gave_before_is_run() {
+fn an_iterator_that_panics_does_so_for_its_caller() {
     let pool = pool(1);
     let ran = Arc::new(AtomicUsize::new(0));
     let caller = std::thread::Builder::new().name(String::from("pool-caller")).spawn({

@@ -1,0 +1,189 @@
+//! Code of the user's that hangs while a pool ends holds up no caller.
+//!
+//! Each test would hang if a caller waited for the destructor: it is let go only after the caller has returned.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::pool::{JobError, Pool, PoolEndError, PoolEndStage, PoolStatus};
+use procession::{Latch, WaitError};
+
+use crate::support::*;
+
+/// A value whose destructor says that it has begun, and hangs until it is let go.
+struct Hangs {
+    begun: Latch<()>,
+    go: Latch<()>,
+}
+
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        let _ = self.begun.set(());
+        wait(&self.go);
+    }
+}
+
+/// A pool of one busy worker, with a waiting job whose destructor hangs and another job behind it.
+fn with_a_hanging_job() -> (Pool, Held, Latch<()>, Latch<()>, Arc<()>) {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let (begun, go, last) = (Latch::new(), Latch::new(), Arc::new(()));
+    let (hangs, behind) = (Hangs { begun: begun.clone(), go: go.clone() }, last.clone());
+    pool.execute(move || drop(hangs)).unwrap();
+    pool.execute(move || drop(behind)).unwrap();
+    (pool, held, begun, go, last)
+}
+
+fn stage(ended: Result<procession::pool::PoolEnded, PoolEndError>) -> (PoolEndStage, usize, WaitError) {
+    let error = ended.unwrap_err();
+    (error.stage, error.dropping, error.why)
+}
+
+#[test]
+fn a_stop_with_a_limit_names_the_abandoned_jobs_that_hang() {
+    let (pool, held, begun, go, last) = with_a_hanging_job();
+    let still = pool.stop_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!((still.stage, still.running), (PoolEndStage::Jobs, 1), "a job still runs");
+    wait(&begun);
+    held.let_go();
+    let limit = Duration::from_millis(1);
+    until("the job has returned", || pool.stats().workers == 0);
+    let still = pool.stop_timeout(limit).unwrap_err();
+    assert_eq!((still.stage, still.dropping, still.why), (PoolEndStage::AbandonedJobs, 2, WaitError::TimedOut));
+    let text = "the limit was over: 2 abandoned jobs have not been dropped, 2 were abandoned";
+    assert_eq!(still.to_string(), text);
+    // A second caller sees the same, and so does a drain.
+    assert_eq!(stage(pool.drain_timeout(limit)), (PoolEndStage::AbandonedJobs, 2, WaitError::TimedOut));
+    assert_eq!((pool.status(), Arc::strong_count(&last)), (PoolStatus::Stopped, 2), "the job behind it is not dropped");
+    go.set(()).unwrap();
+    pool.stop_timeout(LIMIT).unwrap();
+    assert_eq!(Arc::strong_count(&last), 1);
+}
+
+#[test]
+fn a_stop_without_a_limit_does_not_wait_for_destructors_that_hang() {
+    let (pool, held, begun, go, _last) = with_a_hanging_job();
+    let stopper = std::thread::spawn({
+        let pool = pool.clone();
+        move || (pool.stop().unwrap().abandoned, pool.stats().running)
+    });
+    wait(&begun);
+    assert!(!stopper.is_finished());
+    held.let_go();
+    assert_eq!(wait(stopper).unwrap(), (2, 0));
+    assert_eq!(pool.drain().unwrap().abandoned, 2);
+    go.set(()).unwrap();
+    ended(&pool);
+}
+
+#[test]
+fn the_last_handle_does_not_wait_for_destructors_that_hang() {
+    let (pool, held, begun, go, last) = with_a_hanging_job();
+    drop(pool);
+    wait(&begun);
+    held.let_go();
+    go.set(()).unwrap();
+    until("the job behind it is dropped", || Arc::strong_count(&last) == 1);
+}
+
+#[test]
+fn a_job_that_stops_its_own_pool_does_not_wait_for_destructors() {
+    for drops_the_last_handle in [false, true] {
+        let pool = pool(1);
+        let (held, go, begun) = (hold(&pool), Latch::new(), Latch::new());
+        let (ended, inner) = (Latch::new(), pool.clone());
+        let (set, hangs) = (ended.clone(), Hangs { begun: begun.clone(), go: go.clone() });
+        pool.execute(move || {
+            if !drops_the_last_handle {
+                inner.stop_timeout(LIMIT).unwrap();
+            }
+            drop(inner);
+            set.set(()).unwrap();
+        })
+        .unwrap();
+        pool.execute(move || drop(hangs)).unwrap();
+        if drops_the_last_handle {
+            drop(pool);
+        }
+        held.let_go();
+        wait(&ended);
+        wait(&begun);
+        go.set(()).unwrap();
+    }
+}
+
+#[test]
+fn a_destructor_of_an_abandoned_job_may_end_its_own_pool() {
+    struct Ends(Pool, Latch<(bool, bool)>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let ends = (self.0.stop_timeout(LIMIT).is_ok(), self.0.is_inside());
+            self.1.set(ends).unwrap();
+        }
+    }
+    let (pool, told) = (pool(1), Latch::new());
+    let held = hold(&pool);
+    let ends = Ends(pool.clone(), told.clone());
+    pool.execute(move || drop(ends)).unwrap();
+    pool.stop_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!(wait(&told), (true, true), "it does not wait for itself");
+    held.let_go();
+    ended(&pool);
+}
+
+#[test]
+fn an_end_with_a_limit_names_the_threads_whose_thread_locals_hang() {
+    thread_local!(static LAST: RefCell<Option<Hangs>> = const { RefCell::new(None) });
+    let pool = pool(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    pool.run(move || LAST.with(|last| *last.borrow_mut() = Some(hangs))).unwrap();
+    pool.close();
+    wait(&begun);
+    assert_eq!(pool.drain().unwrap().abandoned, 0, "without a limit it does not wait for destructors");
+    let limit = Duration::from_millis(1);
+    let still = pool.stop_timeout(limit).unwrap_err();
+    assert_eq!((still.stage, still.running, still.dropping), (PoolEndStage::Threads, 0, 0));
+    let text = "the limit was over: the thread-locals of its threads have not been dropped, 0 were abandoned";
+    assert_eq!(still.to_string(), text);
+    assert!(pool.shutdown_node().is_closed(), "all jobs have returned");
+    go.set(()).unwrap();
+    ended(&pool);
+}
+
+#[test]
+fn a_node_that_cuts_jobs_short_is_not_held_up_by_their_destructors() {
+    let manual = procession::clock::ManualClock::new();
+    let pool = builder(1).clock(manual.clock()).shutdown_limit(SECOND).build().unwrap();
+    let (held, begun, go) = (hold(&pool), Latch::new(), Latch::new());
+    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    pool.execute(move || drop(hangs)).unwrap();
+    let node = pool.shutdown_node();
+    node.request_shutdown();
+    manual.advance(SECOND);
+    wait(&begun);
+    held.let_go();
+    assert!(node.wait_closed(Some(LIMIT)).is_ok(), "the last job has returned");
+    go.set(()).unwrap();
+}
+
+#[test]
+fn a_refused_paced_job_that_hangs_holds_up_no_other() {
+    let (gone, other) = (pool(1), pool(1));
+    let pacer = procession::pool::Pacer::new(Duration::ZERO);
+    let (begun, go, count) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
+    pacer.pause();
+    let (hangs, counts) = (Hangs { begun: begun.clone(), go: go.clone() }, count.clone());
+    pacer.execute(&gone, move || drop(hangs)).unwrap();
+    let refused = pacer.spawn(&gone, || ()).unwrap();
+    let next = pacer.spawn(&other, move || add(&counts)).unwrap();
+    gone.stop().unwrap();
+    pacer.resume();
+    wait(&begun);
+    wait(next).unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    go.set(()).unwrap();
+    assert!(matches!(wait(refused), Err(JobError::Abandoned)));
+}
