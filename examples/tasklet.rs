@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, Report, Tasklet, ready};
+use procession::tasklet::{Directive, Interruption, Loop, Report, Tasklet, TaskletContext, ready};
 use procession::{BoxError, CancelToken, Reason};
 
 /// So many files are shown.

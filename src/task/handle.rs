@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use super::info::{Status, TaskId, TaskInfo};
 use super::shared::{Helped, Record, Shared};
-use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};

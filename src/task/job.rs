@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use super::record::{End, Link, LooseEnd};
+use super::info::Status;
+use super::life::{End, Link, LooseEnd};
 use super::shared::{AnyRecord, Shared, Whole};
-use super::status::Status;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};

@@ -49,26 +49,25 @@
 //! scheduler, so callbacks should be short. Closures that were never called are dropped there, too, but for the timers'
 //! thread: what it has ended is dropped on a thread that is started for it.
 
-mod status;
+mod info;
+mod error;
 mod options;
-mod record;
+mod life;
 mod table;
 mod shared;
 mod job;
 mod handle;
 mod set;
-mod report;
 mod scheduler;
 mod repeat;
-mod tree;
+mod shutdown_node;
 #[cfg(all(test, loom))]
 mod models;
 
+pub use self::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 pub use self::handle::TaskHandle;
+pub use self::info::{Status, TaskId, TaskInfo, TaskStats};
 pub use self::options::{Retention, TaskOptions};
 pub use self::repeat::Repeat;
-pub use self::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 pub use self::scheduler::{TaskScheduler, TaskSchedulerBuilder};
 pub use self::set::{Finished, TaskSet};
-pub use self::status::{Status, TaskId, TaskInfo};
-pub use self::table::RemoveError;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::handle::TaskHandle;
+use super::info::Status;
+use super::life::{Life, LooseEnd};
 use super::options::Retention;
-use super::record::{Life, LooseEnd};
 use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
-use super::status::Status;
 use crate::cancel::CancelToken;
 use crate::clock::{Deadline, ManualClock};
 use crate::latch::Latch;

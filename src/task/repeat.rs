@@ -9,10 +9,10 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use super::error::SubmitError;
+use super::info::TaskId;
 use super::options::{StartBy, TaskOptions};
-use super::report::SubmitError;
 use super::scheduler::{Owner, TaskScheduler};
-use super::status::TaskId;
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};

@@ -3,13 +3,12 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use super::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 use super::handle::TaskHandle;
+use super::info::{Status, TaskId, TaskInfo, TaskStats};
+use super::life::Life;
 use super::options::{Retention, StartBy, TaskOptions};
-use super::record::Life;
-use super::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 use super::shared::{AnyRecord, GRACE, Shared, Tasks, Whole};
-use super::status::{Status, TaskId, TaskInfo};
-use super::table::RemoveError;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};

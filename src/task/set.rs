@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::handle::TaskHandle;
+use super::info::{Status, TaskInfo};
 use super::shared::{Helped, Shared};
-use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};

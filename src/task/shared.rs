@@ -23,9 +23,9 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::info::{Status, TaskId, TaskInfo};
+use super::life::{End, Left, Life, Loose, LooseEnd};
 use super::options::Retention;
-use super::record::{End, Left, Life, Loose, LooseEnd};
-use super::status::{Status, TaskId, TaskInfo};
 use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};

@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use super::error::RemoveError;
+use super::info::{Status, TaskId};
 use super::options::Retention;
-use super::status::{Status, TaskId};
 use crate::clock::Clock;
 use crate::sync::ThreadId;
 use crate::timer::TimerKey;
@@ -73,18 +74,6 @@ pub(super) struct Settled<R> {
 pub(super) struct Removed<R> {
     pub(super) record: R,
     pub(super) timer: Option<TimerKey>,
-}
-
-/// Why a record was not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RemoveError {
-    /// There is no record of a task with this number (any more).
-    #[error("there is no task {0}")]
-    Unknown(TaskId),
-    /// The task is scheduled or running.
-    #[error("task {0} is not over")]
-    NotFinished(TaskId),
 }
 
 impl<R: Clone> Table<R> {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::current;
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::handle::{TaskletFuture, Place, Promise, TaskletHandle};
-use super::report::{TaskletInfo, InterruptedError, Report};
+use super::handle::{Promise, TaskletFuture, TaskletHandle, ValueCell};
+use super::report::{InterruptedError, Report, TaskletInfo};
 use super::resume::Resume;
-use super::shared::{Elsewhere, Shared};
+use super::shared::{Control, Elsewhere, Shared};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
@@ -52,7 +52,7 @@ use crate::sync::{Arc, lock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// An Async step has no way to the state. It is not given it:
+/// A pool step has no way to the state. It is not given it:
 ///
 /// ```compile_fail,E0425
 /// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
@@ -258,17 +258,17 @@ impl<S: 'static> LoopHandle<S> {
         make: impl FnOnce(Promise<U>) -> T,
         directive: Directive,
     ) -> Result<TaskletFuture<U>, Rejected<T, ScheduleError>> {
-        let place = Place::default();
-        let tasklet = make(Promise::new(place.clone()));
+        let value = ValueCell::default();
+        let tasklet = make(Promise::new(value.clone()));
         let handle = self.schedule(tasklet, directive)?;
-        Ok(TaskletFuture::new(handle, place))
+        Ok(TaskletFuture::new(handle, value))
     }
 
     /// Cancels a tasklet; whether this call did. Its [token](TaskletContext::cancelled) is cancelled. If it is queued or waits, it is
     /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
     /// if it is in a step, when the step returns, unless that says that it is done.
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
-        self.shared.cancel_one(id, reason.into())
+        self.shared.clone().cancel(id, reason.into())
     }
 
     /// Gives a tasklet another directive; whether it was there. One that is queued leaves its queue: with
@@ -278,7 +278,7 @@ impl<S: 'static> LoopHandle<S> {
     /// # Errors
     /// A queued one was to go to the pool, and nobody is in the loop. It stays where it is.
     pub fn redirect(&self, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
-        self.shared.redirect_one(id, directive)
+        self.shared.clone().redirect(id, directive)
     }
 
     /// The tasklets that hold the loop, in the order in which they were scheduled.

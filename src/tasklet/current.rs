@@ -40,13 +40,13 @@ impl LoopBuilder {
     }
 
     /// What the calling thread makes loops with: what it was told with [`set_for_thread`](Self::set_for_thread), or what
-    /// the loop has whose Async step it runs.
+    /// the loop has whose pool step it runs.
     pub fn of_thread() -> LoopBuilder {
         inherited().map_or_else(LoopBuilder::new, |builder| LoopBuilder::clone(&builder))
     }
 
     /// Has the calling thread make its loops with this from now on, those of [`Loop::new`](super::Loop::new) and the
-    /// [automatic](super::on_automatic) ones, and the Async steps of loops that run here as well. Gives what it was before, if
+    /// [automatic](super::on_automatic) ones, and the pool steps of loops that run here as well. Gives what it was before, if
     /// something had been set.
     pub fn set_for_thread(self) -> Option<LoopBuilder> {
         replace(Some(Arc::new(self)))
@@ -57,8 +57,8 @@ impl LoopBuilder {
         replace(None)
     }
 
-    /// The pool on which Async steps run. It can be shared by many loops, and with other work. Without this the loop makes
-    /// one of its own when it first needs one, of at most [`DEFAULT_POOL_THREADS`](super::DEFAULT_POOL_THREADS) threads.
+    /// The pool on which pool steps run. It can be shared by many loops, and with other work. Without this the loop makes
+    /// one of its own when it first needs one, of at most 512 threads.
     pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
         self.pool = Some(pool.clone());
         self
@@ -122,7 +122,7 @@ pub(super) fn enter(entered: AnyLoop) -> Entered {
     Entered { builder: None }
 }
 
-/// The same for an Async step, which makes loops as its loop's home thread does.
+/// The same for a pool step, which makes loops as its loop's home thread does.
 pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) -> Entered {
     let before = HERE.try_with(|here| {
         let mut here = here.borrow_mut();

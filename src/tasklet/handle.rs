@@ -11,7 +11,7 @@ use super::directive::{Directive, ScheduleError, TaskletId};
 use super::shared::Control;
 use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
-use crate::latch::{Latch, Waiting};
+use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -77,11 +77,6 @@ impl TaskletHandle {
         self.ended.get().ok_or(WaitError::TimedOut)
     }
 
-    /// A future of its end.
-    pub fn ended(&self) -> impl Future<Output = Exit> + Send + Unpin + use<> {
-        Waiting::new(self.ended.clone())
-    }
-
     /// Cancels it; whether this call did. Its [token](super::TaskletContext::cancelled) is cancelled. If it is queued or waits it is
     /// dropped at once, on this thread; if it is in a step, when the step returns.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
@@ -99,10 +94,10 @@ impl TaskletHandle {
 
 impl IntoFuture for TaskletHandle {
     type Output = Exit;
-    type IntoFuture = Pin<Box<dyn Future<Output = Exit> + Send>>;
+    type IntoFuture = <Latch<Exit> as IntoFuture>::IntoFuture;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.ended())
+        self.ended.into_future()
     }
 }
 
@@ -116,23 +111,23 @@ impl fmt::Debug for TaskletHandle {
     }
 }
 
-/// Where the value that somebody promises is put.
-pub(super) type Place<U> = Arc<Mutex<Option<U>>>;
+/// A value that a tasklet leaves. It is taken when the latch of the tasklet's end is set.
+pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 
 /// A value that a tasklet has promised: whoever has the [`TaskletFuture`] gets what this was [kept](Self::fulfill) with, when the
 /// tasklet has ended.
 pub struct Promise<U> {
-    place: Place<U>,
+    value: ValueCell<U>,
 }
 
 impl<U> Promise<U> {
-    pub(super) fn new(place: Place<U>) -> Promise<U> {
-        Promise { place }
+    pub(super) fn new(value: ValueCell<U>) -> Promise<U> {
+        Promise { value }
     }
 
     /// The value.
     pub fn fulfill(self, value: U) {
-        let _none = lock(&self.place).replace(value);
+        let _none = lock(&self.value).replace(value);
     }
 }
 
@@ -151,14 +146,13 @@ pub struct NoValueError;
 #[must_use = "the value can only be had from this"]
 pub struct TaskletFuture<U> {
     handle: TaskletHandle,
-    waiting: Waiting<Exit>,
-    place: Place<U>,
+    ended: <Latch<Exit> as IntoFuture>::IntoFuture,
+    value: ValueCell<U>,
 }
 
 impl<U> TaskletFuture<U> {
-    pub(super) fn new(handle: TaskletHandle, place: Place<U>) -> TaskletFuture<U> {
-        let waiting = Waiting::new(handle.ended.clone());
-        TaskletFuture { handle, waiting, place }
+    pub(super) fn new(handle: TaskletHandle, value: ValueCell<U>) -> TaskletFuture<U> {
+        TaskletFuture { ended: handle.ended.clone().into_future(), handle, value }
     }
 
     /// The tasklet.
@@ -189,7 +183,7 @@ impl<U> TaskletFuture<U> {
     fn with_value(&self, exit: Exit) -> Exit<U> {
         match exit {
             Exit::Done(()) => {
-                let value = lock(&self.place).take();
+                let value = lock(&self.value).take();
                 value.map_or_else(|| Exit::Failed(Failure::new(NoValueError)), Exit::Done)
             }
             Exit::Failed(failure) => Exit::Failed(failure),
@@ -203,10 +197,7 @@ impl<U> Future for TaskletFuture<U> {
     type Output = Exit<U>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<U>> {
-        match Pin::new(&mut self.waiting).poll(cx) {
-            Poll::Ready(exit) => Poll::Ready(self.with_value(exit)),
-            Poll::Pending => Poll::Pending,
-        }
+        Pin::new(&mut self.ended).poll(cx).map(|exit| self.with_value(exit))
     }
 }
 

@@ -39,28 +39,28 @@
 
 mod directive;
 mod report;
-mod slot;
-mod arrows;
+mod slots;
+mod transitions;
 mod current;
 mod shared;
 mod resume;
 mod handle;
 mod context;
-mod home;
+mod event_loop;
 pub mod ready;
 mod automatic;
-mod tree;
+mod shutdown_node;
 #[cfg(all(test, loom))]
 mod models;
 
 pub use self::automatic::{LoopInUseError, on_automatic, reset_automatic};
-pub use self::context::{TaskletContext, LoopHandle, Tasklet};
+pub use self::context::{LoopHandle, Tasklet, TaskletContext};
 pub use self::current::LoopBuilder;
 pub use self::directive::{Directive, ScheduleError, TaskletId};
-pub use self::handle::{TaskletFuture, NoValueError, Promise, TaskletHandle};
-pub use self::home::Loop;
+pub use self::event_loop::Loop;
+pub use self::handle::{NoValueError, Promise, TaskletFuture, TaskletHandle};
 pub use self::report::{
-    TaskletInfo, InterruptedError, Interruption, MAX_NAMED, AbandonedTasklet, PanicHandler, PanicPolicy, Report, TaskletPanic, TurnOutcome,
+    AbandonedTasklet, InterruptedError, Interruption, MAX_NAMED, PanicHandler, PanicPolicy, Report, TaskletInfo,
+    TaskletPanic, TurnOutcome,
 };
 pub use self::resume::Resume;
-pub use self::shared::DEFAULT_POOL_THREADS;

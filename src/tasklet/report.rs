@@ -105,13 +105,13 @@ pub enum TurnOutcome {
 }
 
 /// A run ended before the loop was empty. Nothing is lost: the loop can be run again, and goes on where it was.
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
 pub struct InterruptedError {
     inner: Box<Cut>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Cut {
     why: Interruption,
     report: Report,
@@ -265,17 +265,6 @@ impl InterruptedError {
     /// Which ones: the first [`MAX_NAMED`].
     pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
-    }
-}
-
-impl fmt::Debug for InterruptedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterruptedError")
-            .field("why", self.why())
-            .field("report", self.report())
-            .field("left", &self.left())
-            .field("holding", &self.tasklets())
-            .finish()
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, InterruptedError, Interruption, Report};
-use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
+use super::report::{InterruptedError, Interruption, Report, TaskletInfo};
+use super::slots::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::inside::{deadline_here, is_step, refuse_step_timeout};
@@ -19,8 +19,9 @@ use crate::shutdown::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::{Kept, Timers};
 
-/// The most threads of a loop's own pool.
-pub const DEFAULT_POOL_THREADS: usize = 512;
+/// The most threads of a loop's own pool, as many as tokio has for blocking work: a step on the pool may block for long, and
+/// threads that are not needed are not started.
+const MAX_POOL_THREADS: usize = 512;
 
 const POOL_NAME: &str = "procession-tasklet";
 const TIMERS_NAME: &str = "procession-tasklet-timers";
@@ -228,7 +229,7 @@ impl<B: Elsewhere> Shared<B> {
     pub(super) fn pool(&self) -> &Pool {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
-                let builder = Pool::builder().max(DEFAULT_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                let builder = Pool::builder().max(MAX_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
                 // Its end comes when that of the loop has had all the time there was. What waits then does nothing.
                 let hurries = self.part.has_limit();
                 let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
@@ -259,16 +260,6 @@ impl<B: Elsewhere> Shared<B> {
             token.cancel(reason);
         }
         token
-    }
-
-    pub(super) fn cancel_one(self: &Arc<Shared<B>>, id: TaskletId, reason: Reason) -> bool {
-        let effects = lock(&self.slots).cancel(id, reason);
-        effects.map(|effects| self.carry_out(effects)).is_some()
-    }
-
-    pub(super) fn redirect_one(self: &Arc<Shared<B>>, id: TaskletId, to: Directive) -> Result<bool, ScheduleError> {
-        let effects = lock(&self.slots).redirect(id, to, &self.clock)?;
-        Ok(effects.map(|effects| self.carry_out(effects)).is_some())
     }
 
     /// Takes no more tasklets and cancels those there are.
@@ -340,7 +331,7 @@ impl<B: Elsewhere> Shared<B> {
         lock(&self.slots).tasklets(&self.clock)
     }
 
-    /// How Async steps make loops: as the thread does that is in the loop.
+    /// How pool steps make loops: as the thread does that is in the loop.
     pub(super) fn builder(&self) -> Option<Arc<LoopBuilder>> {
         lock(&self.builder).clone()
     }
@@ -393,11 +384,13 @@ impl<B: Elsewhere> Control for Shared<B> {
     }
 
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool {
-        self.cancel_one(id, reason)
+        let effects = lock(&self.slots).cancel(id, reason);
+        effects.map(|effects| self.carry_out(effects)).is_some()
     }
 
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
-        self.redirect_one(id, directive)
+        let effects = lock(&self.slots).redirect(id, directive, &self.clock)?;
+        Ok(effects.map(|effects| self.carry_out(effects)).is_some())
     }
 }
 

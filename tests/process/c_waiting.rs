@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
 use procession::shutdown::NotReady;
 use procession::task::{TaskScheduler, TaskSet};
-use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, ready};
+use procession::tasklet::{Directive, Interruption, Loop, TaskletContext, ready};
 use procession::{
     CancelToken, CommandError, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
     ProcessIdentity, Rejected, Reply, SendError, ShutdownError, ShutdownNode, SpawnOptions, Step, StepOutput,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::pool::Pool;
 use procession::shutdown::Phase;
 use procession::task::TaskScheduler;
-use procession::tasklet::{TaskletContext, Directive, Loop, ready};
+use procession::tasklet::{Directive, Loop, TaskletContext, ready};
 use procession::{
     CancelToken, Event, Events, Latch, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult,
 };

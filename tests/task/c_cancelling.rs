@@ -58,7 +58,8 @@ fn cancelling_twice_or_too_late_changes_nothing() {
 #[test]
 fn cancelling_an_unknown_or_removed_task_is_an_error() {
     let tasks = tasks();
-    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(())).unwrap();
+    let task =
+        tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     end(task);
     assert!(!tasks.cancel(id).unwrap());
@@ -140,7 +141,9 @@ fn a_result_that_nobody_can_have_any_more_is_dropped() {
     until("the result is dropped", || dropped() == 1);
     // The end comes first.
     let token = Token(drops.clone());
-    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(token)).unwrap();
+    let task = tasks
+        .submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(token))
+        .unwrap();
     until("it is over", || task.status().is_finished());
     assert_eq!(dropped(), 1);
     drop(task);

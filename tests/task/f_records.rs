@@ -1,6 +1,6 @@
 //! F. Removing records, and keeping them.
 
-use procession::task::{Retention, RemoveError, Status, TaskId, TaskOptions, TaskScheduler};
+use procession::task::{RemoveError, Retention, Status, TaskId, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
 use crate::helpers::*;
@@ -99,7 +99,8 @@ fn records_can_be_kept_for_a_time() {
     tasks.remove(long).unwrap();
     assert_eq!(tasks.stats().timers, 0, "the timer goes with the record");
     // The time counts from the end, and the handle keeps it in any case.
-    let task = tasks.submit_with(TaskOptions::new().retention(Retention::For(SECOND)), |_| Ok::<_, String>(())).unwrap();
+    let task =
+        tasks.submit_with(TaskOptions::new().retention(Retention::For(SECOND)), |_| Ok::<_, String>(())).unwrap();
     let id = task.id();
     until("it is over", || task.status().is_finished());
     manual.advance(HOUR);

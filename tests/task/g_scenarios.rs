@@ -8,7 +8,9 @@ use crate::tools::*;
 #[test]
 fn three_long_tasks_and_a_stop() {
     let tasks = tasks();
-    let long = |_| tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |cancel| cancel.sleep(HOUR)).unwrap();
+    let long = |_| {
+        tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |cancel| cancel.sleep(HOUR)).unwrap()
+    };
     let three: Vec<_> = (0..3).map(long).collect();
     until("all run", || tasks.stats().running == 3);
     tasks.stop();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolError, QueuePolicy};
-use procession::task::{Retention, Repeat, Status, SubmitError, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
+use procession::task::{Repeat, Retention, Status, SubmitError, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
 use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -52,15 +52,16 @@ fn a_repeated_closure_runs_round_by_round_whatever_they_come_to() {
     let (manual, tasks) = manual();
     let (runs, times) = (Arc::new(AtomicUsize::new(0)), Log::new());
     let (count, log, clock, start) = (runs.clone(), times.clone(), manual.clock(), manual.now());
-    let repeat = tasks.repeat(10 * SECOND, TaskOptions::new().after(SECOND).retention(Retention::UntilRemoved), move |_| {
-        log.push((clock.now() - start).as_secs());
-        match count.fetch_add(1, Ordering::SeqCst) {
-            0 => Ok(()),
-            1 => Err(String::from("the second fails")),
-            2 => panic!("the third panics"),
-            _ => Ok(()),
-        }
-    });
+    let repeat =
+        tasks.repeat(10 * SECOND, TaskOptions::new().after(SECOND).retention(Retention::UntilRemoved), move |_| {
+            log.push((clock.now() - start).as_secs());
+            match count.fetch_add(1, Ordering::SeqCst) {
+                0 => Ok(()),
+                1 => Err(String::from("the second fails")),
+                2 => panic!("the third panics"),
+                _ => Ok(()),
+            }
+        });
     let repeat = repeat.unwrap();
     assert_eq!((repeat.rounds(), tasks.stats().scheduled), (0, 1));
     manual.advance(SECOND);

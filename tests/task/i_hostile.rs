@@ -95,7 +95,8 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
         let (_, _pool, tasks) = bounded(1);
         let held = stubborn(&tasks, TaskOptions::new());
         let meddles = Meddles(tasks.clone(), drops.clone());
-        let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(meddles));
+        let task =
+            tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), move |_| Ok::<_, String>(meddles));
         let task = task.unwrap();
         match way {
             0 => drop(task.cancel()),
@@ -118,7 +119,8 @@ fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
 #[test]
 fn outputs_that_cannot_be_dropped_in_peace_hurt_nobody() {
     let tasks = tasks();
-    let task = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
+    let task =
+        tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap();
     until("it is over", || task.status().is_finished());
     quietly(|| drop(task));
     drop(tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |_| Ok::<_, String>(Bomb)).unwrap());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
-use procession::task::{Retention, RemoveError, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
+use procession::task::{RemoveError, Retention, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
 use procession::{CancelToken, Exit, Latch, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;

@@ -1,7 +1,7 @@
 //! A. Tasklets and directives.
 
 use procession::Exit;
-use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet, ready};
+use procession::tasklet::{Directive, Loop, Tasklet, TaskletContext, ready};
 
 use crate::helpers::*;
 
@@ -79,7 +79,7 @@ fn each_directive_can_be_the_first_one() {
     home.schedule(starter, Directive::Home).unwrap().run().unwrap();
     assert!(matches!(at_home.exit(), Some(Exit::Done(()))));
     let threads = thread_of_step.lock().unwrap();
-    assert_eq!(threads.len(), 2, "only Sync and Async are stepped");
+    assert_eq!(threads.len(), 2, "only Home and Pool are stepped");
     assert_eq!(threads[0], me());
     assert_ne!(threads[1], me());
 }

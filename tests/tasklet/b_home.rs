@@ -1,9 +1,9 @@
-//! B. Sync.
+//! B. Home.
 
 use std::sync::atomic::Ordering;
 
 use procession::Latch;
-use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, LoopHandle, TaskletContext, TurnOutcome, ready};
 
 use crate::helpers::*;
 

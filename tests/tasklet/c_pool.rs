@@ -1,15 +1,17 @@
-//! C. Async.
+//! C. Pool.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::pool::Pool;
-use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, ScheduleError, Tasklet, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, LoopHandle, ScheduleError, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;
 
 /// A tasklet whose steps are all on the pool.
-fn elsewhere<S: 'static>(step: impl FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static) -> impl Tasklet<S> {
+fn elsewhere<S: 'static>(
+    step: impl FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
+) -> impl Tasklet<S> {
     ready::from_fns(|_: &mut S, _: &mut TaskletContext<'_, S>| Directive::Pool, step)
 }
 

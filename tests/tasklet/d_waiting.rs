@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{TaskletContext, Directive, Loop, Resume, Tasklet, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, Resume, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
 use crate::helpers::*;
@@ -279,7 +279,7 @@ fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_t
     assert!(tasklets[1].redirect(Directive::Wait).unwrap());
     assert!(tasklets[3].redirect(Directive::Done).unwrap());
     assert!(matches!(tasklets[3].exit(), Some(Exit::Done(()))));
-    // Sync again, for one that is queued: one step.
+    // Home again, for one that is queued: one step.
     assert!(tasklets[2].redirect(Directive::Home).unwrap());
     assert!(tasklets[4].redirect(Directive::Pool).is_err(), "nobody runs the loop, and it stays where it is");
     while home.turn(1) == TurnOutcome::Ran(1) {}

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, TurnOutcome, ready};
+use procession::tasklet::{
+    Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, TaskletContext, TurnOutcome, ready,
+};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;

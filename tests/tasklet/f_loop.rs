@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{TaskletContext, Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, TurnOutcome, ready};
+use procession::tasklet::{
+    Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, TaskletContext, TurnOutcome, ready,
+};
 use procession::{CancelToken, Exit, Latch, Reason};
 
 use crate::helpers::*;

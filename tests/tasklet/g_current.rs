@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use procession::Latch;
 use procession::pool::Pool;
 use procession::tasklet::{
-    TaskletContext, Directive, LoopInUseError, Loop, LoopBuilder, LoopHandle, PanicPolicy, ScheduleError, TurnOutcome, on_automatic, ready,
-    reset_automatic,
+    Directive, Loop, LoopBuilder, LoopHandle, LoopInUseError, PanicPolicy, ScheduleError, TaskletContext, TurnOutcome,
+    on_automatic, ready, reset_automatic,
 };
 
 use crate::helpers::*;
@@ -131,7 +131,6 @@ fn a_home_thread_is_in_no_loop_after_a_run_whose_steps_panicked() {
 #[test]
 fn on_an_automatic_loop_a_sync_tasklet_has_run_before_schedule_returns() {
     let mut home = Loop::automatic(Vec::new());
-    assert!(home.is_automatic());
     home.schedule(pushes(1), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1]);
     // All of its steps, and what it has scheduled.
@@ -158,7 +157,6 @@ fn a_thread_has_one_automatic_loop_of_a_state_until_it_is_reset() {
     assert!(LoopHandle::<State>::current().is_none());
     let first = ask();
     on_automatic(|home: &mut Loop<State>| {
-        assert!(home.is_automatic());
         home.schedule(pushes(1), Directive::Home).unwrap();
         assert_eq!(home.get(), &[1]);
     })
@@ -212,7 +210,6 @@ fn an_automatic_loop_stays_automatic_after_a_run() {
     home.handle().redirect(waiting, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(home.get(), &[1]);
-    assert!(home.is_automatic());
     home.schedule(pushes(2), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1, 2], "it turns by itself as before");
     assert_eq!(home.run_until_idle(), TurnOutcome::Finished);
@@ -276,7 +273,7 @@ fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() 
         let pool = threads("procession-mine");
         assert!(LoopBuilder::new().pool(&pool).on_panic(PanicPolicy::Stop).set_for_thread().is_none());
         assert!(name_of_pool().starts_with("procession-mine"));
-        // An automatic loop as well, and what an Async step makes, also of a loop that was made otherwise.
+        // An automatic loop as well, and what a pool step makes, also of a loop that was made otherwise.
         on_automatic(|home: &mut Loop<()>| {
             home.schedule(bomb(), Directive::Home).unwrap();
             assert!(home.run().is_err(), "the policy is the thread's");

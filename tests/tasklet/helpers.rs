@@ -3,7 +3,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::tasklet::{TaskletContext, Directive, ready};
+use procession::tasklet::{Directive, TaskletContext, ready};
 
 pub(crate) use crate::wait::*;
 
@@ -29,7 +29,10 @@ pub fn quiet_panics() {
 /// A tasklet that panics at its first step, wherever that is.
 pub fn bomb<S: 'static>() -> impl procession::tasklet::Tasklet<S> {
     quiet_panics();
-    ready::from_fns(|_: &mut S, _| panic!("{}", ON_PURPOSE), |_: &mut TaskletContext<'_, S>| std::panic::panic_any(ON_PURPOSE))
+    ready::from_fns(
+        |_: &mut S, _| panic!("{}", ON_PURPOSE),
+        |_: &mut TaskletContext<'_, S>| std::panic::panic_any(ON_PURPOSE),
+    )
 }
 
 /// A tasklet at home that is given the number of its step, from 0.

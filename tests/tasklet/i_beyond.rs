@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::tasklet::{
-    TaskletContext, Directive, Interruption, Loop, LoopHandle, MAX_NAMED, PanicPolicy, ScheduleError, Tasklet, TurnOutcome, ready,
+    Directive, Interruption, Loop, LoopHandle, MAX_NAMED, PanicPolicy, ScheduleError, Tasklet, TaskletContext,
+    TurnOutcome, ready,
 };
 use procession::{Exit, Latch, Reason};
 
@@ -246,8 +247,10 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
         handle.close(Duration::MAX).unwrap();
         count_panic.fetch_add(1, Ordering::SeqCst);
     }));
-    let goes =
-        ready::from_fns(|(): &mut (), _| Directive::Pool, |_: &mut TaskletContext<'_, ()>| std::panic::panic_any(ON_PURPOSE));
+    let goes = ready::from_fns(
+        |(): &mut (), _| Directive::Pool,
+        |_: &mut TaskletContext<'_, ()>| std::panic::panic_any(ON_PURPOSE),
+    );
     quiet_panics();
     home.schedule(goes, Directive::Home).unwrap().run().unwrap();
     assert_eq!(count(&closed), 5);
@@ -438,7 +441,7 @@ fn a_tasklet_is_called_by_its_type_unless_it_says_otherwise() {
     let handle = home.handle();
     let plain = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     let named = handle.schedule(ready::named(ready::wait(), String::from("mine")), Directive::Wait).unwrap();
-    assert_eq!((plain.name(), named.name()), ("procession::tasklet::ready::Wait", "mine"));
+    assert_eq!((plain.name(), named.name()), ("wait", "mine"));
     let second = &handle.tasklets()[1];
     assert_eq!(second.to_string(), format!("mine (#2): Wait for {:?}", second.since));
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::tasklet::{TaskletFuture, Directive, Loop, NoValueError, Promise, TurnOutcome, ready};
+use procession::tasklet::{Directive, Loop, NoValueError, Promise, TaskletFuture, TurnOutcome, ready};
 use procession::{Exit, Latch};
 
 use crate::helpers::*;
@@ -38,7 +38,7 @@ fn the_end_of_a_tasklet_can_be_waited_for_from_another_thread_and_awaited() {
     assert!(matches!(wait(other).unwrap(), Ok(Exit::Done(()))));
     assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
     assert!(matches!(future.as_mut().poll(&mut cx), Poll::Ready(Exit::Done(()))));
-    assert!(matches!(pin!(tasklet.ended()).poll(&mut cx), Poll::Ready(Exit::Done(()))));
+    assert!(matches!(pin!(tasklet.clone().into_future()).poll(&mut cx), Poll::Ready(Exit::Done(()))));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
-use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, Tasklet, ready};
+use procession::tasklet::{Directive, Loop, LoopHandle, Tasklet, TaskletContext, ready};
 use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::helpers::*;

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-use procession::tasklet::{TaskletContext, Directive, Loop, LoopHandle, Report, Resume, Tasklet, TaskletHandle, TurnOutcome, ready};
+use procession::tasklet::{
+    Directive, Loop, LoopHandle, Report, Resume, Tasklet, TaskletContext, TaskletHandle, TurnOutcome, ready,
+};
 use procession::{Exit, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;

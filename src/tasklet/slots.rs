@@ -10,7 +10,7 @@
 //! slot when it begins), *held* (for the pool, until somebody is in the loop), or *waiting*. It is given another directive
 //! by whoever resumes it (only while it waits), redirects it or cancels it:
 //!
-//! | at rest | `Sync` | `Async` | `Async`, nobody inside | `Wait` | `Done` | cancelled |
+//! | at rest | `Home` | `Pool` | `Pool`, nobody inside | `Wait` | `Done` | cancelled |
 //! |---|---|---|---|---|---|---|
 //! | ready | ready | handed | refused | waiting | over | over |
 //! | handed | ready | handed | refused | waiting | over | over |
@@ -22,11 +22,11 @@
 //! body at rest and moves it, or finds it out, and then the return of the step, which takes the same lock later, finds the
 //! note.
 //!
-//! | the step returns | nothing noted | resumed `Sync` | resumed `Done` | all resumptions dropped | cancelled |
+//! | the step returns | nothing noted | resumed `Home` | resumed `Done` | all resumptions dropped | cancelled |
 //! |---|---|---|---|---|---|
-//! | `Sync` | ready | ready | over | ready | over |
-//! | `Async` | handed | handed | over | handed | over |
-//! | `Async`, nobody inside | held | held | over | held | over |
+//! | `Home` | ready | ready | over | ready | over |
+//! | `Pool` | handed | handed | over | handed | over |
+//! | `Pool`, nobody inside | held | held | over | held | over |
 //! | `Wait` | waiting | ready | over | over | over |
 //! | `Done` | over | over | over | over | over |
 //!

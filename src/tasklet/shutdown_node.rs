@@ -2,7 +2,7 @@
 
 use super::context::{Common, LoopHandle};
 use super::current;
-use super::home::Loop;
+use super::event_loop::Loop;
 use crate::outcome::Reason;
 use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::Arc;

@@ -1,36 +1,10 @@
-//! What a scheduler counts, and why it says no.
+//! Why a scheduler refuses or cannot do something.
 
 use std::fmt;
 
-use super::status::{TaskId, TaskInfo};
+use super::info::{TaskId, TaskInfo};
 use crate::inside::WaitError;
 use crate::pool::PoolError;
-
-/// Counts of a [`TaskScheduler`](super::Tasks), all of one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TaskStats {
-    /// Tasks ever accepted: those of the next six together.
-    pub submitted: u64,
-    /// Tasks whose closure has not been called yet.
-    pub scheduled: u64,
-    /// Tasks whose closure has been called, and that are not over.
-    pub running: u64,
-    /// Tasks whose closure has returned or panicked.
-    pub completed: u64,
-    /// Tasks that were cancelled.
-    pub cancelled: u64,
-    /// Tasks whose time was over.
-    pub timed_out: u64,
-    /// Tasks that were stopped with the scheduler.
-    pub stopped: u64,
-    /// Closures that have not returned though their tasks are over. Each still has its thread of the pool.
-    pub abandoned: usize,
-    /// Records that can be looked up.
-    pub records: usize,
-    /// Timers that are pending: for delays, for limits, and for records that are kept for a time.
-    pub timers: usize,
-}
 
 /// Why a task was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +25,18 @@ pub enum SubmitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no task {0}")]
 pub struct UnknownTaskError(pub TaskId);
+
+/// Why a record was not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// There is no record of a task with this number (any more).
+    #[error("there is no task {0}")]
+    Unknown(TaskId),
+    /// The task is scheduled or running.
+    #[error("task {0} is not over")]
+    NotFinished(TaskId),
+}
 
 /// A scheduler has been stopped, and user code of its tasks had not returned when the call did. The tasks are over.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use super::status::Status;
+use super::info::Status;
 use crate::cancel::{CancelCallback, CancelToken};
 use crate::outcome::{Exit, Reason};
 use crate::pool::Ticket;

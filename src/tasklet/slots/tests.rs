@@ -5,7 +5,7 @@ use crate::outcome::Reason;
 use crate::sync::Arc;
 use crate::tasklet::directive::{Directive, ScheduleError, TaskletId};
 use crate::tasklet::report::PanicPolicy;
-use crate::tasklet::slot::{KEPT, Place, Presence, Slots, Wake};
+use crate::tasklet::slots::{KEPT, Place, Presence, Slots, Wake};
 
 type Small = Slots<&'static str>;
 
@@ -19,7 +19,7 @@ fn clock() -> Clock {
 
 /// The rows of the table whose first column is headed so: cells without their quotes.
 fn table(head: &str) -> Vec<Vec<String>> {
-    let text = include_str!("../slot.rs");
+    let text = include_str!("../slots.rs");
     let lines = text.lines().skip_while(|line| !line.starts_with(&format!("//! | {head} |")));
     lines
         .take_while(|line| line.starts_with("//! |"))
@@ -33,8 +33,8 @@ fn table(head: &str) -> Vec<Vec<String>> {
 
 fn directive(word: &str) -> Directive {
     match word.split(',').next().unwrap_or_default() {
-        "Sync" => Directive::Home,
-        "Async" => Directive::Pool,
+        "Home" => Directive::Home,
+        "Pool" => Directive::Pool,
         "Wait" => Directive::Wait,
         "Done" => Directive::Done,
         other => panic!("{other} is no directive"),
@@ -118,7 +118,7 @@ fn the_table_of_steps_that_return_is_what_the_code_does() {
             let begun = slots.begin_home().unwrap();
             match noted.as_str() {
                 "nothing noted" => {}
-                "resumed Sync" | "resumed Done" => {
+                "resumed Home" | "resumed Done" => {
                     let ticket = slots.suspend(id, true);
                     let with = directive(noted.trim_start_matches("resumed "));
                     assert!(!slots.resume(ticket, with, false, &clock()).are_some());

@@ -154,3 +154,29 @@ impl fmt::Display for TaskInfo {
         self.write(f, None)
     }
 }
+
+/// Counts of a [`TaskScheduler`](super::Tasks), all of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskStats {
+    /// Tasks ever accepted: those of the next six together.
+    pub submitted: u64,
+    /// Tasks whose closure has not been called yet.
+    pub scheduled: u64,
+    /// Tasks whose closure has been called, and that are not over.
+    pub running: u64,
+    /// Tasks whose closure has returned or panicked.
+    pub completed: u64,
+    /// Tasks that were cancelled.
+    pub cancelled: u64,
+    /// Tasks whose time was over.
+    pub timed_out: u64,
+    /// Tasks that were stopped with the scheduler.
+    pub stopped: u64,
+    /// Closures that have not returned though their tasks are over. Each still has its thread of the pool.
+    pub abandoned: usize,
+    /// Records that can be looked up.
+    pub records: usize,
+    /// Timers that are pending: for delays, for limits, and for records that are kept for a time.
+    pub timers: usize,
+}

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::context::{Body, Common, TaskletContext, LoopHandle, Tasklet, schedule, unboxed};
+use super::context::{Body, Common, LoopHandle, Tasklet, TaskletContext, schedule, unboxed};
 use super::current::{self, Entered, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, InterruptedError, Interruption, PanicPolicy, Report, TurnOutcome};
+use super::report::{InterruptedError, Interruption, PanicPolicy, Report, TaskletInfo, TurnOutcome};
 use super::shared::Shared;
-use super::slot::{Begun, Presence};
+use super::slots::{Begun, Presence};
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
@@ -16,10 +16,10 @@ use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
 use crate::sync::{Arc, Weak, lock};
 
-/// Tasklets, and the state that their Sync steps share.
+/// Tasklets, and the state that their home steps share.
 ///
 /// The loop owns the state, which need not be `Send`, and lends it to one step at a time, on the thread that is in
-/// [`run`](Self::run) or one of its kind: the *home thread*. Sync steps are taken first come, first served; Async ones run
+/// [`run`](Self::run) or one of its kind: the *home thread*. Home steps are taken first come, first served; pool steps run
 /// on a [pool](crate::pool). `run` returns when no tasklet is left.
 ///
 /// Running takes the loop by exclusive reference. So two threads cannot run it at once,
@@ -43,7 +43,7 @@ use crate::sync::{Arc, Weak, lock};
 /// }
 /// ```
 ///
-/// Dropping the loop closes it without waiting: what rests is dropped, what is in an Async step when it returns.
+/// Dropping the loop closes it without waiting: what rests is dropped, what is in a pool step when it returns.
 pub struct Loop<S: 'static> {
     // Dropped before the state is.
     core: Core<S>,
@@ -82,7 +82,7 @@ impl<S: 'static> Loop<S> {
         LoopBuilder::of_thread().build(state)
     }
 
-    /// The same, with this pool for Async steps.
+    /// The same, with this pool for pool steps.
     pub fn on(state: S, pool: &Pool) -> Loop<S> {
         LoopBuilder::of_thread().pool(pool).build(state)
     }
@@ -227,7 +227,7 @@ impl<S: 'static> Loop<S> {
     /// one that leaves a turn, and holds up whoever calls it: it should only tell the main loop to make a
     /// [`turn`](Self::turn). A panic in it is contained.
     ///
-    /// With a hook there is always somebody who comes, so Async steps are accepted at any time.
+    /// With a hook there is always somebody who comes, so pool steps are accepted at any time.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
         let before = lock(&self.core.shared.slots).set_hook(Some(Arc::new(hook)));
         drop_contained(before);
@@ -262,11 +262,6 @@ impl<S: 'static> Loop<S> {
         state
     }
 
-    /// Whether it turns by itself when something is scheduled.
-    pub fn is_automatic(&self) -> bool {
-        self.core.automatic
-    }
-
     /// The tasklets that hold the loop, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         self.core.shared.tasklets()
@@ -281,7 +276,7 @@ impl<S: 'static> Loop<S> {
     /// Closes the loop: see [`LoopHandle::close`].
     ///
     /// # Errors
-    /// The limit was over before the last Async step had returned, or the caller is a step of a process, which does not wait.
+    /// The limit was over before the last pool step had returned, or the caller is a step of a process, which does not wait.
     pub fn close(&mut self, limit: Duration) -> Result<Report, InterruptedError> {
         self.handle().close(limit)
     }

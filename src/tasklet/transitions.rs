@@ -1,10 +1,10 @@
-//! The arrows between the places of a tasklet: what `slot.rs` lays down, each one critical section.
+//! The arrows between the places of a tasklet: what `slots.rs` lays down, each one critical section.
 
 use std::borrow::Cow;
 
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{TaskletInfo, PanicPolicy, TaskletPanic};
-use super::slot::{
+use super::report::{PanicPolicy, TaskletInfo, TaskletPanic};
+use super::slots::{
     Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };
 use crate::cancel::CancelToken;
