@@ -42,7 +42,7 @@ pub struct TaskOptions {
     pub(super) timeout: Option<Duration>,
     pub(super) start_by: Option<StartBy>,
     pub(super) delay: Option<Duration>,
-    pub(super) keep: Option<Retention>,
+    pub(super) retention: Option<Retention>,
     pub(super) under: Option<CancelToken>,
 }
 
@@ -93,8 +93,8 @@ impl TaskOptions {
 
     /// How long its record can be looked up; without this, as the scheduler was told
     /// ([`TaskSchedulerBuilder::retention`](super::TaskSchedulerBuilder::retention)).
-    pub fn retention(mut self, keep: Retention) -> TaskOptions {
-        self.keep = Some(keep);
+    pub fn retention(mut self, retention: Retention) -> TaskOptions {
+        self.retention = Some(retention);
         self
     }
 

@@ -24,23 +24,22 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The handle of a closure that is repeated. Dropping it changes nothing.
 pub struct Repeat {
-    repeating: Arc<dyn Repeating>,
+    rounds: Arc<Rounds>,
 }
 
-trait Repeating: Send + Sync {
-    fn cancel(&self) -> bool;
-    fn state(&self) -> (Option<TaskId>, u64);
-    fn over(&self) -> &Latch<()>;
+/// What the handle and the rounds share.
+struct Rounds {
+    owner: Weak<Owner>,
+    state: Mutex<State>,
+    over: Latch<()>,
 }
 
 struct Repetition<F> {
-    owner: Weak<Owner>,
+    rounds: Arc<Rounds>,
     every: Duration,
     options: TaskOptions,
     /// Here between rounds, and with the round while that runs.
     job: Mutex<Option<F>>,
-    state: Mutex<State>,
-    over: Latch<()>,
 }
 
 #[derive(Default)]
@@ -81,16 +80,11 @@ impl TaskScheduler {
         E: Display + Send + 'static,
         F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     {
-        let repetition = Arc::new(Repetition {
-            owner: Arc::downgrade(&self.owner),
-            every: every.max(SHORTEST),
-            options,
-            job: Mutex::new(Some(job)),
-            state: Mutex::default(),
-            over: Latch::new(),
-        });
+        let rounds = Rounds::new(&self.owner);
+        let repetition = Repetition { rounds: rounds.clone(), every: every.max(SHORTEST), options, job: Mutex::new(Some(job)) };
+        let repetition = Arc::new(repetition);
         match repetition.submit(self, repetition.options.clone()) {
-            Ok(()) => Ok(Repeat { repeating: repetition }),
+            Ok(()) => Ok(Repeat { rounds }),
             Err((job, why)) => Err(Rejected::new(job, why)),
         }
     }
@@ -99,22 +93,22 @@ impl TaskScheduler {
 impl Repeat {
     /// Ends it, and cancels the round that waits or runs. Whether this call did it.
     pub fn cancel(&self) -> bool {
-        self.repeating.cancel()
+        self.rounds.cancel()
     }
 
     /// The round that was submitted last.
     pub fn round(&self) -> Option<TaskId> {
-        self.repeating.state().0
+        lock(&self.rounds.state).round
     }
 
     /// How often the closure has been called.
     pub fn rounds(&self) -> u64 {
-        self.repeating.state().1
+        lock(&self.rounds.state).begun
     }
 
     /// Set when there will be no more rounds, and the closure is dropped.
     pub fn over(&self) -> &Latch<()> {
-        self.repeating.over()
+        &self.rounds.over
     }
 }
 
@@ -131,11 +125,11 @@ where
 {
     /// Submits a round. If it is refused the closure comes back, and there will be no other.
     fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
-        let turn = Round { repetition: self.clone(), job: None };
-        match tasks.submit_with(options, move |cancel| turn.run(cancel)) {
+        let round = Round { repetition: self.clone(), job: None };
+        match tasks.submit_with(options, move |cancel| round.run(cancel)) {
             Ok(task) => {
                 let is_cancelled = {
-                    let mut state = lock(&self.state);
+                    let mut state = lock(&self.rounds.state);
                     // The next round may have been submitted meanwhile; its number is greater.
                     state.round = state.round.max(Some(task.id()));
                     state.is_cancelled
@@ -167,13 +161,13 @@ where
         // still there then, with the one that submitted it.
         if let Some(job) = last {
             drop_contained(job);
-            let _ = self.over.set(());
+            let _ = self.rounds.over.set(());
         }
     }
 
     /// With what options the next round is to be submitted, if there is to be one.
     fn next(&self) -> Option<(TaskScheduler, TaskOptions)> {
-        let tasks = TaskScheduler { owner: self.owner.upgrade()? };
+        let tasks = TaskScheduler { owner: self.rounds.owner.upgrade()? };
         let mut options = self.options.clone();
         options.delay = Some(self.every);
         let is_past = match options.start_by {
@@ -185,7 +179,7 @@ where
             None => false,
         };
         let is_cancelled =
-            lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
+            lock(&self.rounds.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
         // A round without any time is over before it begins, and so would be all that follow.
         let has_no_time = options.timeout == Some(Duration::ZERO);
         // A pool that is shared may have ended by itself, and would refuse all that follow.
@@ -195,12 +189,16 @@ where
 
     /// There is no other round. The closure, for whoever comes first.
     fn last(&self) -> Option<F> {
-        lock(&self.state).is_cancelled = true;
+        lock(&self.rounds.state).is_cancelled = true;
         lock(&self.job).take()
     }
 }
 
-impl<F: Send> Repeating for Repetition<F> {
+impl Rounds {
+    fn new(owner: &Arc<Owner>) -> Arc<Rounds> {
+        Arc::new(Rounds { owner: Arc::downgrade(owner), state: Mutex::default(), over: Latch::new() })
+    }
+
     fn cancel(&self) -> bool {
         let (was_cancelled, round) = {
             let mut state = lock(&self.state);
@@ -211,15 +209,6 @@ impl<F: Send> Repeating for Repetition<F> {
         }
         !was_cancelled
     }
-
-    fn state(&self) -> (Option<TaskId>, u64) {
-        let state = lock(&self.state);
-        (state.round, state.begun)
-    }
-
-    fn over(&self) -> &Latch<()> {
-        &self.over
-    }
 }
 
 impl<F, E> Round<F, E>
@@ -229,7 +218,7 @@ where
 {
     fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
-            let mut state = lock(&self.repetition.state);
+            let mut state = lock(&self.repetition.rounds.state);
             // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
             if state.is_cancelled {
                 return Ok(());
@@ -263,18 +252,17 @@ mod tests {
         let tasks = TaskScheduler::new();
         let job = |_: &CancelToken| -> Result<(), String> { panic!("it was cancelled before") };
         let repetition = Arc::new(Repetition {
-            owner: Arc::downgrade(&tasks.owner),
+            rounds: Rounds::new(&tasks.owner),
             every: SHORTEST,
             options: TaskOptions::new(),
             job: Mutex::new(Some(job)),
-            state: Mutex::default(),
-            over: Latch::new(),
         });
         // It was accepted, and its number is not noted yet.
-        let turn = Round { repetition: repetition.clone(), job: None };
-        assert!(repetition.cancel() && !repetition.over.is_set());
-        turn.run(&CancelToken::new()).unwrap();
-        assert!(repetition.over.is_set());
-        assert_eq!(repetition.state(), (None, 0));
+        let round = Round { repetition: repetition.clone(), job: None };
+        let rounds = &repetition.rounds;
+        assert!(rounds.cancel() && !rounds.over.is_set());
+        round.run(&CancelToken::new()).unwrap();
+        assert!(rounds.over.is_set());
+        assert_eq!((lock(&rounds.state).round, lock(&rounds.state).begun), (None, 0));
     }
 }

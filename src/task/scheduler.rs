@@ -38,7 +38,7 @@ pub struct TaskSchedulerBuilder {
     pool: Option<Pool>,
     limit: Option<usize>,
     clock: Option<Clock>,
-    keep: Retention,
+    retention: Retention,
     shutdown_limit: Option<Duration>,
 }
 
@@ -124,7 +124,7 @@ impl TaskScheduler {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
         }
         let TaskOptions { name, timeout, .. } = options;
-        let accepted = shared.accept(options.keep.unwrap_or(shared.keep), job, |id, job| Whole {
+        let accepted = shared.accept(options.retention.unwrap_or(shared.retention), job, |id, job| Whole {
             id,
             name,
             submitted: now,
@@ -356,8 +356,8 @@ impl TaskSchedulerBuilder {
     }
 
     /// How long the records of tasks can be looked up that do not say so themselves.
-    pub fn retention(mut self, keep: Retention) -> TaskSchedulerBuilder {
-        self.keep = keep;
+    pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
+        self.retention = retention;
         self
     }
 
@@ -381,7 +381,7 @@ impl TaskSchedulerBuilder {
                 (own_pool(&clock, self.limit, self.shutdown_limit.is_some()), clock, true)
             }
         };
-        let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
+        let shared = Arc::new(Shared::new(pool, clock, self.retention, self.shutdown_limit));
         TaskScheduler { owner: Arc::new(Owner { shared, owns_pool }) }
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
-    pub(super) keep: Retention,
+    pub(super) retention: Retention,
     pub(super) begun: AtomicU64,
     /// Its place in a shutdown tree, if somebody has asked for it.
     pub(super) part: Part,
@@ -151,14 +151,14 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Retention, shutdown_limit: Option<Duration>) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, retention: Retention, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
             timers: Timers::new(clock.clone(), "procession-task-timers"),
             clock,
             pool,
-            keep,
+            retention,
             begun: AtomicU64::new(0),
             part: Part::new(shutdown_limit),
         }
@@ -168,7 +168,7 @@ impl Shared {
     /// that is refused is not made: what it would have been made of comes back.
     pub(super) fn accept<F, R: AnyRecord + 'static>(
         &self,
-        keep: Retention,
+        retention: Retention,
         of: F,
         make: impl FnOnce(TaskId, F) -> R,
     ) -> Result<Arc<R>, F> {
@@ -178,7 +178,7 @@ impl Shared {
         }
         let id = table.next_id();
         let task = Arc::new(make(id, of));
-        table.insert(id, task.clone(), keep);
+        table.insert(id, task.clone(), retention);
         Ok(task)
     }
 

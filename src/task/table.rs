@@ -6,7 +6,7 @@
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
 //! their submission.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::error::RemoveError;
@@ -20,9 +20,8 @@ pub(super) struct Table<R> {
     is_stopped: bool,
     next: u64,
     entries: BTreeMap<TaskId, Entry<R>>,
-    /// For each number of records to be kept, those that are, in the order in which they came to it.
-    newest: HashMap<usize, BTreeMap<u64, TaskId>>,
-    arrivals: u64,
+    /// For each number of records to be kept, those that are, the oldest first.
+    newest: HashMap<usize, VecDeque<TaskId>>,
     /// Closures that have not returned though their tasks are over.
     inside: BTreeMap<TaskId, (R, ThreadId)>,
     /// Stops that have begun and have not called and dropped all that is the user's.
@@ -34,17 +33,11 @@ pub(super) struct Table<R> {
 
 struct Entry<R> {
     record: R,
-    keep: Retention,
+    retention: Retention,
     has_handle: bool,
     ended: Option<Instant>,
-    kept: Kept,
-}
-
-/// Why a record is still there, whose task is over and whose handle is dropped.
-enum Kept {
-    No,
-    Timer(TimerKey),
-    Among { newest: usize, arrival: u64 },
+    /// The timer that removes the record.
+    timer: Option<TimerKey>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -83,7 +76,6 @@ impl<R: Clone> Table<R> {
             next: 0,
             entries: BTreeMap::new(),
             newest: HashMap::new(),
-            arrivals: 0,
             inside: BTreeMap::new(),
             open_stops: 0,
             clearing: HashMap::new(),
@@ -98,9 +90,9 @@ impl<R: Clone> Table<R> {
     }
 
     /// Accepts a task. To be asked only if it is not stopped.
-    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Retention) {
+    pub(super) fn insert(&mut self, id: TaskId, record: R, retention: Retention) {
         self.counts.submitted += 1;
-        self.entries.insert(id, Entry { record, keep, has_handle: true, ended: None, kept: Kept::No });
+        self.entries.insert(id, Entry { record, retention, has_handle: true, ended: None, timer: None });
     }
 
     /// Takes back what could not be given to the pool.
@@ -177,7 +169,7 @@ impl<R: Clone> Table<R> {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
                     // Reading the time costs more than all the rest, and few ask for it.
-                    let now = if let Retention::For(_) = entry.keep { Some(clock.now()) } else { None };
+                    let now = if let Retention::For(_) = entry.retention { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
                 Settled { gone: None, until: None, unwanted: false }
@@ -190,18 +182,16 @@ impl<R: Clone> Table<R> {
     fn retire(&mut self, id: TaskId, now: Option<Instant>) -> Settled<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
-        match entry.keep {
+        match entry.retention {
             Retention::UntilRemoved => {}
             Retention::For(time) if !is_past(entry.ended, time, now) => {
                 settled.until = entry.ended.and_then(|ended| ended.checked_add(time));
             }
             Retention::Newest(newest @ 1..) => {
-                self.arrivals += 1;
-                entry.kept = Kept::Among { newest, arrival: self.arrivals };
                 let kept = self.newest.entry(newest).or_default();
-                kept.insert(self.arrivals, id);
-                let oldest = if kept.len() > newest { kept.pop_first() } else { None };
-                settled.gone = oldest.and_then(|(_, id)| self.entries.remove(&id)).map(|entry| entry.record);
+                kept.push_back(id);
+                let oldest = if kept.len() > newest { kept.pop_front() } else { None };
+                settled.gone = oldest.and_then(|id| self.entries.remove(&id)).map(|entry| entry.record);
             }
             Retention::WithHandle | Retention::For(_) | Retention::Newest(0) => {
                 settled.gone = self.entries.remove(&id).map(|entry| entry.record);
@@ -212,7 +202,7 @@ impl<R: Clone> Table<R> {
 
     /// The timer that will remove a record; whether the record is still there.
     pub(super) fn remove_by(&mut self, id: TaskId, timer: TimerKey) -> bool {
-        self.entries.get_mut(&id).map(|entry| entry.kept = Kept::Timer(timer)).is_some()
+        self.entries.get_mut(&id).map(|entry| entry.timer = Some(timer)).is_some()
     }
 
     /// Forgets a task that is over.
@@ -222,21 +212,16 @@ impl<R: Clone> Table<R> {
             Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotFinished(id)),
             Some(_) => {}
         }
-        let Some(Entry { record, kept, .. }) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
-        let timer = match kept {
-            Kept::No => None,
-            Kept::Timer(timer) => Some(timer),
-            Kept::Among { newest, arrival } => {
-                if let Some(others) = self.newest.get_mut(&newest) {
-                    others.remove(&arrival);
-                    if others.is_empty() {
-                        self.newest.remove(&newest);
-                    }
-                }
-                None
+        let Some(entry) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
+        if let Retention::Newest(newest) = entry.retention
+            && let Some(others) = self.newest.get_mut(&newest)
+        {
+            others.retain(|other| *other != id);
+            if others.is_empty() {
+                self.newest.remove(&newest);
             }
-        };
-        Ok(Removed { record, timer })
+        }
+        Ok(Removed { record: entry.record, timer: entry.timer })
     }
 
     /// A closure has returned whose task was over before.

@@ -207,7 +207,7 @@ impl<B: Elsewhere> Shared<B> {
         taken.map_err(|refused| {
             let (job, why) = refused.into_parts();
             // Before the errand is dropped, which would end the tasklet.
-            let body = lock(&self.slots).take_back(id);
+            let body = lock(&self.slots).take_handed(id);
             drop(job);
             (why, body)
         })

@@ -299,15 +299,15 @@ impl<B> Slots<B> {
         self.end(id, Some(body), End::Refused(reason))
     }
 
-    /// Takes back one that nobody has begun to step on the pool, for whoever has scheduled it. Its slot is then to be retired.
-    pub(super) fn take_back(&mut self, id: TaskletId) -> Option<B> {
+    /// Takes back one that was handed to the pool and has not begun. Its slot is then to be retired.
+    pub(super) fn take_handed(&mut self, id: TaskletId) -> Option<B> {
         match self.find(id)?.place {
-            Place::Handed(_) | Place::Held(_) => self.take_body(id),
+            Place::Handed(_) => self.take_body(id),
             _ => None,
         }
     }
 
-    /// The same for one that nobody has handed to the pool yet.
+    /// The same for one that was not handed to the pool yet.
     pub(super) fn take_held(&mut self, id: TaskletId) -> Option<B> {
         match self.find(id)?.place {
             Place::Held(_) => self.take_body(id),
