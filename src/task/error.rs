@@ -30,7 +30,7 @@ pub struct UnknownTaskError(pub TaskId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoveError {
-    /// There is no record of a task with this number (any more).
+    /// There is no record of a task with this number: there never was, or it was removed.
     #[error("there is no task {0}")]
     Unknown(TaskId),
     /// The task is scheduled or running.

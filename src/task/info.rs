@@ -1,4 +1,4 @@
-//! Words about a task: its number, where it is in its life, and what is known of it.
+//! Snapshots of a task and of a scheduler: number, status, times, counts.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::outcome::Exit;
 use crate::sync::Arc;
 
-/// Names a task of one [`TaskScheduler`](super::Tasks), which never gives the same number to another.
+/// Names a task of one [`TaskScheduler`](super::TaskScheduler), which never gives the same number to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(super) u64);
 
@@ -41,7 +41,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether nothing will change any more: it is `Stopped`, `Cancelled`, `Completed` or `TimedOut`.
+    /// Whether it is an end, which never changes: it is `Stopped`, `Cancelled`, `Completed` or `TimedOut`.
     pub fn is_finished(self) -> bool {
         !matches!(self, Status::Scheduled | Status::Running)
     }
@@ -60,12 +60,11 @@ impl fmt::Display for Status {
     }
 }
 
-/// What is known of a task at one moment. It is a copy: nothing that is done to it reaches the task, and it does not
-/// change by itself.
+/// A snapshot of a task. Changing it changes nothing of the task, and it does not change by itself.
 ///
 /// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
 /// with output or error only if the task is over. The output itself is known to the handle alone, which prints it
-/// ([`TaskHandle`](super::Task)); here its type stands for it.
+/// ([`TaskHandle`](super::TaskHandle)); here its type stands for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
@@ -155,7 +154,7 @@ impl fmt::Display for TaskInfo {
     }
 }
 
-/// Counts of a [`TaskScheduler`](super::Tasks), all of one moment.
+/// Counts of a [`TaskScheduler`](super::TaskScheduler), all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {

@@ -11,8 +11,7 @@ use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
 use crate::sync::{Arc, Ordering, lock, thread};
 
-/// What the pool has of a task. Dropped without having been run, by a pool that was stopped or has no thread for it, it stops
-/// the task.
+/// The pool's part of a task. If the pool drops it without having run it, its drop stops the task.
 struct Job<T, E, F>
 where
     T: Send + 'static,
@@ -57,8 +56,8 @@ where
     E: Display + Send + 'static,
     F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
-    /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
-    /// ended it meanwhile, then it is a task that is over.
+    /// Gives it to the pool. If the pool refuses it, the task was never there, and its closure comes back; unless the task was
+    /// ended meanwhile, then it is a task that is over.
     pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
         // The pool does not wait for room for a task that is over.
         let submitted = shared.pool.submit_unless(&self.over, self.job(shared));
@@ -68,8 +67,8 @@ where
         }
     }
 
-    /// Gives it to the pool after a delay. If that refuses it, nobody is there who could have the closure back, and the
-    /// task is stopped.
+    /// Gives it to the pool after a delay. If the pool refuses it, there is no caller to have the closure back, and the task is
+    /// stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
         // It was accepted long ago, and the timers' thread must not stand in line for room.
         let submitted = shared.pool.submit_beyond_bound(self.job(shared));

@@ -1,15 +1,15 @@
-//! The life of one task: decided once, as plain functions. What is done under the task's lock, and what has to be done
-//! afterwards with the lock free, is here; the lock itself, and who takes it, is in `task/shared.rs`.
+//! The life of one task: decided once, as plain functions. They run under the task's lock and return the work that has to be
+//! done with the lock free. The lock itself, and its callers, are in `task/shared.rs`.
 //!
 //! | | `begin` | `end` by return | `end` from outside | `end` unless it has begun, `recall` |
 //! |---|---|---|---|---|
-//! | Scheduled | Running; the closure is handed out | (nobody has the closure) | Over; the closure comes back, uncalled | the same |
+//! | Scheduled | Running; the closure is handed out | (cannot happen: no thread has the closure) | Over; the closure comes back, uncalled | the same |
 //! | Running | refused | Over | Over | refused |
 //! | Over | refused | refused; the result comes back | refused | refused |
 //!
 //! So the first of returned, cancelled, timed out and stopped decides, in the same step in which the status changes, the
-//! end is noted and the result is put away: nobody can see one of these without the others. Beginning is part of it: who
-//! ends a task that has not begun has its closure, so it is never called.
+//! end is noted and the result is put away. No thread can see one of these without the others. Beginning is part of it: a call
+//! that ends a task before it has begun takes its closure, so that is never called.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub(super) struct Life<T, E, F> {
     phase: Phase,
     /// Until it is called, or never will be.
     body: Option<F>,
-    /// From the end until somebody takes it.
+    /// From the end until the handle takes it.
     exit: Option<Exit<T, E>>,
     loose: Loose,
 }
@@ -37,7 +37,7 @@ enum Phase {
     Over(Ended),
 }
 
-/// What is known of a task that is over.
+/// The end of a task.
 pub(super) struct Ended {
     pub(super) status: Status,
     pub(super) exit: Exit<(), Arc<str>>,
@@ -45,7 +45,7 @@ pub(super) struct Ended {
     pub(super) at: Instant,
 }
 
-/// How somebody wants a task to end.
+/// An end that is wanted for a task, and comes too late if another was first.
 pub(super) struct End<T, E> {
     status: Status,
     exit: Exit<T, E>,
@@ -53,7 +53,7 @@ pub(super) struct End<T, E> {
     unless_begun: bool,
 }
 
-/// What has to be cleared away when a task is over, or has begun.
+/// Things that have to be cleared away when a task is over, or has begun.
 #[derive(Default)]
 pub(super) struct Loose {
     ticket: Option<Ticket>,
@@ -90,7 +90,7 @@ pub(super) struct Link {
     pub(super) _registration: CancelCallback,
 }
 
-/// What is left to do for whoever has ended a task, with the lock free.
+/// The work that is left for the caller that has ended a task, with the lock free.
 pub(super) struct Left<F> {
     /// The closure, if it was never called.
     pub(super) body: Option<F>,
@@ -168,7 +168,7 @@ impl<T, E, F> Life<T, E, F> {
         let Phase::Scheduled = self.phase else { return None };
         let body = self.body.take()?;
         self.phase = Phase::Running { since: now, context: context.clone(), thread };
-        // The job is not in line any more.
+        // The job has left the queue.
         self.loose.ticket = None;
         Some((body, self.loose.start_by.take()))
     }
@@ -221,10 +221,10 @@ impl<T, E, F> Life<T, E, F> {
         self.loose.ticket.clone()
     }
 
-    /// Notes something that has to be cleared away later. What comes back has to be cleared away now.
+    /// Notes something that has to be cleared away later. If it comes back, it has to be cleared away now.
     pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
         match (&self.phase, end) {
-            // Whoever has the job has begun it: there is nothing to be taken out of the line.
+            // The job has left the queue when the task began.
             (Phase::Running { .. } | Phase::Over(Ended { started: Some(_), .. }), LooseEnd::Waits(_)) => None,
             (Phase::Scheduled, LooseEnd::Waits(ticket)) => {
                 self.loose.ticket = Some(ticket);
@@ -258,7 +258,7 @@ impl Loose {
             drop(timers.cancel(key));
         }
         if let Some(job) = self.ticket.and_then(|ticket| ticket.withdraw()) {
-            // It has no closure of the user's any more.
+            // The closure was taken out of it before.
             drop(job);
         }
         drop(self.link);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_cleared_away_is_handed_out_once_or_comes_back_at_once() {
+    fn loose_ends_are_handed_out_once_or_come_back_at_once() {
         let timers = Timers::new(crate::clock::ManualClock::new().clock(), "test-timers");
         let timer = || timers.after(std::time::Duration::from_secs(1), Box::new(|| ())).ok().unwrap().unwrap();
         let mut life = Bench::new("closure");

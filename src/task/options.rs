@@ -9,7 +9,7 @@ use crate::sync::Arc;
 /// handle lives; this says how it goes on when both are past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// Not at all: whoever dropped the handle was not interested.
+    /// Not at all: the handle was the only interest in it.
     #[default]
     WithHandle,
     /// Until it is removed.
@@ -72,7 +72,7 @@ impl TaskOptions {
     }
 
     /// By when the closure has to be called, by the scheduler's clock: otherwise the task is `TimedOut`, and the closure
-    /// is not called any more.
+    /// is never called.
     pub fn start_by(mut self, moment: Instant) -> TaskOptions {
         self.start_by = Some(StartBy::At(moment));
         self

@@ -3,8 +3,8 @@
 //! Each round is a task like any other, accepted when the one before it has returned, and given to the pool after the
 //! period. So there is one task at most, it can be seen waiting, and rounds never overlap, however long one takes.
 //!
-//! Who ends a round, or the scheduler, drops the round's closure or lets it return; both drop its [`Round`], and that is what
-//! brings the next round about, or the end. So however a round ended, nothing is forgotten.
+//! However a round ends, its closure returns or is dropped, and its [`Round`] is dropped with it. That drop submits the next
+//! round, or ends the repetition. So no end of a round is missed.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Repeat {
     rounds: Arc<Rounds>,
 }
 
-/// What the handle and the rounds share.
+/// The state that the handle and the rounds share.
 struct Rounds {
     owner: Weak<Owner>,
     state: Mutex<State>,
@@ -81,7 +81,8 @@ impl TaskScheduler {
         F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     {
         let rounds = Rounds::new(&self.owner);
-        let repetition = Repetition { rounds: rounds.clone(), every: every.max(SHORTEST), options, job: Mutex::new(Some(job)) };
+        let repetition =
+            Repetition { rounds: rounds.clone(), every: every.max(SHORTEST), options, job: Mutex::new(Some(job)) };
         let repetition = Arc::new(repetition);
         match repetition.submit(self, repetition.options.clone()) {
             Ok(()) => Ok(Repeat { rounds }),
@@ -157,7 +158,7 @@ where
             },
             None => self.last(),
         };
-        // Only who has it says so. A round that was refused comes through here, too, when it is dropped, and its closure is
+        // Only the caller that has the closure ends it. A round that was refused comes through here, too, when it is dropped, and its closure is
         // still there then, with the one that submitted it.
         if let Some(job) = last {
             drop_contained(job);
@@ -187,7 +188,7 @@ where
         if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
     }
 
-    /// There is no other round. The closure, for whoever comes first.
+    /// There is no other round. The first caller gets the closure.
     fn last(&self) -> Option<F> {
         lock(&self.rounds.state).is_cancelled = true;
         lock(&self.job).take()
@@ -219,7 +220,7 @@ where
     fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
             let mut state = lock(&self.repetition.rounds.state);
-            // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
+            // A cancellation may have come before the number of this round was noted.
             if state.is_cancelled {
                 return Ok(());
             }
@@ -263,6 +264,7 @@ mod tests {
         assert!(rounds.cancel() && !rounds.over.is_set());
         round.run(&CancelToken::new()).unwrap();
         assert!(rounds.over.is_set());
-        assert_eq!((lock(&rounds.state).round, lock(&rounds.state).begun), (None, 0));
+        let state = lock(&rounds.state);
+        assert_eq!((state.round, state.begun), (None, 0));
     }
 }

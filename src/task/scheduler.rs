@@ -165,20 +165,20 @@ impl TaskScheduler {
     /// Where a task is in its life.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn status(&self, id: TaskId) -> Result<Status, UnknownTaskError> {
         self.record(id).map(|record| record.status())
     }
 
-    /// What is known of a task.
+    /// A snapshot of a task.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTaskError> {
         self.record(id).map(|record| record.info())
     }
 
-    /// What is known of each task of which there is a record, in the order of their submission.
+    /// Snapshots of all tasks of which there is a record, in the order of their submission.
     pub fn list(&self) -> Vec<TaskInfo> {
         let records: Vec<_> = lock(&self.owner.shared.table).records().cloned().collect();
         records.iter().map(|record| record.info()).collect()
@@ -189,11 +189,11 @@ impl TaskScheduler {
         self.list().into_iter().filter(|task| task.status == status).collect()
     }
 
-    /// Cancels a task, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. See
+    /// Cancels a task, for [`Reason::Cancelled`]. Returns whether this call decided: not if it was over already. See
     /// [`TaskHandle::cancel`].
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTaskError> {
         self.cancel_because(id, Reason::Cancelled)
     }
@@ -201,7 +201,7 @@ impl TaskScheduler {
     /// The same with a reason.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTaskError> {
         let record = self.record(id)?;
         Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
@@ -211,7 +211,7 @@ impl TaskScheduler {
     /// has not returned is still counted.
     ///
     /// # Errors
-    /// There is no record of it (any more), or it is not over, and nothing changes.
+    /// There is no record of it, or it is not over, and nothing changes.
     pub fn remove(&self, id: TaskId) -> Result<(), RemoveError> {
         let shared = &self.owner.shared;
         let removed = lock(&shared.table).remove(id)?;
@@ -256,7 +256,7 @@ impl TaskScheduler {
         }
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map(|at| at.saturating_duration_since(shared.clock.now()));
-            // All closures have returned. What may take longer is the destructors of the threads' own values.
+            // All closures have returned. Only the destructors of the threads' own values may take longer.
             let _ = shared.pool.stop(rest);
         }
         shared.tell_tree();
@@ -299,7 +299,7 @@ impl Owner {
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
         let finished = self.shared.stop();
         if self.owns_pool {
-            // Nothing waits there any more but jobs of tasks that are over, which do nothing.
+            // Only jobs of tasks that are over wait there. They do nothing.
             self.shared.pool.close();
         }
         finished
@@ -342,7 +342,7 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](Tasks::with_limit). A pool that is
+    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](TaskScheduler::with_limit). A pool that is
     /// [shared](Self::pool) has its own maximum, and this has no effect.
     pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
@@ -361,7 +361,7 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::shutdown_node): those that have not
+    /// How long closures have to return when the scheduler is shut down through its [state](TaskScheduler::shutdown_node): those that have not
     /// by then are not waited for any longer. (With a pool of its own,
     /// twice the [`SHUTDOWN_GRACE`] comes on top.)
     pub fn shutdown_limit(mut self, limit: Duration) -> TaskSchedulerBuilder {
@@ -401,7 +401,7 @@ fn own_pool(clock: &Clock, limit: Option<usize>, hurries: bool) -> Pool {
         Some(limit) => builder.max(limit.max(1)),
         None => warn_of_many(builder.max(usize::MAX)),
     };
-    // Its end comes when that of the scheduler has had all the time there was. What waits then does nothing, and needs none.
+    // The pool is told to end when the scheduler's limit is over. Jobs that wait then do nothing, and need no time.
     let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
@@ -419,7 +419,7 @@ fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
             tell_log(|| {
                 tracing::warn!(
                     threads,
-                    "a scheduler of tasks without a limit has very many threads; `Tasks::with_limit` bounds them"
+                    "a scheduler of tasks without a limit has very many threads; `TaskScheduler::with_limit` bounds them"
                 );
             });
         }
@@ -438,7 +438,7 @@ mod tests {
     use crate::wait::wait;
 
     #[test]
-    fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
+    fn without_a_thread_the_closure_comes_back() {
         let body = || |_: &CancelToken| Ok::<_, String>(7);
         let tasks = TaskScheduler::new();
         threads::refuse(true);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_wait_when_no_thread_can_be_had_any_more_say_so_and_not_that_all_shuts_down() {
+    fn tasks_without_a_thread_end_with_the_reason_no_thread() {
         let pool = Pool::builder().max(2).build().unwrap();
         let tasks = TaskScheduler::on(&pool);
         let pause = pool.pause().unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_a_set_runs_what_no_other_thread_could_be_had_for() {
+    fn a_wait_for_a_set_runs_tasks_when_no_thread_can_be_started() {
         let tasks = TaskScheduler::new();
         let submits = tasks.clone();
         let outer = tasks.submit(move |_| {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
+    fn a_task_that_is_over_leaves_the_children_of_its_token() {
         let (tasks, group) = (TaskScheduler::new(), CancelToken::new());
         let under = |tasks: &TaskScheduler| {
             tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()))

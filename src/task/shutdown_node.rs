@@ -5,18 +5,18 @@ use super::shared::Shared;
 use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::{Arc, lock, thread};
 
-/// So many are named.
+/// The number of tasks that the text names: enough to find the culprit, short enough for a log line.
 const NAMED: usize = 8;
 
 impl TaskScheduler {
-    /// The scheduler in a [shutdown tree](crate::shutdown), always the same state. What closes before it and after it is said
-    /// with [`ShutdownNode::depends_on`]: a pool that others use as well closes after the schedulers that stand on it.
+    /// The scheduler in a [shutdown tree](crate::shutdown), always the same node. [`ShutdownNode::depends_on`] says
+    /// what closes before it and after it: a pool that others use as well closes after the schedulers that stand on it.
     ///
     /// Asked to close, it [stops](Self::stop): tasks that are not over are stopped, and their closures asked to return. It is
     /// closed when all have; with a pool of its own, when that has ended, too. With
     /// [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
-    /// otherwise, or dropped, closes it as well. Tasks that should be finished are waited for by whoever has submitted them,
-    /// before that one says that it is done.
+    /// otherwise, or dropped, closes it as well. If tasks should finish first, wait for them before the
+    /// tree is told to end.
     ///
     /// It is called `tasks`. As long as closures keep it from ending, the error of the tree's shutdown names their tasks.
     ///
@@ -47,7 +47,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
     Role {
         name: "tasks",
         clock: &shared.clock,
-        detail: Box::new(move || who_is_left(&*looks.upgrade()?)),
+        detail: Box::new(move || names_of_the_rest(&*looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
             // Without an owner it is being dropped, which stops it.
@@ -60,8 +60,8 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
     }
 }
 
-/// Whose closures have not returned.
-fn who_is_left(shared: &Shared) -> Option<String> {
+/// A text that names the tasks whose closures have not returned.
+fn names_of_the_rest(shared: &Shared) -> Option<String> {
     let left: Vec<_> = lock(&shared.table).inside(thread::current().id()).cloned().collect();
     let mut text = match left.len() {
         0 => return None,

@@ -1,6 +1,6 @@
 //! The scheduler's book: which tasks there are, whose record is kept for how long, and the counts. Plain decisions under
-//! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
-//! taken out of the book is handed back, to be dropped with the lock free.
+//! one lock; no timer and no user code in here, so that each rule can be tested as a function. Records that are
+//! taken out are handed back, to be dropped with the lock free.
 //!
 //! A record goes when its task is over, its handle is dropped, and its [`Retention`] is past: the second of the first two asks
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
@@ -51,7 +51,7 @@ pub(super) struct Counts {
     pub(super) over_after_begin: u64,
 }
 
-/// What is left to do after a task was over or its handle was dropped.
+/// The work that is left after a task was over or its handle was dropped.
 #[must_use]
 pub(super) struct Settled<R> {
     /// A record that has left the table.
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_of_the_newest_counts_its_own_and_what_was_removed_takes_no_place() {
+    fn each_rule_of_the_newest_counts_its_own_records() {
         let mut bench = Bench::new();
         (1..=3).for_each(|id| bench.insert(id, Retention::Newest(2)));
         (4..=5).for_each(|id| bench.insert(id, Retention::Newest(1)));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_ended_when_it_is_stopped_all_are_over_and_have_returned_and_no_stop_is_open() {
+    fn it_has_ended_when_all_have_returned_and_no_stop_is_open() {
         let mut bench = Bench::new();
         assert!(!bench.table.has_ended());
         (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
+    fn a_stop_hands_out_the_tasks_that_are_not_over() {
         let mut bench = Bench::new();
         (1..=3).for_each(|id| bench.insert(id, Retention::WithHandle));
         let _ = bench.over(2);

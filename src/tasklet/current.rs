@@ -1,4 +1,4 @@
-//! What a thread knows: which loops it is in, how it makes new ones, and how deep it is in ends of tasklets.
+//! The state of a thread: the loops that it is in, how it makes new ones, and how deep it is in ends of tasklets.
 //!
 //! All of it ends with the thread by itself.
 
@@ -39,8 +39,8 @@ impl LoopBuilder {
         LoopBuilder { pool: None, clock, policy, automatic: false, shutdown_limit: None }
     }
 
-    /// What the calling thread makes loops with: what it was told with [`set_for_thread`](Self::set_for_thread), or what
-    /// the loop has whose pool step it runs.
+    /// The options with which the calling thread makes loops: those of [`set_for_thread`](Self::set_for_thread), or those of
+    /// the loop whose pool step it runs.
     pub fn of_thread() -> LoopBuilder {
         inherited().map_or_else(LoopBuilder::new, |builder| LoopBuilder::clone(&builder))
     }
@@ -70,7 +70,7 @@ impl LoopBuilder {
         self
     }
 
-    /// What a panic in a step does.
+    /// Sets what a panic in a step does.
     pub fn on_panic(mut self, policy: PanicPolicy) -> LoopBuilder {
         self.policy = policy;
         self
@@ -134,7 +134,7 @@ pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) ->
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // What is dropped may be the last of a loop, whose tasklets may have destructors that come back here.
+        // This may drop the last reference to a loop, whose tasklets may have destructors that come back here.
         let left = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
             let builder = self.builder.take().map(|before| std::mem::replace(&mut here.builder, before));
@@ -165,7 +165,7 @@ pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
         .unwrap_or_default()
 }
 
-/// So many ends of tasklets may be inside of each other on one stack.
+/// The most ends of tasklets inside of each other on one stack. Sixteen destructors fit on any stack.
 const DEEPEST: usize = 16;
 
 type Late = Box<dyn FnOnce()>;

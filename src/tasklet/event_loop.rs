@@ -43,7 +43,7 @@ use crate::sync::{Arc, Weak, lock};
 /// }
 /// ```
 ///
-/// Dropping the loop closes it without waiting: what rests is dropped, what is in a pool step when it returns.
+/// Dropping the loop closes it without waiting: tasklets that rest are dropped, those in a pool step when it returns.
 pub struct Loop<S: 'static> {
     // Dropped before the state is.
     core: Core<S>,
@@ -102,7 +102,7 @@ impl<S: 'static> Loop<S> {
     ///
     /// # Errors
     /// As [`LoopHandle::schedule`]. On an automatic loop, the tasklet also comes back if one of its steps has asked for the
-    /// pool, for nobody would be there when it returns: use [`run`](Self::run), or a [wake-up hook](Self::on_wake).
+    /// pool, because no thread would be in the loop when it returns: use [`run`](Self::run), or a [wake-up hook](Self::on_wake).
     pub fn schedule<T: Tasklet<S>>(
         &mut self,
         tasklet: T,
@@ -127,8 +127,8 @@ impl<S: 'static> Loop<S> {
     /// with the directive that the step has returned.
     ///
     /// # Errors
-    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake), so that nobody
-    /// would be there when it returns. The tasklet comes back.
+    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake), so that no
+    /// thread would be in the loop when it returns. The tasklet comes back.
     ///
     /// # Panics
     /// If the step does. The tasklet is finished, and the report counts it.
@@ -172,7 +172,7 @@ impl<S: 'static> Loop<S> {
     /// The loop can be run again afterwards.
     ///
     /// # Errors
-    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. What is left goes on with the next run. Or the caller is a step
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. The next run goes on with the rest. Or the caller is a step
     /// of a process ([`Interruption::InsideStep`]): a loop inside of it takes turns, by [`turn`](Self::turn).
     pub fn run(&mut self) -> Result<Report, InterruptedError> {
         self.run_by(None, Deadline::NEVER)
@@ -203,14 +203,14 @@ impl<S: 'static> Loop<S> {
     /// Takes at most `max_steps` steps at home, and never sleeps: for a loop inside of another main loop, that of a window or
     /// a game. Tell the other loop with [`on_wake`](Self::on_wake) when to come back.
     ///
-    /// What the turns have done is in [`take_report`](Self::take_report).
+    /// [`take_report`](Self::take_report) says what the turns have done.
     pub fn turn(&mut self, max_steps: usize) -> TurnOutcome {
         let visit = Visit::begin(&self.core.shared, Presence::Inside);
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
         drop(visit);
         if matches!(halt, Halt::Finished) && steps > 0 {
-            // This turn says that it took steps; whoever comes only when told to is to learn that they were the last ones.
+            // This turn says that it took steps. A main loop that turns only when told learns by the hook that none is left.
             let wake = lock(&self.core.shared.slots).wake_home();
             self.core.shared.wake(wake);
         }
@@ -222,19 +222,19 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Has `hook` called, from then on, when there is something to do and nobody in the loop: something is ready at home, or
-    /// the last tasklet has ended (also in a turn that has just returned [`TurnOutcome::Ran`]). Once, until somebody has been in the loop. It may be called by any thread, also by the
-    /// one that leaves a turn, and holds up whoever calls it: it should only tell the main loop to make a
+    /// Has `hook` called, from then on, when there is something to do and no thread in the loop: something is ready at home, or
+    /// the last tasklet has ended (also in a turn that has just returned [`TurnOutcome::Ran`]). Once, until a thread has been in the loop. It may be called by any thread, also by the
+    /// one that leaves a turn, and delays that thread: it should only tell the main loop to make a
     /// [`turn`](Self::turn). A panic in it is contained.
     ///
-    /// With a hook there is always somebody who comes, so pool steps are accepted at any time.
+    /// A loop with a hook is turned sooner or later, so pool steps are accepted at any time.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
         let before = lock(&self.core.shared.slots).set_hook(Some(Arc::new(hook)));
         drop_contained(before);
         self.core.shared.start_held();
     }
 
-    /// What a panic in a step does, from now on.
+    /// Sets what a panic in a step does, from now on.
     pub fn on_panic(&mut self, policy: PanicPolicy) {
         let before = std::mem::replace(&mut lock(&self.core.shared.slots).policy, policy);
         drop_contained(before);
@@ -267,7 +267,7 @@ impl<S: 'static> Loop<S> {
         self.core.shared.tasklets()
     }
 
-    /// What the loop has done since the last report. Runs return one; turns, [`with`](Self::with) and automatic loops leave
+    /// Takes the report of what the loop has done since the last one. Runs return one; turns, [`with`](Self::with) and automatic loops leave
     /// it here.
     pub fn take_report(&mut self) -> Report {
         std::mem::take(&mut lock(&self.core.shared.slots).report)
@@ -288,7 +288,7 @@ impl<S: 'static> Loop<S> {
             return Err(InterruptedError::new(Interruption::InsideStep, Report::default(), holding));
         }
         let visit = Visit::begin(shared, Presence::Inside);
-        // Whoever cancels, or moves the clock, wakes the home thread, which then looks for itself.
+        // A cancellation, or a clock that is moved, wakes the home thread, which then looks at both.
         let wake = || {
             let weak = Arc::downgrade(shared);
             move || {
@@ -396,7 +396,7 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
 }
 
 impl Rules<'_> {
-    /// What is ready, and nothing else.
+    /// Steps that are ready, and no sleep.
     const AT_ONCE: Rules<'static> =
         Rules { most: usize::MAX, cancel: None, deadline: Deadline::NEVER, sleeps: false, stops: true };
 
@@ -409,7 +409,7 @@ impl Rules<'_> {
     }
 }
 
-/// Takes a tasklet back that has asked for the pool where nobody would be there when it returns.
+/// Takes a tasklet back that has asked for the pool although no thread would be in the loop when it returns.
 fn take_held<S: 'static>(shared: &Arc<Common<S>>, id: TaskletId) -> Option<Body<S>> {
     let body = lock(&shared.slots).take_held(id)?;
     shared.retire(id);

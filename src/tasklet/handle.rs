@@ -1,4 +1,4 @@
-//! What becomes of a tasklet: its end, waited for from anywhere, and the value that it has promised.
+//! The handle of a tasklet: waits for its end from anywhere, and for the value that it has promised.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -43,7 +43,7 @@ impl TaskletHandle {
         self.id
     }
 
-    /// What it calls itself.
+    /// Its [name](super::Tasklet::name).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,8 +114,8 @@ impl fmt::Debug for TaskletHandle {
 /// A value that a tasklet leaves. It is taken when the latch of the tasklet's end is set.
 pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 
-/// A value that a tasklet has promised: whoever has the [`TaskletFuture`] gets what this was [kept](Self::fulfill) with, when the
-/// tasklet has ended.
+/// A value that a tasklet has promised. The [`TaskletFuture`] gets the value of [`fulfill`](Self::fulfill) when the tasklet has
+/// ended.
 pub struct Promise<U> {
     value: ValueCell<U>,
 }
@@ -125,7 +125,7 @@ impl<U> Promise<U> {
         Promise { value }
     }
 
-    /// The value.
+    /// Gives the value.
     pub fn fulfill(self, value: U) {
         let _none = lock(&self.value).replace(value);
     }
@@ -137,7 +137,7 @@ impl<U> fmt::Debug for Promise<U> {
     }
 }
 
-/// A tasklet was done and had not kept its [`Promise`].
+/// A tasklet was done and had not fulfilled its [`Promise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tasklet is done and has left no value")]
 pub struct NoValueError;
@@ -161,7 +161,7 @@ impl<U> TaskletFuture<U> {
     }
 
     /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
-    /// done and has kept no promise has failed with [`NoValueError`].
+    /// done and has not fulfilled its promise has failed with [`NoValueError`].
     ///
     /// # Errors
     /// The answer comes back: the caller is a step of a process ([`WaitError::InsideStep`]).

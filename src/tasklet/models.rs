@@ -151,7 +151,7 @@ fn the_home_thread_falls_asleep_while_a_tasklet_arrives() {
 
 /// Breaks when the one that retires the last tasklet does not wake the home thread, or wakes it before the body is dropped.
 #[test]
-fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
+fn home_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
     struct Told(Arc<Mutex<bool>>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -181,7 +181,7 @@ fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
 
 /// A step on the pool returns `Home` while the home thread falls asleep; meanwhile it is cancelled. Exactly one of the ends.
 #[test]
-fn a_step_comes_back_from_the_pool_while_the_home_thread_falls_asleep_and_it_is_cancelled() {
+fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
     loom::model(|| {
         let shared = new_loop();
         let id = {

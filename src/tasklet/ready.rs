@@ -154,7 +154,7 @@ impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
 #[must_use = "phases do nothing until they are scheduled"]
 pub struct Phases<S: 'static, A> {
     left: VecDeque<Phase<S>>,
-    // What the last phase returns.
+    // The value that the last phase returns.
     last: ValueCell<A>,
 }
 
@@ -231,7 +231,7 @@ impl<S: 'static> LoopHandle<S> {
         phases: Phases<S, A>,
     ) -> Result<TaskletFuture<A>, Rejected<Phases<S, A>, ScheduleError>> {
         let last = phases.last.clone();
-        // At home first, whatever the first phase is: that is accepted also if nobody runs the loop yet.
+        // At home first, whatever the first phase is: that is accepted also if no thread runs the loop yet.
         let handle = self.schedule(phases, Directive::Home)?;
         Ok(TaskletFuture::new(handle, last))
     }

@@ -7,19 +7,19 @@ use crate::outcome::Reason;
 use crate::shutdown::{Role, ShutdownNode};
 use crate::sync::Arc;
 
-/// So many are named.
+/// The number of tasklets that the text names: enough to find the culprit, short enough for a log line.
 const NAMED: usize = 8;
 
 impl<S: 'static> Loop<S> {
-    /// The loop in a [shutdown tree](crate::shutdown), always the same state; [`LoopHandle::shutdown_node`] gives it to other threads.
-    /// What closes before it and after it is said with [`ShutdownNode::depends_on`]: a pool that others use as well closes after the
+    /// The loop in a [shutdown tree](crate::shutdown), always the same node; [`LoopHandle::shutdown_node`] gives it to other threads.
+    /// [`ShutdownNode::depends_on`] says what closes before it and after it: a pool that others use as well closes after the
     /// loops that stand on it.
     ///
     /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
     /// its [token](super::TaskletContext::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
     /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
-    /// that is closed otherwise, or dropped, closes it as well. Tasklets that should be finished are waited for by whoever has
-    /// scheduled them, before that one says that it is done.
+    /// that is closed otherwise, or dropped, closes it as well. If tasklets should finish first, run the
+    /// loop before the tree is told to end.
     ///
     /// With a pool of its own, that closes after it, and is part of the state. (The state that the tasklets share is another
     /// one: [`get`](Self::get).)
@@ -58,7 +58,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
     Role {
         name: "loop",
         clock: &shared.clock,
-        detail: Box::new(move || who_is_left(&looks.upgrade()?)),
+        detail: Box::new(move || names_of_the_rest(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
             // Destructors and callbacks of tasklets run here: a loop has no thread of its own.
@@ -71,8 +71,8 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
     }
 }
 
-/// Which tasklets have not ended.
-fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
+/// A text that names the tasklets that have not ended.
+fn names_of_the_rest<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
     let left = shared.tasklets();
     let mut text = match left.len() {
         0 => return None,

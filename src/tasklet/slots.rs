@@ -3,14 +3,14 @@
 //! # The protocol
 //!
 //! **The body is the permission.** A tasklet's body is in exactly one place: at rest in its slot, or in the hands of
-//! whoever steps it. All slots of a loop are under one lock, which is never held while code of the user's runs. Every
+//! the thread that steps it. All slots of a loop are under one lock, which is never held while code of the user's runs. Every
 //! arrow below is one critical section, so of two that race one comes first and the other one sees it.
 //!
 //! A tasklet at rest is *ready* (queued for the home thread), *handed* (to the pool, whose thread takes the body out of the
-//! slot when it begins), *held* (for the pool, until somebody is in the loop), or *waiting*. It is given another directive
-//! by whoever resumes it (only while it waits), redirects it or cancels it:
+//! slot when it begins), *held* (for the pool, until a thread is in the loop), or *waiting*. It is given another directive
+//! when it is resumed (only while it waits), redirected or cancelled:
 //!
-//! | at rest | `Home` | `Pool` | `Pool`, nobody inside | `Wait` | `Done` | cancelled |
+//! | at rest | `Home` | `Pool` | `Pool`, no thread inside | `Wait` | `Done` | cancelled |
 //! |---|---|---|---|---|---|---|
 //! | ready | ready | handed | refused | waiting | over | over |
 //! | handed | ready | handed | refused | waiting | over | over |
@@ -26,17 +26,17 @@
 //! |---|---|---|---|---|---|
 //! | `Home` | ready | ready | over | ready | over |
 //! | `Pool` | handed | handed | over | handed | over |
-//! | `Pool`, nobody inside | held | held | over | held | over |
+//! | `Pool`, no thread inside | held | held | over | held | over |
 //! | `Wait` | waiting | ready | over | over | over |
 //! | `Done` | over | over | over | over | over |
 //!
 //! **Resumptions** carry the slot's *epoch*. The first one that is used turns the epoch, so every other one of its time
 //! finds nothing to do, as does a deadline. So does one that is made for a wait that is over before it has begun: it gets the
 //! epoch that has passed. Those that are out are counted; if the last one is dropped unused and the tasklet waits for it,
-//! nobody could ever wake it: it is over, and the report says so. A suspension that the step does not wait for stays open
+//! nothing could ever wake it: it is over, and the report says so. A suspension that the step does not wait for stays open
 //! until a later step does.
 //!
-//! **The home thread** goes to sleep under the lock, after it has found nothing ready there and something left. Whoever
+//! **The home thread** goes to sleep under the lock, after it has found nothing ready there and something left. A thread that
 //! makes a tasklet ready, or retires the last one, does so under the lock as well, finds that the home thread sleeps, and
 //! wakes it. If it is not in the loop at all, the wake-up hook is called, once until it has come.
 //!
@@ -55,7 +55,7 @@ use crate::outcome::{Exit, Reason};
 use crate::sync::Arc;
 use crate::timer::Kept;
 
-/// Called when there is something to do and nobody in the loop.
+/// Called when there is something to do and no thread in the loop.
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Slots<B> {
@@ -68,7 +68,7 @@ pub(super) struct Slots<B> {
     pub(super) live: usize,
     pub(super) home: Presence,
     pub(super) hook: Option<Hook>,
-    // The hook has been called since somebody was last in the loop.
+    // The hook has been called since a thread was last in the loop.
     pub(super) told: bool,
     pub(super) closed: bool,
     pub(super) stopped: Option<TaskletPanic>,
@@ -76,11 +76,11 @@ pub(super) struct Slots<B> {
     pub(super) report: Report,
 }
 
-/// Who is in the loop.
+/// How a home thread is in the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Presence {
     Away,
-    /// For a moment: nobody would be there to whom a tasklet could come back from the pool.
+    /// For a moment: a tasklet that comes back from the pool would find no thread.
     Visiting,
     Inside,
     Asleep,
@@ -100,7 +100,7 @@ pub(super) struct Slot<B> {
     pub(super) name: Cow<'static, str>,
     pub(super) ended: Option<Latch<Exit>>,
     pub(super) cancel: Option<CancelToken>,
-    // What is noted while the body is out.
+    // Notes that were made while the body is out.
     pub(super) doomed: Option<Reason>,
     pub(super) given: Option<Given>,
     // The open suspension: its epoch, how many resumptions are out, and what ends it in time.
@@ -108,7 +108,7 @@ pub(super) struct Slot<B> {
     pub(super) out: u32,
     pub(super) suspended: bool,
     pub(super) deadlines: Vec<Kept>,
-    // What ended the last wait; the next step is told.
+    // Whether its limit ended the last wait; the next step is told.
     pub(super) timed_out: bool,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct Given {
     pub(super) is_old: bool,
 }
 
-/// Which suspension somebody may resume.
+/// The suspension that a resumption is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) id: TaskletId,
@@ -144,7 +144,7 @@ pub(super) struct Begun<B> {
     pub(super) timed_out: bool,
 }
 
-/// What is to be done when the lock has been released.
+/// Work to be done when the lock has been released.
 #[must_use]
 pub(super) struct Effects<B> {
     pub(super) start: Option<TaskletId>,
@@ -155,7 +155,7 @@ pub(super) struct Effects<B> {
     pub(super) over: Option<Over<B>>,
 }
 
-/// Who is to be woken.
+/// A wake-up that is to be made.
 pub(super) enum Wake {
     Home,
     Hook(Hook),
@@ -171,7 +171,7 @@ pub(super) struct Over<B> {
     pub(super) cancel: Option<CancelToken>,
 }
 
-/// What is left of a slot that was freed, to be seen to with no lock held.
+/// The contents of a slot that was freed, to be dropped with no lock held.
 #[must_use]
 pub(super) struct Retired {
     pub(super) wake: Option<Wake>,
@@ -209,11 +209,11 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) const EMPTY: List = List { first: NOBODY, last: NOBODY };
+    pub(super) const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
 }
 
 /// No slot has this place.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_SLOT: u32 = u32::MAX;
 
 /// A table for no more than so many is kept when the loop is empty.
 pub(super) const KEPT: usize = 1_024;
@@ -229,21 +229,21 @@ pub(super) fn taken<B>(table: &mut [Entry<B>], place: u32) -> Option<&mut Slot<B
 }
 
 impl<B> Slot<B> {
-    /// Whoever holds a resumption of the epoch before comes too late.
+    /// Resumptions of the epoch before do nothing from now on.
     pub(super) fn turn_epoch(&mut self) {
         self.epoch += 1;
         self.out = 0;
     }
 }
 
-// What the arrows are made of.
+// The parts of which the transitions are made.
 impl<B> Slots<B> {
     pub(super) fn new(owner: u64, policy: PanicPolicy) -> Slots<B> {
         Slots {
             owner,
             last: 0,
             table: Vec::new(),
-            vacant: NOBODY,
+            vacant: NO_SLOT,
             ready: List::EMPTY,
             held: List::EMPTY,
             live: 0,
@@ -257,7 +257,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Whether a tasklet that comes back from the pool finds somebody.
+    /// Whether a tasklet that comes back from the pool is stepped sooner or later.
     pub(super) fn is_attended(&self) -> bool {
         self.hook.is_some() || matches!(self.home, Presence::Inside | Presence::Asleep)
     }
@@ -376,7 +376,7 @@ fn link<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
         None => list.first = place,
     }
     if let Some(slot) = taken(table, place) {
-        (slot.before, slot.behind) = (last, NOBODY);
+        (slot.before, slot.behind) = (last, NO_SLOT);
     }
 }
 

@@ -1,11 +1,11 @@
-//! The arrows between the places of a tasklet: what `slots.rs` lays down, each one critical section.
+//! The transitions between the places of a tasklet, by the protocol of `slots.rs`. Each is one critical section.
 
 use std::borrow::Cow;
 
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{PanicPolicy, TaskletInfo, TaskletPanic};
 use super::slots::{
-    Begun, Effects, End, Entry, Given, Hook, KEPT, NOBODY, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
+    Begun, Effects, End, Entry, Given, Hook, KEPT, NO_SLOT, Place, Presence, Retired, Slot, Slots, Ticket, Wake, taken,
 };
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
@@ -45,8 +45,8 @@ impl<B> Slots<B> {
         let slot = Slot {
             number: self.last,
             place: Place::Home,
-            before: NOBODY,
-            behind: NOBODY,
+            before: NO_SLOT,
+            behind: NO_SLOT,
             since: clock.now(),
             name,
             ended,
@@ -127,7 +127,7 @@ impl<B> Slots<B> {
         self.put(id, body, Directive::Wait, clock)
     }
 
-    /// A step has panicked. Whether that stops the loop is for the policy to say, unless whoever steps gets the panic himself.
+    /// A step has panicked. The policy says whether that stops the loop, unless the panic is rethrown to the caller.
     pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
         let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
         let directive = if matches!(slot.place, Place::Elsewhere) { Directive::Pool } else { Directive::Home };
@@ -147,11 +147,11 @@ impl<B> Slots<B> {
         // The tasklet is in a step, so it is there; should it not be, the ticket is one that does nothing.
         let Some(slot) = self.find(id) else { return Ticket { id, epoch: 0 } };
         if first && slot.given.is_some_and(|given| given.is_old && given.directive != Directive::Done) {
-            // What resumed an earlier suspension, in an earlier step that has not waited for it, must not end this one.
+            // A resumption of an earlier suspension, for which no step has waited, must not end this one.
             slot.given = None;
         }
         if slot.given.is_some() {
-            // The wait is over before it has begun. What is made for it now is of the epoch that has passed.
+            // The wait is over before it has begun. Resumptions that are made for it now are of the epoch that has passed.
             return Ticket { id, epoch: slot.epoch - 1 };
         }
         slot.suspended = true;
@@ -170,7 +170,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Somebody resumes.
+    /// A resumption is used.
     pub(super) fn resume(
         &mut self,
         ticket: Ticket,
@@ -182,7 +182,7 @@ impl<B> Slots<B> {
         slot.turn_epoch();
         let deadlines = std::mem::take(&mut slot.deadlines);
         if directive == Directive::Wait {
-            // It waits on, with nobody to resume it: it can still be redirected or cancelled.
+            // It waits on without a resumption. It can still be redirected or cancelled.
             slot.suspended = false;
             return Effects { deadlines, ..Effects::NONE };
         }
@@ -332,7 +332,7 @@ impl<B> Slots<B> {
             return Retired { wake: None, slot_left };
         }
         if self.table.capacity() > KEPT {
-            (self.table, self.vacant) = (Vec::new(), NOBODY);
+            (self.table, self.vacant) = (Vec::new(), NO_SLOT);
         }
         Retired { wake: self.wake_home(), slot_left }
     }
@@ -348,19 +348,19 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Somebody comes into the loop.
+    /// A thread comes into the loop.
     pub(super) fn enter(&mut self, presence: Presence) {
         self.home = presence;
         self.told = false;
     }
 
-    /// Nobody is in the loop any more. If there is more to do, the hook says so.
+    /// The thread leaves the loop. If there is more to do, the hook says so.
     pub(super) fn leave(&mut self) -> Option<Wake> {
         self.home = Presence::Away;
         if self.is_ready() { self.wake_home() } else { None }
     }
 
-    /// The home thread goes to sleep; whoever has something for it makes it awake again.
+    /// The home thread goes to sleep. A transition that has work for it wakes it.
     pub(super) fn fall_asleep(&mut self) {
         self.home = Presence::Asleep;
     }
@@ -369,13 +369,13 @@ impl<B> Slots<B> {
         self.home = Presence::Inside;
     }
 
-    /// Has `hook` called from now on when there is something to do and nobody in the loop.
+    /// Has `hook` called from now on when there is something to do and no thread in the loop.
     pub(super) fn set_hook(&mut self, hook: Option<Hook>) -> Option<Hook> {
         self.told = false;
         std::mem::replace(&mut self.hook, hook)
     }
 
-    /// The next that was held until somebody came, to be handed to the pool.
+    /// The next that was held until a thread came, to be handed to the pool.
     pub(super) fn release_held(&mut self, clock: &Clock) -> Option<TaskletId> {
         if !self.is_attended() {
             return None;
@@ -387,7 +387,7 @@ impl<B> Slots<B> {
         self.put(id, body, Directive::Pool, clock).start
     }
 
-    /// What a panic has stopped the loop with.
+    /// The panic that has stopped the loop.
     pub(super) fn take_stop(&mut self) -> Option<TaskletPanic> {
         self.stopped.take()
     }
@@ -395,7 +395,7 @@ impl<B> Slots<B> {
     /// Whether something is ready at home.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.ready.first != NOBODY
+        self.ready.first != NO_SLOT
     }
 
     /// How many there are, those included that are about to be over.
@@ -408,7 +408,7 @@ impl<B> Slots<B> {
         self.closed
     }
 
-    /// Who holds the loop, in the order in which they came.
+    /// The tasklets that hold the loop, in the order in which they were scheduled.
     pub(super) fn tasklets(&self, clock: &Clock) -> Vec<TaskletInfo> {
         let now = clock.now();
         let mut holding: Vec<TaskletInfo> = Vec::new();

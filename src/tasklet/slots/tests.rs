@@ -42,7 +42,7 @@ fn directive(word: &str) -> Directive {
 }
 
 fn attend(slots: &mut Small, word: &str) {
-    slots.enter(if word.ends_with("nobody inside") { Presence::Away } else { Presence::Inside });
+    slots.enter(if word.ends_with("no thread inside") { Presence::Away } else { Presence::Inside });
 }
 
 fn place_of(slots: &mut Small, id: TaskletId) -> &'static str {
@@ -139,7 +139,7 @@ fn the_table_of_steps_that_return_is_what_the_code_does() {
 }
 
 #[test]
-fn the_ready_are_taken_in_their_order_also_when_some_leave_from_the_middle() {
+fn ready_tasklets_keep_their_order_when_some_leave() {
     let mut slots = slots();
     slots.enter(Presence::Inside);
     let ids: Vec<_> =
@@ -189,7 +189,7 @@ fn the_hook_is_called_once_until_somebody_has_come() {
 }
 
 #[test]
-fn the_home_thread_is_woken_once_for_what_has_come_and_for_the_end() {
+fn the_home_thread_is_woken_once_for_work_and_for_the_end() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "waiting");
     slots.fall_asleep();
@@ -238,7 +238,7 @@ fn a_new_suspension_is_not_ended_by_what_resumed_an_older_one() {
 }
 
 #[test]
-fn what_comes_in_the_step_before_it_suspends_is_not_taken_for_old() {
+fn a_resumption_in_the_same_step_is_not_taken_for_old() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
@@ -267,7 +267,7 @@ fn a_panic_that_stops_the_loop_wakes_a_home_thread_that_sleeps() {
 }
 
 #[test]
-fn what_was_made_for_a_wait_that_is_over_ends_no_later_one() {
+fn a_resumption_of_a_wait_that_is_over_ends_no_later_one() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
@@ -285,7 +285,7 @@ fn what_was_made_for_a_wait_that_is_over_ends_no_later_one() {
 }
 
 #[test]
-fn what_was_made_in_a_step_that_did_not_wait_is_no_part_of_a_suspension_made_after_it_was_resumed() {
+fn an_old_suspension_is_no_part_of_one_made_after_its_resumption() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
@@ -301,7 +301,7 @@ fn what_was_made_in_a_step_that_did_not_wait_is_no_part_of_a_suspension_made_aft
 }
 
 #[test]
-fn a_resumption_of_a_wait_that_a_redirection_ended_ends_no_later_wait() {
+fn a_resumption_of_a_redirected_wait_ends_no_later_wait() {
     for redirected_in_its_step in [false, true] {
         let mut slots = slots();
         let id = at_rest(&mut slots, "ready");

@@ -1,4 +1,4 @@
-//! E. Stopping.
+//! Stopping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::task::{Retention, Status, SubmitError, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason, WaitError};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 #[test]
 fn when_stop_returns_every_task_is_over() {
@@ -60,7 +59,7 @@ fn stopping_does_not_wait_for_closures_that_ignore_it() {
 }
 
 #[test]
-fn who_is_asked_to_stop_can_clear_away() {
+fn a_closure_that_is_asked_to_stop_can_clear_away() {
     let tasks = tasks();
     let cleared = Arc::new(AtomicUsize::new(0));
     for _ in 0..10 {
@@ -179,7 +178,7 @@ fn submitting_against_stopping_is_refused_or_over() {
 }
 
 #[test]
-fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
+fn records_work_as_before_after_a_stop() {
     let tasks = tasks();
     let kept = tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), obedient).unwrap();
     let id = kept.id();
@@ -193,7 +192,7 @@ fn after_the_stop_records_can_be_looked_up_cancelled_and_removed() {
 }
 
 #[test]
-fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
+fn a_task_can_stop_its_own_scheduler_and_does_not_wait() {
     let tasks = tasks();
     let (inner, go) = (tasks.clone(), Latch::new());
     let other = stubborn(&tasks, TaskOptions::new().name("other"));
@@ -219,7 +218,7 @@ fn a_task_can_stop_its_own_scheduler_and_need_not_wait_for_itself() {
 }
 
 #[test]
-fn tasks_that_stop_and_join_their_scheduler_at_once_do_not_wait_for_each_other() {
+fn tasks_that_join_their_own_scheduler_get_an_error() {
     let tasks = tasks();
     let (start, joined) = (Arc::new(Barrier::new(3)), Arc::new(AtomicUsize::new(0)));
     let held = stubborn(&tasks, TaskOptions::new());
@@ -303,7 +302,7 @@ impl Drop for Hangs {
 }
 
 #[test]
-fn a_destructor_that_hangs_delays_a_stop_by_the_grace_only_and_is_named() {
+fn a_hanging_destructor_delays_a_stop_by_the_grace_and_is_named() {
     let (_, _pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
     let (is_dropped, gate) = (Latch::new(), Latch::new());
@@ -330,7 +329,7 @@ fn a_destructor_that_hangs_delays_a_stop_by_the_grace_only_and_is_named() {
 }
 
 #[test]
-fn a_destructor_that_hangs_delays_the_drop_of_the_last_handle_by_the_grace_only() {
+fn a_hanging_destructor_delays_the_last_drop_by_the_grace() {
     let (_, pool, tasks) = bounded(1);
     let pause = pool.pause().unwrap();
     let (is_dropped, gate) = (Latch::new(), Latch::new());
@@ -344,4 +343,32 @@ fn a_destructor_that_hangs_delays_the_drop_of_the_last_handle_by_the_grace_only(
     assert_eq!(task.unwrap().status(), Status::Stopped);
     gate.set(()).unwrap();
     drop(pause);
+}
+
+#[test]
+fn three_long_tasks_and_a_stop() {
+    let tasks = tasks();
+    let long = |_| {
+        tasks.submit_with(TaskOptions::new().retention(Retention::UntilRemoved), |cancel| cancel.sleep(HOUR)).unwrap()
+    };
+    let three: Vec<_> = (0..3).map(long).collect();
+    until("all run", || tasks.stats().running == 3);
+    tasks.stop();
+    for task in &three {
+        assert!(task.status().is_finished());
+        assert_eq!(task.status().to_string(), "Stopped");
+        assert!(tasks.info(task.id()).unwrap().to_string().contains("Stopped"));
+    }
+    tasks.stop_and_join(LIMIT).unwrap();
+}
+
+#[test]
+fn a_task_that_is_cancelled_at_once_says_so() {
+    let (manual, tasks) = manual();
+    let task = tasks.submit(|cancel| cancel.sleep(SECOND)).unwrap();
+    tasks.cancel(task.id()).unwrap();
+    manual.advance(100 * MILLI);
+    assert_eq!(task.status(), Status::Cancelled);
+    assert_eq!(task.to_string(), format!("task {}: Cancelled, output: none, error: cancelled", task.id()));
+    assert!(tasks.info(task.id()).unwrap().to_string().contains("Cancelled"));
 }

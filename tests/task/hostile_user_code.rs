@@ -1,4 +1,4 @@
-//! Code of the user's that panics, comes back, or stops where it should not.
+//! User code that panics, comes back into the scheduler, or stops it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,7 @@ use std::task::{Context, Wake, Waker};
 use procession::task::{Retention, Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 struct Bomb;
 
@@ -21,7 +20,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn callbacks_and_wakers_that_panic_keep_nobody_from_hearing_of_the_end() {
+fn callbacks_and_wakers_that_panic_are_contained() {
     struct BadWaker;
     impl Wake for BadWaker {
         fn wake(self: Arc<BadWaker>) {
@@ -50,7 +49,7 @@ fn callbacks_and_wakers_that_panic_keep_nobody_from_hearing_of_the_end() {
 }
 
 #[test]
-fn closures_that_cannot_be_dropped_in_peace_keep_nobody_from_stopping() {
+fn closures_whose_destructors_panic_do_not_prevent_a_stop() {
     let (_, _pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
     let waits: Vec<_> = (0..10)
@@ -72,7 +71,7 @@ fn closures_that_cannot_be_dropped_in_peace_keep_nobody_from_stopping() {
 }
 
 #[test]
-fn destructors_and_callbacks_may_use_the_scheduler_they_belong_to() {
+fn destructors_and_callbacks_may_use_their_scheduler() {
     /// Asks and tells its scheduler whatever it can when it is dropped.
     struct Meddles(TaskScheduler, Arc<AtomicUsize>);
     impl Drop for Meddles {

@@ -1,4 +1,4 @@
-//! C. Pool.
+//! Pool.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use procession::pool::Pool;
 use procession::tasklet::{Directive, Loop, LoopHandle, ScheduleError, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
-use crate::helpers::*;
+use crate::support::*;
 
 /// A tasklet whose steps are all on the pool.
 fn elsewhere<S: 'static>(
@@ -16,7 +16,7 @@ fn elsewhere<S: 'static>(
 }
 
 #[test]
-fn async_steps_run_on_a_thread_that_is_not_the_home_thread_and_know_their_loop() {
+fn pool_steps_run_elsewhere_and_know_their_loop() {
     let mut home = Loop::new(());
     let handle = home.handle();
     let seen = Arc::new(Mutex::new(None));
@@ -37,7 +37,7 @@ fn async_steps_run_on_a_thread_that_is_not_the_home_thread_and_know_their_loop()
 }
 
 #[test]
-fn sync_steps_go_on_while_async_ones_block() {
+fn home_steps_go_on_while_pool_steps_block() {
     let mut home = Loop::new(0);
     let (go, begun) = (Latch::new(), Latch::new());
     let (gate, set) = (go.clone(), begun.clone());
@@ -62,7 +62,7 @@ fn sync_steps_go_on_while_async_ones_block() {
 }
 
 #[test]
-fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
+fn run_waits_for_a_tasklet_that_is_on_the_pool() {
     let mut home = Loop::new(false);
     let (go, over) = (Latch::new(), Arc::new(AtomicBool::new(false)));
     let (gate, begun) = (go.clone(), Latch::new());
@@ -96,7 +96,7 @@ fn run_does_not_return_before_a_tasklet_has_come_back_from_the_pool() {
 }
 
 #[test]
-fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_tasklet_back() {
+fn scheduling_for_the_pool_without_a_run_hands_the_tasklet_back() {
     struct Mine(&'static str);
     impl Tasklet<()> for Mine {
         fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
@@ -106,7 +106,10 @@ fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_taskle
     let mut home = Loop::new(());
     let (tasklet, why) = home.schedule(Mine("one"), Directive::Pool).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning), "{why}");
-    assert_eq!((tasklet.0, why.to_string().as_str()), ("one", "nobody runs the loop"));
+    assert_eq!(
+        (tasklet.0, why.to_string().as_str()),
+        ("one", "no thread runs the loop: schedule with `Directive::Home`, or run the loop first")
+    );
     let (tasklet, why) = home.handle().schedule(Mine("two"), Directive::Pool).unwrap_err().into_parts();
     assert!(matches!(why, ScheduleError::NotRunning));
     assert_eq!(tasklet.0, "two");
@@ -117,7 +120,7 @@ fn async_on_a_loop_that_nobody_runs_is_an_error_of_its_own_that_hands_the_taskle
 }
 
 #[test]
-fn a_step_that_asks_for_the_pool_where_nobody_runs_the_loop_hands_its_tasklet_back() {
+fn a_step_that_wants_the_pool_without_a_run_hands_its_tasklet_back() {
     struct Out(Arc<AtomicUsize>);
     impl Tasklet<u32> for Out {
         fn home(&mut self, steps: &mut u32, cx: &mut TaskletContext<'_, u32>) -> Directive {
@@ -164,7 +167,7 @@ fn a_tasklet_that_is_handed_back_leaves_no_timer_behind() {
 }
 
 #[test]
-fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebody_runs_the_loop() {
+fn a_tasklet_that_wants_the_pool_is_held_until_the_loop_runs() {
     // An automatic loop, and the one that asks is not the one that was scheduled: nobody is there to have it back.
     let mut home = Loop::automatic(0);
     let mut first = true;
@@ -187,7 +190,7 @@ fn a_tasklet_that_asks_for_the_pool_behind_the_callers_back_is_held_until_somebo
 }
 
 #[test]
-fn a_panic_in_an_async_step_finishes_its_tasklet_and_run_returns() {
+fn a_panic_in_a_pool_step_finishes_that_tasklet_only() {
     let mut home = Loop::new(());
     let handle = home.handle();
     let ended = handle.schedule(ready::named(bomb_on_pool(), "the bomb"), Directive::Home).unwrap();
@@ -204,7 +207,7 @@ fn bomb_on_pool() -> impl Tasklet<()> {
 }
 
 #[test]
-fn one_tasklet_is_never_in_two_steps_at_once_however_it_is_told_to() {
+fn one_tasklet_is_never_in_two_steps_at_once() {
     let mut home = Loop::new(());
     let inside = counter();
     let steps = counter();
@@ -328,7 +331,7 @@ fn threads_of_a_loops_own_pool_end_with_the_loop() {
 }
 
 #[test]
-fn a_pool_that_takes_no_job_gives_the_tasklet_back_or_ends_it_and_says_so() {
+fn a_pool_that_refuses_gives_the_tasklet_back_or_ends_it() {
     let pool = Pool::builder().max(1).build().unwrap();
     pool.stop(Some(LIMIT)).unwrap();
     let mut home = Loop::on((), &pool);

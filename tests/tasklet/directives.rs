@@ -1,9 +1,9 @@
-//! A. Tasklets and directives.
+//! Tasklets and directives.
 
 use procession::Exit;
 use procession::tasklet::{Directive, Loop, Tasklet, TaskletContext, ready};
 
-use crate::helpers::*;
+use crate::support::*;
 
 /// The motivating example: home, pool, home.
 struct ThreePhases {
@@ -130,7 +130,7 @@ fn the_same_directive_again_is_another_step() {
 }
 
 #[test]
-fn one_ready_made_tasklet_is_done_at_once_and_the_other_holds_the_loop_until_it_is_let_go() {
+fn the_ready_made_tasklets_are_done_at_once_or_wait() {
     let mut home = Loop::new(());
     let report = home.schedule(ready::done(), Directive::Home).unwrap().run().unwrap();
     assert_eq!((report.home_steps, report.finished), (1, 1));

@@ -1,4 +1,4 @@
-//! What goes beyond the reference: waiting, delays, repetition, lists, a tree of requests, and a bound on what is abandoned.
+//! Waiting, sets, lists, tokens, and abandoned closures.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,8 +10,7 @@ use std::time::Duration;
 use procession::task::{Retention, Status, TaskHandle, TaskOptions, TaskSet};
 use procession::{CancelToken, Exit, Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 /// Counts how often it is woken.
 #[derive(Default)]
@@ -83,7 +82,7 @@ fn a_handle_is_a_future_of_the_result() {
 }
 
 #[test]
-fn a_cancelled_task_wakes_who_waits_though_its_closure_goes_on() {
+fn a_cancelled_task_wakes_its_waiters_at_once() {
     let tasks = tasks();
     let held = stubborn(&tasks, TaskOptions::new());
     let (id, task) = (held.task.id(), held.task);
@@ -124,7 +123,7 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     assert_eq!((info.status, was_ended(&exit, "enough")), (Status::Cancelled, true));
     assert!(set.wait_next().unwrap().is_none() && set.is_empty());
     // One that was over before it came, and one of another scheduler with the same number.
-    let others = crate::tools::tasks();
+    let others = crate::support::tasks();
     let over = others.submit(|_| Ok::<_, String>(1)).unwrap();
     until("it is over", || over.status().is_finished());
     set.push(over);
@@ -158,7 +157,7 @@ fn a_set_can_be_awaited() {
 }
 
 #[test]
-fn a_set_that_is_polled_again_with_another_waker_wakes_that_one_only() {
+fn a_set_polled_with_another_waker_wakes_that_one_only() {
     let tasks = tasks();
     let one = stubborn(&tasks, TaskOptions::new());
     let go = one.go.clone();
@@ -175,7 +174,7 @@ fn a_set_that_is_polled_again_with_another_waker_wakes_that_one_only() {
 }
 
 #[test]
-fn a_closure_whose_task_is_over_keeps_its_place_in_the_pool_until_it_returns() {
+fn an_abandoned_closure_keeps_its_pool_thread() {
     let (_, pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
     held.task.cancel();
@@ -189,7 +188,7 @@ fn a_closure_whose_task_is_over_keeps_its_place_in_the_pool_until_it_returns() {
 }
 
 #[test]
-fn who_stops_and_joins_is_told_whose_closures_are_left() {
+fn stop_and_join_names_the_closures_that_are_left() {
     let (manual, tasks) = manual();
     let kept = stubborn(&tasks, TaskOptions::new().name("kept"));
     let other = stubborn(&tasks, TaskOptions::new());
@@ -316,7 +315,7 @@ fn a_task_stands_under_a_request_of_the_users() {
 }
 
 #[test]
-fn a_task_that_is_over_leaves_nothing_at_the_request_it_stood_under() {
+fn a_task_that_is_over_leaves_nothing_at_its_parent_token() {
     struct Token;
     let tasks = tasks();
     let (group, token) = (CancelToken::new(), Arc::new(Token));

@@ -1,4 +1,4 @@
-//! D. Timeouts.
+//! Timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +7,14 @@ use std::time::Duration;
 use procession::task::{Status, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 fn timeout(limit: Duration) -> TaskOptions {
     TaskOptions::new().timeout(limit)
 }
 
 #[test]
-fn without_a_timeout_or_with_the_greatest_a_task_is_never_timed_out() {
+fn without_a_timeout_or_with_the_greatest_none_comes() {
     let (manual, tasks) = manual();
     let free = tasks.submit(obedient).unwrap();
     let greatest = tasks.submit_with(timeout(Duration::MAX), obedient).unwrap();
@@ -147,7 +146,7 @@ fn a_timeout_by_the_systems_clock_comes_too() {
 }
 
 #[test]
-fn the_time_by_which_a_task_has_to_begin_is_looked_at_again_when_it_is_its_turn() {
+fn the_start_limit_is_checked_again_when_a_task_begins() {
     // By the system's clock the timer may come later than the thread.
     let clock = procession::clock::Clock::system();
     let tasks = TaskScheduler::builder().clock(clock.clone()).build();

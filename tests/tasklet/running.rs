@@ -1,4 +1,4 @@
-//! F. The loop.
+//! The loop.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use procession::tasklet::{
 };
 use procession::{CancelToken, Exit, Latch, Reason};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
-fn a_new_loop_does_nothing_until_it_is_run_and_an_empty_one_returns_at_once() {
+fn a_new_loop_does_nothing_and_an_empty_run_returns_at_once() {
     let mut home = Loop::new(Rc::new(5));
     let report = home.run().unwrap();
     assert_eq!((report.home_steps, report.ended()), (0, 0));
@@ -31,7 +31,7 @@ fn a_new_loop_does_nothing_until_it_is_run_and_an_empty_one_returns_at_once() {
 }
 
 #[test]
-fn the_loop_is_the_current_one_of_the_home_thread_until_run_returns() {
+fn the_loop_is_current_on_the_home_thread_until_run_returns() {
     let mut home = Loop::new(None);
     let handle = home.handle();
     assert!(LoopHandle::<Option<LoopHandle<()>>>::current().is_none());
@@ -46,7 +46,7 @@ fn the_loop_is_the_current_one_of_the_home_thread_until_run_returns() {
 }
 
 #[test]
-fn run_returns_when_nothing_is_queued_nothing_is_on_the_pool_and_nothing_waits() {
+fn run_returns_when_no_tasklet_is_left() {
     let mut home = Loop::new(());
     let begun = Latch::new();
     let set = begun.clone();
@@ -154,7 +154,7 @@ fn a_blocked_run_uses_no_processor_time() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_says_so_and_what_is_left_and_can_be_resumed() {
+fn a_cancelled_run_names_what_is_left_and_can_be_continued() {
     let mut home = Loop::new(0);
     let stop = CancelToken::new();
     let stops = stop.clone();
@@ -196,7 +196,7 @@ fn a_token_wakes_a_home_thread_that_sleeps() {
 }
 
 #[test]
-fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_steps() {
+fn a_run_with_a_limit_ends_by_the_clock_of_the_loop() {
     let manual = ManualClock::new();
     let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
     home.schedule(ready::wait(), Directive::Wait).unwrap();
@@ -235,7 +235,7 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop_while_it_sleeps_and_between_
 }
 
 #[test]
-fn what_comes_back_from_the_pool_after_a_run_was_cut_short_goes_on_with_the_next_one() {
+fn a_tasklet_that_returns_after_a_run_goes_on_with_the_next() {
     let mut home = Loop::new(Vec::new());
     let (begun, go, stop) = (Latch::new(), Latch::new(), CancelToken::new());
     let (set, gate) = (begun.clone(), go.clone());
@@ -290,7 +290,7 @@ fn no_loop_within_a_loop_is_confused_with_it() {
 }
 
 #[test]
-fn a_loop_of_a_state_that_may_be_sent_can_have_its_next_home_elsewhere() {
+fn a_loop_with_a_send_state_can_move_to_another_thread() {
     let mut home = Loop::new(Vec::new());
     let tells = || {
         ready::from_fn(|seen: &mut Vec<ThreadId>, _| {
@@ -352,7 +352,7 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
 }
 
 #[test]
-fn a_dropped_loop_lets_go_of_what_it_was_to_call_although_that_holds_the_loop() {
+fn a_dropped_loop_drops_a_hook_that_holds_the_loop() {
     let drops = counter();
     let mut home = Loop::new(());
     let (hook, handler) = ((home.handle(), Dropped(drops.clone())), (home.handle(), Dropped(drops.clone())));

@@ -1,4 +1,4 @@
-//! D. Wait, suspending and resuming.
+//! Wait, suspending and resuming.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use procession::clock::ManualClock;
 use procession::tasklet::{Directive, Loop, Resume, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Latch, Reason};
 
-use crate::helpers::*;
+use crate::support::*;
 
 type Log = Vec<&'static str>;
 
@@ -34,7 +34,7 @@ fn waits(resumes: mpsc::Sender<Resume>, woken: Arc<Mutex<Log>>) -> impl Tasklet<
 }
 
 #[test]
-fn a_loop_with_a_waiting_tasklet_is_held_until_that_is_given_another_directive() {
+fn a_waiting_tasklet_holds_the_loop_until_it_is_resumed() {
     for (directive, expected) in
         [(Directive::Home, vec!["home"]), (Directive::Pool, vec!["pool"]), (Directive::Done, vec![])]
     {
@@ -78,7 +78,7 @@ fn run_does_not_return_while_a_tasklet_waits() {
 }
 
 #[test]
-fn a_resumption_can_be_a_plain_callback_with_its_directive_chosen_before() {
+fn a_resumption_can_be_a_plain_callback() {
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::new(Log::new());
     home.schedule(waits(sender, Arc::default()), Directive::Home).unwrap();
@@ -130,7 +130,7 @@ fn a_resumption_before_wait_is_returned_is_not_lost() {
 }
 
 #[test]
-fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
+fn a_resumption_on_the_pool_before_wait_is_not_lost() {
     let mut home = Loop::new(0);
     let tasklet = ready::from_fns(
         {
@@ -152,7 +152,7 @@ fn a_resumption_on_the_pool_before_wait_is_returned_there_is_not_lost() {
 }
 
 #[test]
-fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does() {
+fn a_suspension_stays_open_until_a_step_waits() {
     let mut home = Loop::new(0);
     let tasklet = ready::from_fns(
         numbered_steps(),
@@ -175,7 +175,7 @@ fn a_suspension_that_a_step_does_not_wait_for_stays_open_until_a_later_one_does(
 }
 
 #[test]
-fn of_several_resumptions_of_one_wait_the_first_counts_and_the_others_do_nothing() {
+fn the_first_of_several_resumptions_counts() {
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::new(0);
     let tasklet = numbered(move |step, steps: &mut u32, cx| {
@@ -235,7 +235,7 @@ fn resuming_a_tasklet_that_is_over_does_nothing() {
 }
 
 #[test]
-fn a_resumption_that_is_dropped_finishes_its_tasklet_and_the_report_names_it() {
+fn a_dropped_resumption_finishes_its_tasklet_and_is_reported() {
     // Before the step has returned, and after.
     for early in [true, false] {
         let (sender, receiver) = mpsc::channel();
@@ -266,7 +266,7 @@ fn a_resumption_that_is_dropped_finishes_its_tasklet_and_the_report_names_it() {
 }
 
 #[test]
-fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_to_be_done_takes_no_step() {
+fn a_queued_tasklet_given_wait_or_done_leaves_the_queue() {
     let mut home = Loop::new(Vec::new());
     let handle = home.handle();
     let pushes = |n: u32| {
@@ -293,7 +293,7 @@ fn a_queued_tasklet_that_is_told_to_wait_leaves_the_queue_and_one_that_is_told_t
 }
 
 #[test]
-fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
+fn a_resumption_for_the_pool_is_held_until_the_loop_runs() {
     let (sender, receiver) = mpsc::channel();
     let woken = Arc::new(Mutex::new(Log::new()));
     let mut home = Loop::new(Log::new());
@@ -307,7 +307,7 @@ fn a_resumption_for_the_pool_is_held_until_somebody_is_in_the_loop() {
 }
 
 #[test]
-fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
+fn a_delayed_resumption_goes_by_the_clock_of_the_loop() {
     let manual = ManualClock::new();
     let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
     let sleeps = numbered(|step, steps: &mut u32, cx| {
@@ -346,7 +346,7 @@ fn a_resumption_after_a_delay_comes_by_the_clock_of_the_loop_and_not_before() {
 }
 
 #[test]
-fn a_wait_with_a_limit_ends_when_the_limit_is_over_and_says_so_unless_it_was_resumed_before() {
+fn a_wait_with_a_limit_ends_and_says_that_it_timed_out() {
     let manual = ManualClock::new();
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::<Vec<bool>>::builder().clock(manual.clock()).build(Vec::new());
@@ -394,7 +394,7 @@ fn a_timer_of_the_system_wakes_a_sleeping_loop() {
 }
 
 #[test]
-fn a_limit_for_a_wait_that_was_over_at_once_neither_ends_the_next_wait_nor_stays() {
+fn a_limit_of_a_wait_that_was_over_at_once_leaves_nothing() {
     let manual = ManualClock::new();
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);

@@ -1,4 +1,4 @@
-//! E. Done and errors.
+//! Done and errors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,10 +7,10 @@ use procession::tasklet::{
 };
 use procession::{Exit, Latch};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
-fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
+fn the_destructor_of_a_tasklet_has_run_before_run_returns() {
     // At home, on the pool, cancelled while it waits, and panicked; many times, for the threads to fall in all orders.
     for round in 0..200 {
         let drops = counter();
@@ -47,7 +47,7 @@ fn the_destructor_of_a_tasklet_that_is_done_has_run_before_run_returns() {
 }
 
 #[test]
-fn a_panic_in_a_sync_step_finishes_that_tasklet_and_the_following_ones_run() {
+fn a_panic_in_a_home_step_finishes_that_tasklet_only() {
     quiet_panics();
     let mut home = Loop::new(0);
     let drops = counter();
@@ -94,7 +94,7 @@ fn a_panic_never_reaches_the_code_that_called_schedule() {
 }
 
 #[test]
-fn a_panic_stops_the_loop_if_the_policy_says_so_and_what_is_left_goes_on_with_the_next_run() {
+fn a_panic_stops_the_run_by_policy_and_the_next_run_goes_on() {
     for elsewhere in [false, true] {
         let mut home = Loop::new(0);
         home.on_panic(PanicPolicy::Stop);
@@ -135,7 +135,7 @@ fn a_panic_that_leaves_the_loop_empty_stops_it_all_the_same() {
 }
 
 #[test]
-fn a_handler_is_told_of_each_panic_on_its_thread_and_may_panic_itself() {
+fn a_panic_handler_runs_on_the_steps_thread_and_may_panic() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = told.clone();
     let mut home = Loop::<()>::builder()
@@ -211,7 +211,7 @@ fn destructors_that_panic_disturb_nobody() {
 }
 
 #[test]
-fn a_chain_of_tasklets_each_with_the_resumption_of_the_next_ends_without_depth() {
+fn a_chain_of_resumptions_ends_on_a_small_stack() {
     struct Link {
         last: Arc<Mutex<Option<Resume>>>,
         next: Option<Resume>,

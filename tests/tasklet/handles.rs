@@ -1,4 +1,4 @@
-//! Beyond the reference: the ends and the values of tasklets, and tasklets made of closures.
+//! The ends and the values of tasklets, and tasklets made of closures.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use procession::clock::ManualClock;
 use procession::tasklet::{Directive, Loop, NoValueError, Promise, TaskletFuture, TurnOutcome, ready};
 use procession::{Exit, Latch};
 
-use crate::helpers::*;
+use crate::support::*;
 
 struct Counts(AtomicUsize);
 
@@ -21,7 +21,7 @@ impl Wake for Counts {
 }
 
 #[test]
-fn the_end_of_a_tasklet_can_be_waited_for_from_another_thread_and_awaited() {
+fn the_end_of_a_tasklet_can_be_waited_for_and_awaited() {
     let mut home = Loop::new(());
     let tasklet = home.handle().schedule(ready::done(), Directive::Home).unwrap();
     assert!(!tasklet.is_finished() && tasklet.exit().is_none());

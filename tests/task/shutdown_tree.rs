@@ -8,14 +8,13 @@ use procession::shutdown::Phase;
 use procession::task::{Status, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
 use procession::{CancelToken, Exit, Latch, Reason, ShutdownNode, WaitError};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(LIMIT);
 
 #[test]
-fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_returned() {
+fn a_scheduler_told_to_end_closes_when_all_closures_returned() {
     let (manual, pool, tasks) = bounded(2);
     let running = stubborn(&tasks, TaskOptions::new().name("backup"));
     let waiting = tasks.submit_with(TaskOptions::new().after(HOUR), obedient).unwrap();
@@ -32,7 +31,7 @@ fn a_scheduler_that_is_told_to_end_stops_and_is_closed_when_all_closures_have_re
 }
 
 #[test]
-fn a_scheduler_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
+fn a_scheduler_has_one_shutdown_node_which_includes_its_own_pool() {
     let (_, _pool, shared) = bounded(1);
     assert_eq!(ShutdownNode::merge([shared.shutdown_node(), shared.clone().shutdown_node()]).report().nodes().len(), 2);
 
@@ -50,7 +49,7 @@ fn a_scheduler_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
 }
 
 #[test]
-fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_that_was_asked_for() {
+fn a_stopped_or_dropped_scheduler_closes_its_shutdown_node() {
     for own in [true, false] {
         let pool = Pool::new(2).unwrap();
         let make = || if own { tasks() } else { TaskScheduler::on(&pool) };
@@ -76,7 +75,7 @@ fn a_scheduler_that_is_stopped_otherwise_or_dropped_closes_its_state_whenever_th
 }
 
 #[test]
-fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
+fn a_tree_does_not_wait_for_closures_beyond_the_limit() {
     quiet_panics();
     for own in [false, true] {
         let manual = procession::clock::ManualClock::new();
@@ -105,7 +104,7 @@ fn when_the_limit_is_over_nobody_waits_for_closures_that_have_not_returned() {
 }
 
 #[test]
-fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang() {
+fn a_task_that_waits_for_its_schedulers_end_gets_an_error() {
     for own in [true, false] {
         let pool = Pool::new(2).unwrap();
         let tasks = if own { tasks() } else { TaskScheduler::on(&pool) };
@@ -133,7 +132,7 @@ fn a_task_that_waits_for_the_end_of_its_own_scheduler_is_told_and_does_not_hang(
 }
 
 #[test]
-fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
+fn a_tree_does_not_wait_for_user_code_to_tell_the_next_part() {
     struct Blocks(Latch<()>, Latch<()>);
     impl Drop for Blocks {
         fn drop(&mut self) {
@@ -162,12 +161,12 @@ fn neither_who_asks_nor_who_is_told_next_waits_for_code_of_the_users() {
 }
 
 #[test]
-fn a_destructor_may_wait_for_a_task_that_is_stopped_next() {
+fn a_destructor_may_wait_for_another_stopped_task() {
     waits_for_the_one_that_is_stopped_next(|next| next.wait().unwrap());
 }
 
 #[test]
-fn a_destructor_may_wait_for_a_set_of_tasks_that_are_stopped_next() {
+fn a_destructor_may_wait_for_a_set_of_stopped_tasks() {
     waits_for_the_one_that_is_stopped_next(|next| TaskSet::from_iter([next]).wait_next().unwrap().unwrap().1);
 }
 
@@ -199,7 +198,7 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(TaskHandle<(), String>) -
 }
 
 #[test]
-fn a_destructor_that_waits_for_the_end_of_the_scheduler_that_drops_it_is_told_and_does_not_hang() {
+fn a_destructor_that_waits_for_its_schedulers_end_gets_an_error() {
     struct Waits(ShutdownNode, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {

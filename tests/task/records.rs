@@ -1,10 +1,9 @@
-//! F. Removing records, and keeping them.
+//! Removing records, and keeping them.
 
 use procession::task::{RemoveError, Retention, Status, TaskId, TaskOptions, TaskScheduler};
 use procession::{Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 /// A task that has ended and whose handle is dropped.
 fn done(tasks: &TaskScheduler, keep: Retention) -> TaskId {

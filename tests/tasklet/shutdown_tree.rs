@@ -8,7 +8,7 @@ use procession::shutdown::Phase;
 use procession::tasklet::{Directive, Loop, LoopHandle, Tasklet, TaskletContext, ready};
 use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
 
-use crate::helpers::*;
+use crate::support::*;
 
 const ZERO: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(LIMIT);
@@ -51,7 +51,7 @@ fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>
 }
 
 #[test]
-fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_last_step_has() {
+fn a_loop_told_to_end_closes_when_its_last_step_has_returned() {
     let (pool, manual) = (Pool::new(2).unwrap(), ManualClock::new());
     let (handle, gate, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
@@ -70,7 +70,7 @@ fn a_loop_that_is_told_to_end_is_closed_and_its_home_thread_returns_when_the_las
 }
 
 #[test]
-fn a_loop_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
+fn a_loop_has_one_shutdown_node_which_includes_its_own_pool() {
     let pool = Pool::new(1).unwrap();
     let shared = Loop::on((), &pool);
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_loop_has_one_state_and_with_a_pool_of_its_own_that_is_part_of_it() {
 }
 
 #[test]
-fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was_asked_for() {
+fn a_loop_that_is_closed_or_dropped_closes_its_shutdown_node() {
     let pool = Pool::new(2).unwrap();
     for own in [true, false] {
         let builder = || if own { Loop::<()>::builder() } else { Loop::<()>::builder().pool(&pool) };
@@ -122,7 +122,7 @@ fn a_loop_that_is_closed_otherwise_or_dropped_closes_its_state_whenever_that_was
 }
 
 #[test]
-fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
+fn a_tree_does_not_wait_for_a_step_beyond_the_limit() {
     for own in [false, true] {
         let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
         let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
@@ -154,7 +154,7 @@ fn when_the_limit_is_over_nobody_waits_for_a_step_that_has_not_returned() {
 }
 
 #[test]
-fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
+fn a_step_that_waits_for_its_loops_end_gets_an_error() {
     let pool = Pool::new(2).unwrap();
     let mut home = Loop::on((), &pool);
     let state = home.shutdown_node();
@@ -189,7 +189,7 @@ fn a_step_that_waits_for_the_end_of_its_own_loop_is_told_and_does_not_hang() {
 }
 
 #[test]
-fn a_callback_that_waits_for_the_end_of_the_loop_that_tells_it_is_told_and_does_not_hang() {
+fn a_callback_of_a_closing_loop_that_waits_for_it_gets_an_error() {
     let pool = Pool::new(1).unwrap();
     let mut home = Loop::on((), &pool);
     let (state, begun, told) = (home.shutdown_node(), Latch::<()>::new(), Latch::<bool>::new());

@@ -1,4 +1,4 @@
-//! C. Cancelling.
+//! Cancelling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::task::{Retention, Status, TaskOptions};
 use procession::{CancelToken, Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 #[test]
 fn cancelling_ends_the_task_and_asks_its_closure_to_stop() {
@@ -87,7 +86,7 @@ impl Drop for Token {
 }
 
 #[test]
-fn what_comes_too_late_is_dropped_once_by_the_closures_own_thread() {
+fn a_late_result_is_dropped_once_by_the_closures_thread() {
     struct Late(Arc<AtomicUsize>, Latch<std::thread::ThreadId>);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -237,7 +236,7 @@ fn when_a_task_is_over_so_is_whatever_stands_under_its_request() {
 }
 
 #[test]
-fn a_closure_that_answers_with_the_requests_reason_has_not_failed() {
+fn a_closure_that_returns_its_cancel_reason_has_not_failed() {
     let (manual, tasks) = manual();
     let answer = |cancel: &CancelToken| cancel.sleep(HOUR);
     let cancelled = tasks.submit(answer).unwrap();

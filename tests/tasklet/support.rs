@@ -1,4 +1,4 @@
-//! What these tests share: tasklets from closures that count their steps, and panics that are expected.
+//! Tasklets from closures that count their steps, and panics that are expected.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A. Submitting.
+//! Submitting.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use procession::pool::Pool;
 use procession::task::{Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
 use procession::{BoxError, CancelToken, Exit, Latch, Panic, Reason, WaitError};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 #[test]
 fn a_new_scheduler_takes_tasks_at_once() {
@@ -96,7 +95,7 @@ fn a_value_is_the_output_and_there_is_no_error() {
 }
 
 #[test]
-fn an_error_is_no_status_of_its_own_and_comes_as_it_was_returned() {
+fn an_error_comes_as_it_was_returned_and_is_no_status() {
     #[derive(Debug, PartialEq)]
     struct Broken(u8);
     impl std::fmt::Display for Broken {
@@ -149,7 +148,7 @@ fn the_payload_of_a_panic_can_be_had() {
 }
 
 #[test]
-fn a_task_ends_also_when_its_closure_is_never_called_or_what_is_its_panics() {
+fn a_task_ends_also_when_its_job_is_dropped_or_a_drop_panics() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -221,7 +220,7 @@ fn a_task_may_use_its_own_scheduler() {
 }
 
 #[test]
-fn a_task_may_wait_for_those_that_it_submits_on_a_pool_with_one_thread() {
+fn a_task_may_wait_for_its_own_submissions_on_one_thread() {
     fn sum(tasks: &TaskScheduler, from: u64, to: u64) -> Result<u64, String> {
         if to - from == 1 {
             return Ok(from);
@@ -300,7 +299,7 @@ fn every_call_may_come_from_many_threads_at_once() {
 }
 
 #[test]
-fn with_a_limit_so_many_run_at_once_and_the_others_begin_in_their_order() {
+fn with_a_limit_tasks_begin_in_the_order_of_submission() {
     for (limit, most) in [(0, 1), (1, 1), (3, 3)] {
         let tasks = TaskScheduler::with_limit(limit);
         let first: Vec<_> = (0..most).map(|_| stubborn(&tasks, TaskOptions::new())).collect();

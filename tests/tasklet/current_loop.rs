@@ -1,4 +1,4 @@
-//! G. The current loop of a thread.
+//! The current loop of a thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use procession::tasklet::{
     on_automatic, ready, reset_automatic,
 };
 
-use crate::helpers::*;
+use crate::support::*;
 
 fn pushes(n: u32) -> impl procession::tasklet::Tasklet<Vec<u32>> {
     ready::from_fn(move |seen: &mut Vec<u32>, _| {
@@ -51,7 +51,7 @@ fn code_in_any_step_finds_its_loop_without_being_passed_it() {
 }
 
 #[test]
-fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
+fn with_takes_the_first_step_now_and_schedules_the_rest() {
     let mut home = Loop::new(Vec::new());
     let handle = home.handle();
     let current = Arc::new(AtomicBool::new(false));
@@ -92,7 +92,7 @@ fn with_takes_the_first_step_now_and_schedules_by_what_it_returned() {
 }
 
 #[test]
-fn the_loop_before_is_current_again_after_with_also_after_a_panic_which_reaches_the_caller() {
+fn the_loop_before_is_current_again_after_with_and_after_a_panic() {
     let mut outer = Loop::new(Vec::new());
     let step = ready::from_fn(|seen: &mut Vec<u32>, cx| {
         let mut inner = Loop::new(Vec::new());
@@ -129,7 +129,7 @@ fn a_home_thread_is_in_no_loop_after_a_run_whose_steps_panicked() {
 }
 
 #[test]
-fn on_an_automatic_loop_a_sync_tasklet_has_run_before_schedule_returns() {
+fn an_automatic_loop_has_run_the_tasklet_when_schedule_returns() {
     let mut home = Loop::automatic(Vec::new());
     home.schedule(pushes(1), Directive::Home).unwrap();
     assert_eq!(home.get(), &[1]);
@@ -174,7 +174,7 @@ fn a_thread_has_one_automatic_loop_of_a_state_until_it_is_reset() {
 }
 
 #[test]
-fn an_automatic_loop_that_is_in_use_is_not_lent_twice_and_comes_back_after_a_panic() {
+fn an_automatic_loop_is_not_lent_twice_and_survives_a_panic() {
     quiet_panics();
     let nested = on_automatic(|home: &mut Loop<u64>| {
         let handle = home.handle();
@@ -218,7 +218,7 @@ fn an_automatic_loop_stays_automatic_after_a_run() {
 }
 
 #[test]
-fn an_automatic_loop_goes_on_after_a_panic_also_where_that_would_stop_a_run() {
+fn an_automatic_loop_goes_on_after_a_panic_under_any_policy() {
     let mut home = Loop::automatic(Vec::new());
     home.on_panic(PanicPolicy::Stop);
     home.schedule(bomb(), Directive::Home).unwrap().schedule(pushes(1), Directive::Home).unwrap();
@@ -228,7 +228,7 @@ fn an_automatic_loop_goes_on_after_a_panic_also_where_that_would_stop_a_run() {
 }
 
 #[test]
-fn nothing_has_to_be_reset_by_hand_for_a_thread_to_leave_nothing_behind() {
+fn an_automatic_loop_ends_with_its_thread() {
     let drops = counter();
     let state = Arc::new(());
     thread_local!(static STATE: std::cell::RefCell<Option<Arc<()>>> = const { std::cell::RefCell::new(None) });
@@ -257,7 +257,7 @@ fn nothing_has_to_be_reset_by_hand_for_a_thread_to_leave_nothing_behind() {
 }
 
 #[test]
-fn how_loops_are_made_can_be_replaced_for_a_thread_and_async_steps_inherit_it() {
+fn a_threads_loop_options_are_inherited_by_pool_steps() {
     let threads = |name: &str| Pool::builder().max(2).name(name).build().unwrap();
     // What a loop that is made here uses.
     fn name_of_pool() -> String {

@@ -1,14 +1,14 @@
-//! B. Home.
+//! Home.
 
 use std::sync::atomic::Ordering;
 
 use procession::Latch;
 use procession::tasklet::{Directive, Loop, LoopHandle, TaskletContext, TurnOutcome, ready};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
-fn sync_steps_run_on_the_thread_that_is_in_the_loop_and_on_no_other() {
+fn home_steps_run_on_the_thread_that_is_in_the_loop() {
     let mut home = Loop::new(Vec::new());
     let handle = home.handle();
     let scheduler = std::thread::spawn(move || {
@@ -34,7 +34,7 @@ fn sync_steps_run_on_the_thread_that_is_in_the_loop_and_on_no_other() {
 }
 
 #[test]
-fn no_sync_tasklet_is_stepped_before_somebody_is_in_the_loop() {
+fn no_tasklet_is_stepped_at_home_before_the_loop_runs() {
     let mut home = Loop::new(0);
     let stepped = counter();
     let counts = stepped.clone();
@@ -51,7 +51,7 @@ fn no_sync_tasklet_is_stepped_before_somebody_is_in_the_loop() {
 }
 
 #[test]
-fn no_two_sync_steps_of_a_loop_run_at_once() {
+fn no_two_home_steps_of_a_loop_run_at_once() {
     // The state is not shared by any lock and not even `Sync`; each step finds what the one before has left.
     let inside = counter();
     let mut home = Loop::new(std::cell::Cell::new(0_u32));
@@ -179,7 +179,7 @@ fn a_tasklet_from_another_thread_wakes_the_home_thread() {
 }
 
 #[test]
-fn two_hundred_tasklets_go_out_and_come_back_and_none_of_their_unguarded_changes_is_lost() {
+fn two_hundred_tasklets_lose_none_of_their_unguarded_changes() {
     let mut home = Loop::new(0_u64);
     for _ in 0..200 {
         let mut is_back = false;

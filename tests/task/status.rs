@@ -1,4 +1,4 @@
-//! B. Status.
+//! Status.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 use procession::task::{Retention, Status, TaskOptions};
 use procession::{Exit, Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 const ALL: [(Status, &str); 6] = [
     (Status::Scheduled, "Scheduled"),
@@ -19,7 +18,7 @@ const ALL: [(Status, &str); 6] = [
 ];
 
 #[test]
-fn six_statuses_print_as_they_are_called_and_four_of_them_are_the_end() {
+fn six_statuses_print_by_their_names_and_four_are_final() {
     for (status, text) in ALL {
         assert_eq!(status.to_string(), text);
         assert_eq!(status.is_finished(), !matches!(text, "Scheduled" | "Running"));
@@ -110,7 +109,7 @@ fn the_end_is_the_end_whoever_comes_later() {
 }
 
 #[test]
-fn a_task_that_is_over_before_it_began_is_never_called_and_leaves_the_queue_at_once() {
+fn a_task_that_is_over_before_it_began_is_never_called() {
     let (manual, pool, tasks) = bounded(1);
     let first = stubborn(&tasks, TaskOptions::new());
     let counted = Counted::default();
@@ -164,7 +163,7 @@ fn an_unknown_number_is_an_error() {
 }
 
 #[test]
-fn what_was_looked_up_is_a_copy() {
+fn a_looked_up_task_is_a_copy() {
     let tasks = tasks();
     let held = stubborn(&tasks, TaskOptions::new().name("held"));
     let mut info = tasks.info(held.task.id()).unwrap();
@@ -252,7 +251,7 @@ fn an_end_from_outside_has_an_error_that_says_which() {
 }
 
 #[test]
-fn the_short_form_has_everything_and_the_long_form_has_results_of_the_end_only() {
+fn the_long_form_has_results_of_finished_tasks_only() {
     let (manual, tasks) = manual();
     let go = Latch::new();
     let gate = go.clone();

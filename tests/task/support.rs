@@ -1,7 +1,7 @@
 //! Schedulers, and closures that do what a test says.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -9,11 +9,24 @@ use procession::pool::Pool;
 use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
 use procession::{CancelToken, Exit, Latch, Reason};
 
-use crate::helpers::*;
+pub(crate) use crate::wait::*;
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
+
+/// Panics of closures and callbacks are expected here; those of the tests themselves are still printed.
+pub fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("procession")) {
+                loud(info);
+            }
+        }));
+    });
+}
 
 /// A scheduler whose tasks may panic without filling the screen.
 pub fn tasks() -> TaskScheduler {

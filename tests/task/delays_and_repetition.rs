@@ -1,4 +1,4 @@
-//! What goes beyond the reference: delays and repetition.
+//! Delays and repetition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,7 @@ use procession::pool::{Pool, PoolError, QueuePolicy};
 use procession::task::{Repeat, Retention, Status, SubmitError, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
 use procession::{CancelToken, Exit, Latch, Reason};
 
-use crate::helpers::*;
-use crate::tools::*;
+use crate::support::*;
 
 #[test]
 fn a_delayed_task_is_scheduled_until_it_is_its_time() {
@@ -50,11 +49,11 @@ fn a_delayed_task_is_scheduled_until_it_is_its_time() {
 #[test]
 fn a_repeated_closure_runs_round_by_round_whatever_they_come_to() {
     let (manual, tasks) = manual();
-    let (runs, times) = (Arc::new(AtomicUsize::new(0)), Log::new());
+    let (runs, times) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (count, log, clock, start) = (runs.clone(), times.clone(), manual.clock(), manual.now());
     let repeat =
         tasks.repeat(10 * SECOND, TaskOptions::new().after(SECOND).retention(Retention::UntilRemoved), move |_| {
-            log.push((clock.now() - start).as_secs());
+            log.lock().unwrap().push((clock.now() - start).as_secs());
             match count.fetch_add(1, Ordering::SeqCst) {
                 0 => Ok(()),
                 1 => Err(String::from("the second fails")),
@@ -72,7 +71,7 @@ fn a_repeated_closure_runs_round_by_round_whatever_they_come_to() {
         manual.advance(10 * SECOND);
     }
     until("the sixth is over", || tasks.stats().completed == 6);
-    assert_eq!(times.to_vec(), [1, 11, 21, 31, 41, 51]);
+    assert_eq!(*times.lock().unwrap(), [1, 11, 21, 31, 41, 51]);
     let errors: Vec<_> = tasks.list_by(Status::Completed).iter().map(|task| task.error()).collect();
     assert_eq!(errors[..3], [None, Some("the second fails".into()), Some("panicked: the third panics".into())]);
     // One round that is cancelled is one round.
@@ -150,7 +149,7 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     assert_eq!(refused.to_string(), "the scheduler has been stopped");
     assert_eq!(Arc::strong_count(&alive), 2, "the closure came back");
     // Repetitions do not keep a scheduler.
-    let tasks = crate::tools::tasks();
+    let tasks = crate::support::tasks();
     let orphan = tasks.repeat(MILLI, TaskOptions::new(), counted(&alive)).unwrap();
     until("it was done twice", || orphan.rounds() > 1);
     drop(tasks);
@@ -159,7 +158,7 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
 }
 
 #[test]
-fn a_repetition_is_over_when_its_closure_is_dropped_and_not_before() {
+fn a_repetition_is_over_when_its_closure_is_dropped() {
     /// Looks, when it is dropped, whether it is said to be over.
     struct Looks(Latch<Latch<()>>, Latch<bool>);
     impl Drop for Looks {
@@ -331,7 +330,7 @@ fn output<T, E: std::fmt::Debug>(exit: Exit<T, E>) -> T {
 }
 
 #[test]
-fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_has_come() {
+fn the_only_thread_runs_a_delayed_task_that_it_waits_for() {
     type Way = fn(TaskHandle<ThreadId, String>) -> Exit<ThreadId, String>;
     let ways: [Way; 3] = [
         |task| task.wait().unwrap(),
@@ -358,7 +357,7 @@ fn a_task_that_waits_for_a_delayed_one_on_the_only_thread_runs_it_when_its_time_
 }
 
 #[test]
-fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() {
+fn a_wait_for_a_delayed_task_on_its_pool_ends_with_the_task() {
     type End = fn(&ManualClock, &TaskScheduler);
     let ends: [(Reason, End); 3] = [
         (Reason::Cancelled, |_, tasks| assert!(tasks.cancel(tasks.list_by(Status::Scheduled)[0].id).unwrap())),
@@ -382,7 +381,7 @@ fn a_wait_for_a_delayed_task_from_inside_ends_with_the_task_however_that_ends() 
 #[test]
 fn a_set_of_many_is_waited_for_on_the_only_thread() {
     let (manual, _pool, tasks) = bounded(1);
-    let (inner, others, all_in) = (tasks.clone(), crate::tools::tasks(), Latch::new());
+    let (inner, others, all_in) = (tasks.clone(), crate::support::tasks(), Latch::new());
     let tell = all_in.clone();
     let outer = tasks.submit(move |_| {
         let mut set = TaskSet::new();
@@ -412,7 +411,7 @@ fn a_set_of_many_is_waited_for_on_the_only_thread() {
 }
 
 #[test]
-fn whoever_waits_for_the_first_of_a_set_is_not_held_up_by_one_that_others_would_run() {
+fn a_wait_for_a_set_is_not_held_up_by_a_task_of_other_threads() {
     for threads in [3, 64] {
         let (_, pool, tasks) = bounded(threads);
         for _ in 0..100 {

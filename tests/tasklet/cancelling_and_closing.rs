@@ -1,4 +1,4 @@
-//! Beyond the reference: cancelling, closing, reports, and loops inside of other main loops.
+//! Cancelling, closing, reports, and loops inside of other main loops.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use procession::tasklet::{
 };
 use procession::{Exit, Latch, Reason};
 
-use crate::helpers::*;
+use crate::support::*;
 
 /// On the pool until its token is cancelled; tells when it has begun.
 fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
@@ -26,7 +26,7 @@ fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
 }
 
 #[test]
-fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_returns() {
+fn a_cancelled_tasklet_is_dropped_at_once_or_when_its_step_returns() {
     let drops = counter();
     let mut home = Loop::new(());
     let handle = home.handle();
@@ -59,7 +59,7 @@ fn a_cancelled_tasklet_that_rests_is_dropped_at_once_and_one_in_a_step_when_it_r
 }
 
 #[test]
-fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
+fn a_tasklet_can_cancel_itself_unless_it_returns_done() {
     let mut home = Loop::new(());
     let handle = home.handle();
     let ends = |says: Directive| {
@@ -78,7 +78,7 @@ fn a_tasklet_can_cancel_itself_and_one_that_says_that_it_is_done_is_done() {
 }
 
 #[test]
-fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
+fn a_cancelled_tasklet_in_the_pools_queue_is_never_stepped() {
     let pool = procession::pool::Pool::builder().max(1).build().unwrap();
     let (begun, go) = (Latch::new(), Latch::new());
     let (set, gate) = (begun.clone(), go.clone());
@@ -110,7 +110,7 @@ fn a_cancelled_tasklet_that_waits_for_the_pool_is_never_stepped_there() {
 }
 
 #[test]
-fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
+fn closing_drops_resting_tasklets_and_waits_for_steps() {
     let mut home = Loop::new(());
     let handle = home.handle();
     let begun = Latch::new();
@@ -134,7 +134,7 @@ fn closing_drops_what_rests_waits_for_what_is_in_a_step_and_ends_a_run() {
 }
 
 #[test]
-fn closing_says_who_is_stuck_when_the_limit_is_over() {
+fn closing_names_the_tasklets_that_are_stuck() {
     let manual = ManualClock::new();
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
     let (begun, go) = (Latch::new(), Latch::new());
@@ -257,7 +257,7 @@ fn closing_at_the_end_of_a_tasklet_does_not_wait_for_that_end() {
 }
 
 #[test]
-fn a_token_tells_a_waiting_tasklets_friends_before_it_is_dropped() {
+fn a_tasklets_token_is_cancelled_before_the_tasklet_is_dropped() {
     let mut home = Loop::new(());
     let told = Arc::new(Mutex::new(Vec::new()));
     let (tells, drops) = (told.clone(), told.clone());
@@ -281,7 +281,7 @@ fn a_token_tells_a_waiting_tasklets_friends_before_it_is_dropped() {
 }
 
 #[test]
-fn a_foreign_main_loop_is_woken_whenever_there_is_something_to_do_and_never_else() {
+fn a_foreign_main_loop_is_woken_exactly_when_there_is_work() {
     let (sender, wakes) = mpsc::channel();
     let mut home = Loop::new(Vec::new());
     let handle = home.handle();
@@ -372,7 +372,7 @@ fn a_hook_may_use_the_loop_and_may_panic() {
 }
 
 #[test]
-fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
+fn held_tasklets_start_when_a_hook_is_set() {
     let mut home = Loop::new(());
     let holds = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
     assert!(holds.redirect(Directive::Pool).unwrap());
@@ -389,7 +389,7 @@ fn what_was_held_for_the_pool_starts_when_a_hook_is_set() {
 }
 
 #[test]
-fn what_holds_a_loop_is_listed_with_name_and_directive_and_since_when() {
+fn tasklets_are_listed_with_name_directive_and_age() {
     let manual = ManualClock::new();
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
     let handle = home.handle();
@@ -470,7 +470,7 @@ fn a_report_counts_all_and_names_the_first() {
 }
 
 #[test]
-fn sync_steps_of_other_threads_get_their_turn_beside_one_that_always_comes_again() {
+fn home_steps_get_their_turn_beside_one_that_always_repeats() {
     let mut home = Loop::new(0);
     let handle = home.handle();
     let endless = handle.schedule(ready::from_fn(|_: &mut u32, _| Directive::Home), Directive::Home).unwrap();

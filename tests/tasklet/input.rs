@@ -1,10 +1,10 @@
-//! H. Bad input.
+//! Bad input.
 
 use std::time::Duration;
 
 use procession::tasklet::{Directive, Loop, ScheduleError, Tasklet, TaskletHandle, TurnOutcome, ready};
 
-use crate::helpers::*;
+use crate::support::*;
 
 #[test]
 fn equal_tasklets_are_two() {
