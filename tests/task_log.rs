@@ -58,7 +58,7 @@ fn until_running(tasks: &TaskScheduler, count: u64) {
 }
 
 #[test]
-fn a_scheduler_without_a_limit_logs_one_warning_when_it_has_1_000_threads() {
+fn an_unlimited_scheduler_warns_once_at_1_000_threads() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     tracing::subscriber::set_global_default(Warnings(warnings.clone())).unwrap();
     let limited = TaskScheduler::with_limit(4);

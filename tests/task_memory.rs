@@ -43,7 +43,7 @@ fn until_all_are_over(tasks: &TaskScheduler) {
 const WAVE: u64 = 50;
 
 #[test]
-fn a_million_submissions_with_dropped_handles_leave_the_memory_where_it_was() {
+fn a_million_tasks_with_dropped_handles_leave_no_memory_behind() {
     let _alone = ALONE.lock();
     let pool = Pool::builder().max(2).build().unwrap();
     let (own, shared) = (TaskScheduler::new(), TaskScheduler::on(&pool));

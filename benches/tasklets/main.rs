@@ -1,6 +1,6 @@
 //! What the turns of a loop cost, in time and in allocations.
 //!
-//! The allocations are counted and judged: a Sync step takes none once the loop is warm, or this fails. The times are only
+//! The allocations are counted and judged: a home step takes none once the loop is warm, or this fails. The times are only
 //! told: they are of this machine at this moment.
 //!
 //! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library, and does
@@ -122,7 +122,7 @@ fn measure(name: &'static str, ops: u64, allowed: Option<u64>, run: impl FnOnce(
     Measured { name, ops, nanoseconds, allocations, allowed }
 }
 
-/// So many Sync steps of so many tasklets that always come again.
+/// So many home steps of so many tasklets that always come again.
 fn steps(n: u64, tasklets: u64) -> Measured {
     let mut home = Loop::new(0_u64);
     for _ in 0..tasklets {
@@ -134,7 +134,7 @@ fn steps(n: u64, tasklets: u64) -> Measured {
     }
     let warm = 10 * tasklets;
     assert_eq!(home.turn(warm as usize), TurnOutcome::Ran(warm as usize));
-    let name = if tasklets == 1 { "a Sync step, of one tasklet" } else { "a Sync step, of a thousand tasklets" };
+    let name = if tasklets == 1 { "a home step, of one tasklet" } else { "a home step, of a thousand tasklets" };
     let measured = measure(name, n, Some(0), || assert_eq!(home.turn(n as usize), TurnOutcome::Ran(n as usize)));
     assert_eq!(*home.get(), n + warm, "all steps were taken");
     measured

@@ -6,19 +6,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use super::info::{Status, TaskId, TaskInfo};
 use super::shared::{Helped, Record, Shared};
-use super::status::{Status, TaskId, TaskInfo};
 use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::sync::{Arc, lock, thread};
 
-/// The handle of a task. Its result is moved out to whoever waits for it, once; put an `Arc` into the output where
-/// several want it.
+/// The handle of a task. A wait moves the result out, once; put an `Arc` into the output if several callers want it.
 ///
-/// It is a future of the result. Dropping it neither cancels the task nor waits for it; a result that nobody can have any
-/// more is dropped.
+/// It is a future of the result. Dropping it neither cancels the task nor waits for it. The result of a task whose handle is
+/// dropped is dropped, too.
 ///
 /// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
 /// with output or error only if the task is over.
@@ -37,7 +36,7 @@ impl<T, E> TaskHandle<T, E> {
         TaskHandle { record, shared, waiting, was_taken: false }
     }
 
-    /// Its number, with which it can be looked up at its [`TaskScheduler`](super::Tasks).
+    /// Its number, with which it can be looked up at its [`TaskScheduler`](super::TaskScheduler).
     pub fn id(&self) -> TaskId {
         self.record.id()
     }
@@ -52,14 +51,15 @@ impl<T, E> TaskHandle<T, E> {
         self.record.info()
     }
 
-    /// Cancels it, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. It does not wait for
-    /// the closure, which goes on until it looks at its request; what it returns is dropped. Who waits for the task is woken
-    /// at once.
+    /// Cancels it, for [`Reason::Cancelled`]. Returns whether this call decided: not if the task was over already.
+    ///
+    /// It does not wait for the closure, which goes on until it looks at its token. The closure's result is dropped. Threads and
+    /// futures that wait for the task are woken at once.
     pub fn cancel(&self) -> bool {
         self.cancel_because(Reason::Cancelled)
     }
 
-    /// The same with a reason, which the closure and whoever waits for the result can see.
+    /// The same with a reason, which the closure's token and the task's exit have.
     pub fn cancel_because(&self, reason: impl Into<Reason>) -> bool {
         self.record.terminate(&self.shared, Status::Cancelled, reason.into())
     }
@@ -104,14 +104,14 @@ impl<T, E> TaskHandle<T, E> {
         if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// What a thread of the pool does for a task before it waits for it: runs it, if no other has begun to. Whether it may
-    /// wait then: not for what it runs itself.
+    /// Runs the task here if this is a thread of its pool and no other thread has begun it. Returns whether the caller may wait:
+    /// not for a task that runs on this very thread.
     ///
-    /// It waits for the task to come into the pool's line, and whoever brings it there may do so at any moment. The bell is
-    /// left, and looked for, under the task's lock, as the place in the line is: so either it comes later and rings, or it
-    /// is there already, and the bell rings at once.
+    /// The task may come into the pool's queue at any moment. The bell is left under the task's lock, and the place in the queue
+    /// is noted under it. So either the place is noted later and rings the bell, or it is there already, and the bell rings at
+    /// once.
     fn help(&self) -> bool {
-        // Nearly always, where somebody waits for one after the other: the rest is spared.
+        // The usual case of a caller that waits for many tasks, one after the other.
         if self.status().is_finished() {
             return true;
         }
@@ -165,7 +165,7 @@ impl Wake for Bell {
     }
 }
 
-/// For who polls a handle on after it was ready. Silence would be a hang.
+/// The exit for a handle that is polled again after it was ready: a future that stays pending would be a hang.
 fn taken_before<T, E>() -> Exit<T, E> {
     Exit::Terminated(Reason::from("its result was taken before"))
 }
@@ -195,8 +195,7 @@ impl<T, E> Drop for TaskHandle<T, E> {
 impl<T: Debug, E> Display for TaskHandle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.info();
-        // It is printed by code of the user's, so not under the task's lock: it is taken out as long as that takes. Only
-        // somebody else who prints the same task at the same moment does not find it then.
+        // It is printed by code of the user's, so not under the task's lock: it is taken out as long as that takes.
         let output = self.record.take().and_then(|exit| {
             let text = contain(|| exit.output().map(|output| format!("{output:?}")));
             self.record.put_back(exit);

@@ -3,16 +3,15 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use super::record::{End, Link, LooseEnd};
+use super::info::Status;
+use super::life::{End, Link, LooseEnd};
 use super::shared::{AnyRecord, Shared, Whole};
-use super::status::Status;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
 use crate::sync::{Arc, Ordering, lock, thread};
 
-/// What the pool has of a task. Dropped without having been run, by a pool that was stopped or has no thread for it, it stops
-/// the task.
+/// The pool's part of a task. If the pool drops it without having run it, its drop stops the task.
 struct Job<T, E, F>
 where
     T: Send + 'static,
@@ -21,7 +20,8 @@ where
 {
     task: Arc<Whole<T, E, F>>,
     shared: Arc<Shared>,
-    has_run: bool,
+    /// Whether its drop stops the task.
+    ends_task: bool,
 }
 
 impl<T, E, F> Work for Job<T, E, F>
@@ -31,7 +31,7 @@ where
     F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
     fn run(mut self: Box<Self>) -> Ran {
-        self.has_run = true;
+        self.ends_task = false;
         self.task.run(&self.shared);
         Ran::nothing()
     }
@@ -44,7 +44,7 @@ where
 impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Drop for Job<T, E, F> {
     fn drop(&mut self) {
         // Nothing happens to a task that was ended otherwise.
-        if !self.has_run {
+        if self.ends_task {
             self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
         }
     }
@@ -56,52 +56,48 @@ where
     E: Display + Send + 'static,
     F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
-    /// Gives it to the pool. If that refuses it, the task was never there, and its closure comes back; unless somebody has
-    /// ended it meanwhile, then it is a task that is over.
+    /// Gives it to the pool. If the pool refuses it, the task was never there, and its closure comes back; unless the task was
+    /// ended meanwhile, then it is a task that is over.
     pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
-        // Nobody stands in line for a task that is over.
+        // The pool does not wait for room for a task that is over.
         let submitted = shared.pool.submit_unless(&self.over, self.job(shared));
-        let answer = self.has_a_place_or(shared, submitted, |why| match self.recall(shared) {
-            Some(body) => Err((body, why)),
-            None => Ok(()),
-        });
-        answer.unwrap_or(Ok(()))
+        match self.note_place(shared, submitted) {
+            Err(why) => self.recall(shared).map_or(Ok(()), |body| Err((body, why))),
+            Ok(()) => Ok(()),
+        }
     }
 
-    /// Gives it to the pool after a delay. If that refuses it, nobody is there who could have the closure back, and the
-    /// task is stopped.
+    /// Gives it to the pool after a delay. If the pool refuses it, there is no caller to have the closure back, and the task is
+    /// stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
         // It was accepted long ago, and the timers' thread must not stand in line for room.
         let submitted = shared.pool.submit_beyond_bound(self.job(shared));
-        self.has_a_place_or(shared, submitted, |why| {
+        if let Err(why) = self.note_place(shared, submitted) {
             let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
             self.terminate(shared, Status::Stopped, reason);
-        });
+        }
     }
 
     fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
-        Job { task: self.clone(), shared: shared.clone(), has_run: false }
+        Job { task: self.clone(), shared: shared.clone(), ends_task: true }
     }
 
-    /// What `refused` says, if the pool has not taken it. The job is dropped after that, when it is nobody's any more.
-    fn has_a_place_or<J, R>(
+    /// Notes the job's place in the pool's queue. If the pool has refused the job, it is the caller who ends the task.
+    fn note_place(
         &self,
         shared: &Shared,
-        submitted: Result<Ticket, Rejected<J, PoolError>>,
-        refused: impl FnOnce(PoolError) -> R,
-    ) -> Option<R> {
-        match submitted {
+        submitted: Result<Ticket, Rejected<Job<T, E, F>, PoolError>>,
+    ) -> Result<(), PoolError> {
+        let rejected = match submitted {
             Ok(ticket) => {
                 self.attach(shared, LooseEnd::Waits(ticket));
-                None
+                return Ok(());
             }
-            Err(rejected) => {
-                let (job, why) = rejected.into_parts();
-                let answer = refused(why);
-                drop(job);
-                Some(answer)
-            }
-        }
+            Err(rejected) => rejected,
+        };
+        let (mut job, why) = rejected.into_parts();
+        job.ends_task = false;
+        Err(why)
     }
 
     fn recall(&self, shared: &Shared) -> Option<F> {

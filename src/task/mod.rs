@@ -2,9 +2,9 @@
 //! timeout, stop them all.
 //!
 //! A task is a [job](crate::pool) with an outcome that is decided once: its closure *returned* (a value, an error, or a
-//! panic), or it was *cancelled*, *timed out* or *stopped*. The first of these to happen decides, in one step, and the
-//! others change nothing any more. A closure cannot be ended from outside; it is asked to stop, by the
-//! [`CancelToken`](crate::CancelToken) that it is given, and what it returns after its task was over is dropped.
+//! panic), or it was *cancelled*, *timed out* or *stopped*. The first of these to happen decides, in one step. Later ones
+//! change nothing. A closure cannot be ended from outside. It is asked to stop by its [`CancelToken`](crate::CancelToken). If it
+//! returns after its task was over, its result is dropped.
 //!
 //! ```
 //! use procession::task::{Status, TaskOptions, TaskScheduler};
@@ -38,37 +38,36 @@
 //!
 //! # A task is no process
 //!
-//! It could be one, whose first step runs its closure on the pool. It is not, for a task needs no mailbox, no worker and no
-//! second turn: it would pay for a PID, a cell and two hand-overs between threads, and whoever wants tasks only would have
-//! to start a runtime.
+//! It could be one, whose first step runs its closure on the pool. It is not, because a task needs no mailbox, no worker and no
+//! second turn. It would pay for a PID, a cell and two hand-overs between threads, and a program with tasks only would have to
+//! start a runtime.
 //!
 //! # Whose thread
 //!
-//! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the task: the closure's own, the one that
-//! cancels or stops, or the timers' (or the one that moves a manual clock). There is one thread for the timers of a
-//! scheduler, so callbacks should be short. Closures that were never called are dropped there, too, but for the timers'
-//! thread: what it has ended is dropped on a thread that is started for it.
+//! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the task: the
+//! closure's own, the one that cancels, or the timers' (with a manual clock, the one that moves it). So do the destructors of
+//! closures that were never called. There is one thread for the timers of a scheduler, so all of these must be short. If the
+//! scheduler is stopped, they run on a helper thread: see [`TaskScheduler::stop`].
 
-mod status;
+mod info;
+mod error;
 mod options;
-mod record;
+mod life;
 mod table;
 mod shared;
 mod job;
 mod handle;
 mod set;
-mod report;
 mod scheduler;
 mod repeat;
-mod tree;
+mod shutdown_node;
 #[cfg(all(test, loom))]
 mod models;
 
+pub use self::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 pub use self::handle::TaskHandle;
+pub use self::info::{Status, TaskId, TaskInfo, TaskStats};
 pub use self::options::{Retention, TaskOptions};
 pub use self::repeat::Repeat;
-pub use self::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 pub use self::scheduler::{TaskScheduler, TaskSchedulerBuilder};
 pub use self::set::{Finished, TaskSet};
-pub use self::status::{Status, TaskId, TaskInfo};
-pub use self::table::RemoveError;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::handle::TaskHandle;
+use super::info::Status;
+use super::life::{Life, LooseEnd};
 use super::options::Retention;
-use super::record::{Life, LooseEnd};
 use super::set::TaskSet;
 use super::shared::{AnyRecord, Shared, Whole};
-use super::status::Status;
 use crate::cancel::CancelToken;
 use crate::clock::{Deadline, ManualClock};
 use crate::latch::Latch;
@@ -121,7 +121,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
 
 /// Breaks when the time is over in one step and the status changes in another.
 #[test]
-fn the_time_is_over_while_the_closure_returns_and_somebody_waits() {
+fn the_time_is_over_while_the_closure_returns() {
     loom::model(|| {
         let bench = Bench::new();
         let (task, handle) = bench.accept().unwrap();
@@ -270,7 +270,7 @@ fn a_closure_is_inside_also_while_its_task_is_ended() {
 /// Breaks when a thread that waits for a delayed task looks for its place in the pool's line in one critical section, and
 /// leaves its bell in another.
 #[test]
-fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
+fn the_only_thread_waits_for_a_task_that_is_being_queued() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -286,7 +286,7 @@ fn the_only_thread_waits_for_a_task_that_is_just_given_to_its_pool() {
 
 /// The same, when the task ends instead.
 #[test]
-fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
+fn the_only_thread_waits_for_a_task_that_is_never_queued() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
@@ -302,7 +302,7 @@ fn the_only_thread_waits_for_a_task_that_is_never_given_to_its_pool() {
 /// Breaks when a thread that waits for a set counts on another one to come for a task of it, and does not hear that this one
 /// does not.
 #[test]
-fn a_set_is_waited_for_while_the_thread_that_was_to_come_for_its_task_goes() {
+fn a_set_is_waited_for_while_the_pools_other_thread_goes() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
     builder.check(|| {

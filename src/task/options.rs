@@ -9,7 +9,7 @@ use crate::sync::Arc;
 /// handle lives; this says how it goes on when both are past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// Not at all: whoever dropped the handle was not interested.
+    /// Not at all: the handle was the only interest in it.
     #[default]
     WithHandle,
     /// Until it is removed.
@@ -42,7 +42,7 @@ pub struct TaskOptions {
     pub(super) timeout: Option<Duration>,
     pub(super) start_by: Option<StartBy>,
     pub(super) delay: Option<Duration>,
-    pub(super) keep: Option<Retention>,
+    pub(super) retention: Option<Retention>,
     pub(super) under: Option<CancelToken>,
 }
 
@@ -72,7 +72,7 @@ impl TaskOptions {
     }
 
     /// By when the closure has to be called, by the scheduler's clock: otherwise the task is `TimedOut`, and the closure
-    /// is not called any more.
+    /// is never called.
     pub fn start_by(mut self, moment: Instant) -> TaskOptions {
         self.start_by = Some(StartBy::At(moment));
         self
@@ -93,8 +93,8 @@ impl TaskOptions {
 
     /// How long its record can be looked up; without this, as the scheduler was told
     /// ([`TaskSchedulerBuilder::retention`](super::TaskSchedulerBuilder::retention)).
-    pub fn retention(mut self, keep: Retention) -> TaskOptions {
-        self.keep = Some(keep);
+    pub fn retention(mut self, retention: Retention) -> TaskOptions {
+        self.retention = Some(retention);
         self
     }
 

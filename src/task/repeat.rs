@@ -3,16 +3,16 @@
 //! Each round is a task like any other, accepted when the one before it has returned, and given to the pool after the
 //! period. So there is one task at most, it can be seen waiting, and rounds never overlap, however long one takes.
 //!
-//! Who ends a round, or the scheduler, drops the round's closure or lets it return; both drop its [`Round`], and that is what
-//! brings the next round about, or the end. So however a round ended, nothing is forgotten.
+//! However a round ends, its closure returns or is dropped, and its [`Round`] is dropped with it. That drop submits the next
+//! round, or ends the repetition. So no end of a round is missed.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use super::error::SubmitError;
+use super::info::TaskId;
 use super::options::{StartBy, TaskOptions};
-use super::report::SubmitError;
 use super::scheduler::{Owner, TaskScheduler};
-use super::status::TaskId;
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
@@ -24,23 +24,22 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The handle of a closure that is repeated. Dropping it changes nothing.
 pub struct Repeat {
-    repeating: Arc<dyn Repeating>,
+    rounds: Arc<Rounds>,
 }
 
-trait Repeating: Send + Sync {
-    fn cancel(&self) -> bool;
-    fn state(&self) -> (Option<TaskId>, u64);
-    fn over(&self) -> &Latch<()>;
+/// The state that the handle and the rounds share.
+struct Rounds {
+    owner: Weak<Owner>,
+    state: Mutex<State>,
+    over: Latch<()>,
 }
 
 struct Repetition<F> {
-    owner: Weak<Owner>,
+    rounds: Arc<Rounds>,
     every: Duration,
     options: TaskOptions,
     /// Here between rounds, and with the round while that runs.
     job: Mutex<Option<F>>,
-    state: Mutex<State>,
-    over: Latch<()>,
 }
 
 #[derive(Default)]
@@ -81,16 +80,12 @@ impl TaskScheduler {
         E: Display + Send + 'static,
         F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     {
-        let repetition = Arc::new(Repetition {
-            owner: Arc::downgrade(&self.owner),
-            every: every.max(SHORTEST),
-            options,
-            job: Mutex::new(Some(job)),
-            state: Mutex::default(),
-            over: Latch::new(),
-        });
+        let rounds = Rounds::new(&self.owner);
+        let repetition =
+            Repetition { rounds: rounds.clone(), every: every.max(SHORTEST), options, job: Mutex::new(Some(job)) };
+        let repetition = Arc::new(repetition);
         match repetition.submit(self, repetition.options.clone()) {
-            Ok(()) => Ok(Repeat { repeating: repetition }),
+            Ok(()) => Ok(Repeat { rounds }),
             Err((job, why)) => Err(Rejected::new(job, why)),
         }
     }
@@ -99,22 +94,22 @@ impl TaskScheduler {
 impl Repeat {
     /// Ends it, and cancels the round that waits or runs. Whether this call did it.
     pub fn cancel(&self) -> bool {
-        self.repeating.cancel()
+        self.rounds.cancel()
     }
 
     /// The round that was submitted last.
     pub fn round(&self) -> Option<TaskId> {
-        self.repeating.state().0
+        lock(&self.rounds.state).round
     }
 
     /// How often the closure has been called.
     pub fn rounds(&self) -> u64 {
-        self.repeating.state().1
+        lock(&self.rounds.state).begun
     }
 
     /// Set when there will be no more rounds, and the closure is dropped.
     pub fn over(&self) -> &Latch<()> {
-        self.repeating.over()
+        &self.rounds.over
     }
 }
 
@@ -131,11 +126,11 @@ where
 {
     /// Submits a round. If it is refused the closure comes back, and there will be no other.
     fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
-        let turn = Round { repetition: self.clone(), job: None };
-        match tasks.submit_with(options, move |cancel| turn.run(cancel)) {
+        let round = Round { repetition: self.clone(), job: None };
+        match tasks.submit_with(options, move |cancel| round.run(cancel)) {
             Ok(task) => {
                 let is_cancelled = {
-                    let mut state = lock(&self.state);
+                    let mut state = lock(&self.rounds.state);
                     // The next round may have been submitted meanwhile; its number is greater.
                     state.round = state.round.max(Some(task.id()));
                     state.is_cancelled
@@ -163,17 +158,17 @@ where
             },
             None => self.last(),
         };
-        // Only who has it says so. A round that was refused comes through here, too, when it is dropped, and its closure is
+        // Only the caller that has the closure ends it. A round that was refused comes through here, too, when it is dropped, and its closure is
         // still there then, with the one that submitted it.
         if let Some(job) = last {
             drop_contained(job);
-            let _ = self.over.set(());
+            let _ = self.rounds.over.set(());
         }
     }
 
     /// With what options the next round is to be submitted, if there is to be one.
     fn next(&self) -> Option<(TaskScheduler, TaskOptions)> {
-        let tasks = TaskScheduler { owner: self.owner.upgrade()? };
+        let tasks = TaskScheduler { owner: self.rounds.owner.upgrade()? };
         let mut options = self.options.clone();
         options.delay = Some(self.every);
         let is_past = match options.start_by {
@@ -185,7 +180,7 @@ where
             None => false,
         };
         let is_cancelled =
-            lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
+            lock(&self.rounds.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
         // A round without any time is over before it begins, and so would be all that follow.
         let has_no_time = options.timeout == Some(Duration::ZERO);
         // A pool that is shared may have ended by itself, and would refuse all that follow.
@@ -193,14 +188,18 @@ where
         if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
     }
 
-    /// There is no other round. The closure, for whoever comes first.
+    /// There is no other round. The first caller gets the closure.
     fn last(&self) -> Option<F> {
-        lock(&self.state).is_cancelled = true;
+        lock(&self.rounds.state).is_cancelled = true;
         lock(&self.job).take()
     }
 }
 
-impl<F: Send> Repeating for Repetition<F> {
+impl Rounds {
+    fn new(owner: &Arc<Owner>) -> Arc<Rounds> {
+        Arc::new(Rounds { owner: Arc::downgrade(owner), state: Mutex::default(), over: Latch::new() })
+    }
+
     fn cancel(&self) -> bool {
         let (was_cancelled, round) = {
             let mut state = lock(&self.state);
@@ -211,15 +210,6 @@ impl<F: Send> Repeating for Repetition<F> {
         }
         !was_cancelled
     }
-
-    fn state(&self) -> (Option<TaskId>, u64) {
-        let state = lock(&self.state);
-        (state.round, state.begun)
-    }
-
-    fn over(&self) -> &Latch<()> {
-        &self.over
-    }
 }
 
 impl<F, E> Round<F, E>
@@ -229,8 +219,8 @@ where
 {
     fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
-            let mut state = lock(&self.repetition.state);
-            // Whoever cancelled it may not have known of this round yet, and who submitted it not have come to look.
+            let mut state = lock(&self.repetition.rounds.state);
+            // A cancellation may have come before the number of this round was noted.
             if state.is_cancelled {
                 return Ok(());
             }
@@ -263,18 +253,18 @@ mod tests {
         let tasks = TaskScheduler::new();
         let job = |_: &CancelToken| -> Result<(), String> { panic!("it was cancelled before") };
         let repetition = Arc::new(Repetition {
-            owner: Arc::downgrade(&tasks.owner),
+            rounds: Rounds::new(&tasks.owner),
             every: SHORTEST,
             options: TaskOptions::new(),
             job: Mutex::new(Some(job)),
-            state: Mutex::default(),
-            over: Latch::new(),
         });
         // It was accepted, and its number is not noted yet.
-        let turn = Round { repetition: repetition.clone(), job: None };
-        assert!(repetition.cancel() && !repetition.over.is_set());
-        turn.run(&CancelToken::new()).unwrap();
-        assert!(repetition.over.is_set());
-        assert_eq!(repetition.state(), (None, 0));
+        let round = Round { repetition: repetition.clone(), job: None };
+        let rounds = &repetition.rounds;
+        assert!(rounds.cancel() && !rounds.over.is_set());
+        round.run(&CancelToken::new()).unwrap();
+        assert!(rounds.over.is_set());
+        let state = lock(&rounds.state);
+        assert_eq!((state.round, state.begun), (None, 0));
     }
 }

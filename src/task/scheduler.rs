@@ -3,13 +3,12 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+use super::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 use super::handle::TaskHandle;
+use super::info::{Status, TaskId, TaskInfo, TaskStats};
+use super::life::Life;
 use super::options::{Retention, StartBy, TaskOptions};
-use super::record::Life;
-use super::report::{StopError, SubmitError, TaskStats, UnknownTaskError};
 use super::shared::{AnyRecord, GRACE, Shared, Tasks, Whole};
-use super::status::{Status, TaskId, TaskInfo};
-use super::table::RemoveError;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};
@@ -39,7 +38,7 @@ pub struct TaskSchedulerBuilder {
     pool: Option<Pool>,
     limit: Option<usize>,
     clock: Option<Clock>,
-    keep: Retention,
+    retention: Retention,
     shutdown_limit: Option<Duration>,
 }
 
@@ -125,7 +124,7 @@ impl TaskScheduler {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
         }
         let TaskOptions { name, timeout, .. } = options;
-        let accepted = shared.accept(options.keep.unwrap_or(shared.keep), job, |id, job| Whole {
+        let accepted = shared.accept(options.retention.unwrap_or(shared.retention), job, |id, job| Whole {
             id,
             name,
             submitted: now,
@@ -166,20 +165,20 @@ impl TaskScheduler {
     /// Where a task is in its life.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn status(&self, id: TaskId) -> Result<Status, UnknownTaskError> {
         self.record(id).map(|record| record.status())
     }
 
-    /// What is known of a task.
+    /// A snapshot of a task.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTaskError> {
         self.record(id).map(|record| record.info())
     }
 
-    /// What is known of each task of which there is a record, in the order of their submission.
+    /// Snapshots of all tasks of which there is a record, in the order of their submission.
     pub fn list(&self) -> Vec<TaskInfo> {
         let records: Vec<_> = lock(&self.owner.shared.table).records().cloned().collect();
         records.iter().map(|record| record.info()).collect()
@@ -190,11 +189,11 @@ impl TaskScheduler {
         self.list().into_iter().filter(|task| task.status == status).collect()
     }
 
-    /// Cancels a task, for [`Reason::Cancelled`]. Whether this call decided: not if it was over already. See
+    /// Cancels a task, for [`Reason::Cancelled`]. Returns whether this call decided: not if it was over already. See
     /// [`TaskHandle::cancel`].
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTaskError> {
         self.cancel_because(id, Reason::Cancelled)
     }
@@ -202,7 +201,7 @@ impl TaskScheduler {
     /// The same with a reason.
     ///
     /// # Errors
-    /// There is no record of it (any more).
+    /// There is no record of it: there never was, or it was removed.
     pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTaskError> {
         let record = self.record(id)?;
         Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
@@ -212,7 +211,7 @@ impl TaskScheduler {
     /// has not returned is still counted.
     ///
     /// # Errors
-    /// There is no record of it (any more), or it is not over, and nothing changes.
+    /// There is no record of it, or it is not over, and nothing changes.
     pub fn remove(&self, id: TaskId) -> Result<(), RemoveError> {
         let shared = &self.owner.shared;
         let removed = lock(&shared.table).remove(id)?;
@@ -300,7 +299,7 @@ impl Owner {
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
         let finished = self.shared.stop();
         if self.owns_pool {
-            // Nothing waits there any more but jobs of tasks that are over, which do nothing.
+            // Only jobs of tasks that are over wait there. They do nothing.
             self.shared.pool.close();
         }
         finished
@@ -343,7 +342,7 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](Tasks::with_limit). A pool that is
+    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](TaskScheduler::with_limit). A pool that is
     /// [shared](Self::pool) has its own maximum, and this has no effect.
     pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
@@ -357,12 +356,12 @@ impl TaskSchedulerBuilder {
     }
 
     /// How long the records of tasks can be looked up that do not say so themselves.
-    pub fn retention(mut self, keep: Retention) -> TaskSchedulerBuilder {
-        self.keep = keep;
+    pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
+        self.retention = retention;
         self
     }
 
-    /// How long closures have to return when the scheduler is shut down through its [state](Tasks::shutdown_node): those that have not
+    /// How long closures have to return when the scheduler is shut down through its [state](TaskScheduler::shutdown_node): those that have not
     /// by then are not waited for any longer. (With a pool of its own,
     /// twice the [`SHUTDOWN_GRACE`] comes on top.)
     pub fn shutdown_limit(mut self, limit: Duration) -> TaskSchedulerBuilder {
@@ -382,7 +381,7 @@ impl TaskSchedulerBuilder {
                 (own_pool(&clock, self.limit, self.shutdown_limit.is_some()), clock, true)
             }
         };
-        let shared = Arc::new(Shared::new(pool, clock, self.keep, self.shutdown_limit));
+        let shared = Arc::new(Shared::new(pool, clock, self.retention, self.shutdown_limit));
         TaskScheduler { owner: Arc::new(Owner { shared, owns_pool }) }
     }
 }
@@ -402,7 +401,7 @@ fn own_pool(clock: &Clock, limit: Option<usize>, hurries: bool) -> Pool {
         Some(limit) => builder.max(limit.max(1)),
         None => warn_of_many(builder.max(usize::MAX)),
     };
-    // Its end comes when that of the scheduler has had all the time there was. What waits then does nothing, and needs none.
+    // The pool is told to end when the scheduler's limit is over. Jobs that wait then do nothing, and need no time.
     let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
@@ -420,7 +419,7 @@ fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
             tell_log(|| {
                 tracing::warn!(
                     threads,
-                    "a scheduler of tasks without a limit has very many threads; `Tasks::with_limit` bounds them"
+                    "a scheduler of tasks without a limit has very many threads; `TaskScheduler::with_limit` bounds them"
                 );
             });
         }
@@ -439,7 +438,7 @@ mod tests {
     use crate::wait::wait;
 
     #[test]
-    fn without_a_thread_the_closure_comes_back_and_a_delayed_task_is_stopped() {
+    fn without_a_thread_the_closure_comes_back() {
         let body = || |_: &CancelToken| Ok::<_, String>(7);
         let tasks = TaskScheduler::new();
         threads::refuse(true);
@@ -466,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_wait_when_no_thread_can_be_had_any_more_say_so_and_not_that_all_shuts_down() {
+    fn tasks_without_a_thread_end_with_the_reason_no_thread() {
         let pool = Pool::builder().max(2).build().unwrap();
         let tasks = TaskScheduler::on(&pool);
         let pause = pool.pause().unwrap();
@@ -483,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_a_set_runs_what_no_other_thread_could_be_had_for() {
+    fn a_wait_for_a_set_runs_tasks_when_no_thread_can_be_started() {
         let tasks = TaskScheduler::new();
         let submits = tasks.clone();
         let outer = tasks.submit(move |_| {
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_over_is_taken_off_the_list_of_what_it_stood_under() {
+    fn a_task_that_is_over_leaves_the_children_of_its_token() {
         let (tasks, group) = (TaskScheduler::new(), CancelToken::new());
         let under = |tasks: &TaskScheduler| {
             tasks.submit_with(TaskOptions::new().under(&group), |cancel| Err::<(), _>(cancel.wait()))

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::handle::TaskHandle;
+use super::info::{Status, TaskInfo};
 use super::shared::{Helped, Shared};
-use super::status::{Status, TaskInfo};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
@@ -17,7 +17,7 @@ use crate::sync::{Arc, Condvar, Mutex, lock};
 /// An empty set keeps room for so many.
 const ROOM: usize = 64;
 
-/// A task of a set that is over: what is known of it, and its result.
+/// A task of a set that is over: its snapshot and its result.
 pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 
 /// Handles of several tasks, whose results come in the order in which the tasks end.
@@ -91,7 +91,7 @@ impl Wake for Bell {
                 state.numbers.push_back(self.number);
                 state.waker.take()
             } else {
-                // It may ring several times before somebody hears it.
+                // It may ring several times before the waiting thread looks.
                 if state.in_line.last() != Some(&self.number) {
                     state.in_line.push(self.number);
                 }
@@ -175,11 +175,11 @@ impl<T, E> TaskSet<T, E> {
         self.iter().filter(|task| task.cancel_because(reason.clone())).count()
     }
 
-    /// Blocks the calling thread until a task is over; what is known of it, and its result. `None` if there is none left.
+    /// Blocks the calling thread until a task is over, and gives its snapshot and its result. `None` if there is none left.
     ///
     /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
     /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
-    /// however few threads there are. As long as it runs one it does not hear of the others.
+    /// however few threads there are. While it runs one, it does not look at the others.
     ///
     /// # Errors
     /// The caller is a step ([`WaitError::InsideStep`]), or all that are left run on the calling thread
@@ -201,7 +201,7 @@ impl<T, E> TaskSet<T, E> {
 
     /// The same as a future, to be used with [`std::future::poll_fn`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Finished<T, E>>> {
-        // Cloned and dropped without the lock: a waker is code of whoever waits.
+        // Cloned and dropped without the lock: a waker is user code.
         let waker = cx.waker().clone();
         if self.is_empty() {
             return Poll::Ready(None);
@@ -223,7 +223,7 @@ impl<T, E> TaskSet<T, E> {
         }
         self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
         if self.is_empty() {
-            // Whoever comes next would look for it in the room that many have left.
+            // An iteration would walk through the room that many have left.
             self.waiting.shrink_to(ROOM);
         }
         Some(finished(task))
@@ -281,7 +281,7 @@ impl<T, E> TaskSet<T, E> {
         if self.is_empty() {
             return Ok(None);
         }
-        // Who has a limit would miss it in a task that takes long.
+        // A caller with a limit would miss it in a task that takes long.
         let helps = deadline == Deadline::NEVER;
         let clock = self.clock.clone().unwrap_or_default();
         let ready = self.ready.clone();
@@ -358,7 +358,7 @@ mod tests {
     use crate::wait::{until, wait};
 
     #[test]
-    fn one_that_comes_into_the_line_later_is_not_forgotten_while_another_comes_for_those_before_it() {
+    fn a_set_runs_a_task_that_is_queued_while_it_counts_on_others() {
         let manual = ManualClock::new();
         let (starts, go) = (AtomicUsize::new(0), Latch::new());
         let gate = go.clone();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_a_set_in_which_only_itself_is_left_is_told_so() {
+    fn a_task_that_waits_for_a_set_of_only_itself_gets_an_error() {
         let tasks = TaskScheduler::new();
         let (own, told) = (Latch::<Mutex<Option<TaskHandle<(), String>>>>::new(), Latch::new());
         let (comes, tell, submits) = (own.clone(), told.clone(), tasks.clone());

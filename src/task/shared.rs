@@ -1,6 +1,6 @@
-//! What the handles of a scheduler, its timers and its jobs share, and the protocol of a task's end.
+//! The state that the handles of a scheduler, its timers and its jobs share, and the protocol of a task's end.
 //!
-//! Several may want to end a task: its closure returns; somebody cancels it, or what it stands under; a timer is due; the
+//! Several events may end a task: its closure returns; it is cancelled, or the token above it is; a timer is due; the
 //! scheduler is stopped; the pool drops its job. Each of them does the same:
 //!
 //! 1. Under the task's lock: decide (`task/life.rs`), and note it in the table. The table's lock is taken inside of the task's
@@ -23,9 +23,9 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::info::{Status, TaskId, TaskInfo};
+use super::life::{End, Left, Life, Loose, LooseEnd};
 use super::options::Retention;
-use super::record::{End, Left, Life, Loose, LooseEnd};
-use super::status::{Status, TaskId, TaskInfo};
 use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};
@@ -49,9 +49,9 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
-    pub(super) keep: Retention,
+    pub(super) retention: Retention,
     pub(super) begun: AtomicU64,
-    /// Its place in a shutdown tree, if somebody has asked for it.
+    /// Its place in a shutdown tree, if it was asked for.
     pub(super) part: Part,
 }
 
@@ -61,7 +61,7 @@ pub(super) trait AnyRecord: Send + Sync {
     fn over(&self) -> &Latch<()>;
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
-    /// Whether its closure runs on this thread, as far as the record knows: not any more when the task is over.
+    /// Whether the task is running on this thread. The record of a task that is over does not know.
     fn runs_on(&self, thread: ThreadId) -> bool;
     /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
     /// might wait for the very thread that waits for it. With a bell, it is only run if no other thread comes to it at once,
@@ -82,9 +82,9 @@ pub(super) trait Stopped: Send {
     fn clear(self: Box<Self>);
 }
 
-/// What a thread has done for a task that it waits for.
+/// How far a thread has helped a task that it waits for.
 pub(super) enum Helped {
-    /// What it could: it has run it, or somebody else has it.
+    /// It has run the task, or another thread has it.
     Done,
     /// Nothing: it does not wait in the line of the thread's pool, and may come to do so.
     NotYet,
@@ -98,7 +98,7 @@ pub(super) trait Record<T, E>: AnyRecord {
     fn put_back(&self, exit: Exit<T, E>);
 }
 
-/// What is left to do when the end of a task is decided.
+/// The work that is left when the end of a task is decided.
 struct Rest<T, E, F> {
     calls: Option<Calls<()>>,
     reason: Reason,
@@ -108,7 +108,7 @@ struct Rest<T, E, F> {
 }
 
 impl<T, E, F> Rest<T, E, F> {
-    /// Wakers of those who wait for the task, and callbacks of its closure's token.
+    /// Calls the wakers of the futures that wait for the task, and the callbacks of its closure's token.
     fn tell(&mut self) {
         if let Some(calls) = self.calls.take() {
             calls.make();
@@ -151,14 +151,14 @@ pub(super) struct Whole<T, E, F> {
 }
 
 impl Shared {
-    pub(super) fn new(pool: Pool, clock: Clock, keep: Retention, shutdown_limit: Option<Duration>) -> Shared {
+    pub(super) fn new(pool: Pool, clock: Clock, retention: Retention, shutdown_limit: Option<Duration>) -> Shared {
         Shared {
             table: Mutex::new(Table::new()),
             returned: Condvar::new(),
             timers: Timers::new(clock.clone(), "procession-task-timers"),
             clock,
             pool,
-            keep,
+            retention,
             begun: AtomicU64::new(0),
             part: Part::new(shutdown_limit),
         }
@@ -168,7 +168,7 @@ impl Shared {
     /// that is refused is not made: what it would have been made of comes back.
     pub(super) fn accept<F, R: AnyRecord + 'static>(
         &self,
-        keep: Retention,
+        retention: Retention,
         of: F,
         make: impl FnOnce(TaskId, F) -> R,
     ) -> Result<Arc<R>, F> {
@@ -178,7 +178,7 @@ impl Shared {
         }
         let id = table.next_id();
         let task = Arc::new(make(id, of));
-        table.insert(id, task.clone(), keep);
+        table.insert(id, task.clone(), retention);
         Ok(task)
     }
 
@@ -204,7 +204,7 @@ impl Shared {
                         drop(self.timers.cancel(timer));
                     }
                 }
-                // Nobody would come for it later.
+                // Without a timer it would never go.
                 Err(_) => self.forget(id),
             }
         }

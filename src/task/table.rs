@@ -1,16 +1,17 @@
 //! The scheduler's book: which tasks there are, whose record is kept for how long, and the counts. Plain decisions under
-//! one lock; no timer and no code of the user's in here, so that each rule can be tested as a function. What is
-//! taken out of the book is handed back, to be dropped with the lock free.
+//! one lock; no timer and no user code in here, so that each rule can be tested as a function. Records that are
+//! taken out are handed back, to be dropped with the lock free.
 //!
 //! A record goes when its task is over, its handle is dropped, and its [`Retention`] is past: the second of the first two asks
 //! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
 //! their submission.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::error::RemoveError;
+use super::info::{Status, TaskId};
 use super::options::Retention;
-use super::status::{Status, TaskId};
 use crate::clock::Clock;
 use crate::sync::ThreadId;
 use crate::timer::TimerKey;
@@ -19,9 +20,8 @@ pub(super) struct Table<R> {
     is_stopped: bool,
     next: u64,
     entries: BTreeMap<TaskId, Entry<R>>,
-    /// For each number of records to be kept, those that are, in the order in which they came to it.
-    newest: HashMap<usize, BTreeMap<u64, TaskId>>,
-    arrivals: u64,
+    /// For each number of records to be kept, those that are, the oldest first.
+    newest: HashMap<usize, VecDeque<TaskId>>,
     /// Closures that have not returned though their tasks are over.
     inside: BTreeMap<TaskId, (R, ThreadId)>,
     /// Stops that have begun and have not called and dropped all that is the user's.
@@ -33,17 +33,11 @@ pub(super) struct Table<R> {
 
 struct Entry<R> {
     record: R,
-    keep: Retention,
+    retention: Retention,
     has_handle: bool,
     ended: Option<Instant>,
-    kept: Kept,
-}
-
-/// Why a record is still there, whose task is over and whose handle is dropped.
-enum Kept {
-    No,
-    Timer(TimerKey),
-    Among { newest: usize, arrival: u64 },
+    /// The timer that removes the record.
+    timer: Option<TimerKey>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -57,7 +51,7 @@ pub(super) struct Counts {
     pub(super) over_after_begin: u64,
 }
 
-/// What is left to do after a task was over or its handle was dropped.
+/// The work that is left after a task was over or its handle was dropped.
 #[must_use]
 pub(super) struct Settled<R> {
     /// A record that has left the table.
@@ -75,18 +69,6 @@ pub(super) struct Removed<R> {
     pub(super) timer: Option<TimerKey>,
 }
 
-/// Why a record was not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RemoveError {
-    /// There is no record of a task with this number (any more).
-    #[error("there is no task {0}")]
-    Unknown(TaskId),
-    /// The task is scheduled or running.
-    #[error("task {0} is not over")]
-    NotFinished(TaskId),
-}
-
 impl<R: Clone> Table<R> {
     pub(super) fn new() -> Table<R> {
         Table {
@@ -94,7 +76,6 @@ impl<R: Clone> Table<R> {
             next: 0,
             entries: BTreeMap::new(),
             newest: HashMap::new(),
-            arrivals: 0,
             inside: BTreeMap::new(),
             open_stops: 0,
             clearing: HashMap::new(),
@@ -109,9 +90,9 @@ impl<R: Clone> Table<R> {
     }
 
     /// Accepts a task. To be asked only if it is not stopped.
-    pub(super) fn insert(&mut self, id: TaskId, record: R, keep: Retention) {
+    pub(super) fn insert(&mut self, id: TaskId, record: R, retention: Retention) {
         self.counts.submitted += 1;
-        self.entries.insert(id, Entry { record, keep, has_handle: true, ended: None, kept: Kept::No });
+        self.entries.insert(id, Entry { record, retention, has_handle: true, ended: None, timer: None });
     }
 
     /// Takes back what could not be given to the pool.
@@ -188,7 +169,7 @@ impl<R: Clone> Table<R> {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
                     // Reading the time costs more than all the rest, and few ask for it.
-                    let now = if let Retention::For(_) = entry.keep { Some(clock.now()) } else { None };
+                    let now = if let Retention::For(_) = entry.retention { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
                 Settled { gone: None, until: None, unwanted: false }
@@ -201,18 +182,16 @@ impl<R: Clone> Table<R> {
     fn retire(&mut self, id: TaskId, now: Option<Instant>) -> Settled<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
-        match entry.keep {
+        match entry.retention {
             Retention::UntilRemoved => {}
             Retention::For(time) if !is_past(entry.ended, time, now) => {
                 settled.until = entry.ended.and_then(|ended| ended.checked_add(time));
             }
             Retention::Newest(newest @ 1..) => {
-                self.arrivals += 1;
-                entry.kept = Kept::Among { newest, arrival: self.arrivals };
                 let kept = self.newest.entry(newest).or_default();
-                kept.insert(self.arrivals, id);
-                let oldest = if kept.len() > newest { kept.pop_first() } else { None };
-                settled.gone = oldest.and_then(|(_, id)| self.entries.remove(&id)).map(|entry| entry.record);
+                kept.push_back(id);
+                let oldest = if kept.len() > newest { kept.pop_front() } else { None };
+                settled.gone = oldest.and_then(|id| self.entries.remove(&id)).map(|entry| entry.record);
             }
             Retention::WithHandle | Retention::For(_) | Retention::Newest(0) => {
                 settled.gone = self.entries.remove(&id).map(|entry| entry.record);
@@ -223,7 +202,7 @@ impl<R: Clone> Table<R> {
 
     /// The timer that will remove a record; whether the record is still there.
     pub(super) fn remove_by(&mut self, id: TaskId, timer: TimerKey) -> bool {
-        self.entries.get_mut(&id).map(|entry| entry.kept = Kept::Timer(timer)).is_some()
+        self.entries.get_mut(&id).map(|entry| entry.timer = Some(timer)).is_some()
     }
 
     /// Forgets a task that is over.
@@ -233,21 +212,16 @@ impl<R: Clone> Table<R> {
             Some(entry) if entry.ended.is_none() => return Err(RemoveError::NotFinished(id)),
             Some(_) => {}
         }
-        let Some(Entry { record, kept, .. }) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
-        let timer = match kept {
-            Kept::No => None,
-            Kept::Timer(timer) => Some(timer),
-            Kept::Among { newest, arrival } => {
-                if let Some(others) = self.newest.get_mut(&newest) {
-                    others.remove(&arrival);
-                    if others.is_empty() {
-                        self.newest.remove(&newest);
-                    }
-                }
-                None
+        let Some(entry) = self.entries.remove(&id) else { return Err(RemoveError::Unknown(id)) };
+        if let Retention::Newest(newest) = entry.retention
+            && let Some(others) = self.newest.get_mut(&newest)
+        {
+            others.retain(|other| *other != id);
+            if others.is_empty() {
+                self.newest.remove(&newest);
             }
-        };
-        Ok(Removed { record, timer })
+        }
+        Ok(Removed { record: entry.record, timer: entry.timer })
     }
 
     /// A closure has returned whose task was over before.
@@ -375,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_of_the_newest_counts_its_own_and_what_was_removed_takes_no_place() {
+    fn each_rule_of_the_newest_counts_its_own_records() {
         let mut bench = Bench::new();
         (1..=3).for_each(|id| bench.insert(id, Retention::Newest(2)));
         (4..=5).for_each(|id| bench.insert(id, Retention::Newest(1)));
@@ -418,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_ended_when_it_is_stopped_all_are_over_and_have_returned_and_no_stop_is_open() {
+    fn it_has_ended_when_all_have_returned_and_no_stop_is_open() {
         let mut bench = Bench::new();
         assert!(!bench.table.has_ended());
         (1..=2).for_each(|id| bench.insert(id, Retention::WithHandle));
@@ -440,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn once_stopped_it_takes_no_more_and_hands_out_those_that_are_not_over() {
+    fn a_stop_hands_out_the_tasks_that_are_not_over() {
         let mut bench = Bench::new();
         (1..=3).for_each(|id| bench.insert(id, Retention::WithHandle));
         let _ = bench.over(2);

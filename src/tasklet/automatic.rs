@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::home::Loop;
+use super::event_loop::Loop;
 use crate::outcome::drop_contained;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! What a tasklet is, what its steps are given, and what others have of its loop.
+//! The trait of tasklets, the context of their steps, and the handle of a loop.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::current;
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::handle::{Place, Promise, TaskletFuture, TaskletHandle};
+use super::handle::{Promise, TaskletFuture, TaskletHandle, ValueCell};
 use super::report::{InterruptedError, Report, TaskletInfo};
 use super::resume::Resume;
-use super::shared::{Elsewhere, Shared};
+use super::shared::{Control, Elsewhere, Shared};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
@@ -52,7 +52,7 @@ use crate::sync::{Arc, lock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// An Async step has no way to the state. It is not given it:
+/// A pool step has no way to the state. It is not given it:
 ///
 /// ```compile_fail,E0425
 /// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
@@ -97,7 +97,7 @@ pub trait Tasklet<S>: Any + Send {
         Directive::Home
     }
 
-    /// What it is called in reports: the name of its type, unless it says otherwise. Asked once, when it is scheduled.
+    /// The name in reports: by default that of its type. Called once, when it is scheduled.
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(std::any::type_name::<Self>())
     }
@@ -120,7 +120,7 @@ impl<S: 'static> Tasklet<S> for Body<S> {
     }
 }
 
-/// What a loop of this state shares.
+/// The shared part of a loop with this state.
 pub(super) type Common<S> = Shared<Body<S>>;
 
 impl<S: 'static> Elsewhere for Body<S> {
@@ -130,7 +130,7 @@ impl<S: 'static> Elsewhere for Body<S> {
     }
 }
 
-/// What a step is given besides the state: its loop, and itself.
+/// The context of a step: its loop, and the tasklet itself.
 pub struct TaskletContext<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     id: TaskletId,
@@ -186,7 +186,7 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         Resume::new(self.shared, ticket)
     }
 
-    /// Whether the limit of the last wait has ended it.
+    /// Whether the limit of the last wait has ended that wait.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
@@ -258,17 +258,17 @@ impl<S: 'static> LoopHandle<S> {
         make: impl FnOnce(Promise<U>) -> T,
         directive: Directive,
     ) -> Result<TaskletFuture<U>, Rejected<T, ScheduleError>> {
-        let place = Place::default();
-        let tasklet = make(Promise::new(place.clone()));
+        let value = ValueCell::default();
+        let tasklet = make(Promise::new(value.clone()));
         let handle = self.schedule(tasklet, directive)?;
-        Ok(TaskletFuture::new(handle, place))
+        Ok(TaskletFuture::new(handle, value))
     }
 
     /// Cancels a tasklet; whether this call did. Its [token](TaskletContext::cancelled) is cancelled. If it is queued or waits, it is
     /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
     /// if it is in a step, when the step returns, unless that says that it is done.
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
-        self.shared.cancel_one(id, reason.into())
+        self.shared.clone().cancel(id, reason.into())
     }
 
     /// Gives a tasklet another directive; whether it was there. One that is queued leaves its queue: with
@@ -278,7 +278,7 @@ impl<S: 'static> LoopHandle<S> {
     /// # Errors
     /// A queued one was to go to the pool, and nobody is in the loop. It stays where it is.
     pub fn redirect(&self, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
-        self.shared.redirect_one(id, directive)
+        self.shared.clone().redirect(id, directive)
     }
 
     /// The tasklets that hold the loop, in the order in which they were scheduled.
@@ -293,14 +293,14 @@ impl<S: 'static> LoopHandle<S> {
         holding
     }
 
-    /// Closes the loop: it takes no more tasklets, and those there are are cancelled with [`Reason::Shutdown`]. What is
-    /// queued or waits is dropped at once; what is in a step is waited for, up to `limit` by the loop's clock. A thread that
+    /// Closes the loop: it takes no more tasklets, and those there are are cancelled with [`Reason::Shutdown`]. Tasklets
+    /// that are queued or wait are dropped at once; those in a step are waited for, up to `limit` by the loop's clock. A thread that
     /// is in [`run`](super::Loop::run) finds the loop empty, and returns. The report is what the loop had still to tell.
     ///
     /// To let tasklets finish first, [run for a while](super::Loop::run_for) before this.
     ///
-    /// Called by a step of the loop itself it does not wait (it would wait for itself), nor by what is called at the end of one
-    /// of its tasklets: a destructor, a callback of its token, a handler of panics.
+    /// It does not wait if a step of the loop itself calls it, or a destructor, a callback or a panic handler at the end of one of
+    /// its tasklets: it would wait for itself. Destructors and callbacks run on the calling thread, and one that hangs blocks it.
     ///
     /// # Errors
     /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait. The
@@ -316,7 +316,7 @@ impl<S: 'static> LoopHandle<S> {
     }
 }
 
-/// Schedules a tasklet of whose end nobody wants to know.
+/// Schedules a tasklet without a handle.
 pub(super) fn schedule<S: 'static, T: Tasklet<S>>(
     shared: &Arc<Common<S>>,
     tasklet: T,

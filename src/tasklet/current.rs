@@ -1,4 +1,4 @@
-//! What a thread knows: which loops it is in, how it makes new ones, and how deep it is in ends of tasklets.
+//! The state of a thread: the loops that it is in, how it makes new ones, and how deep it is in ends of tasklets.
 //!
 //! All of it ends with the thread by itself.
 
@@ -39,14 +39,14 @@ impl LoopBuilder {
         LoopBuilder { pool: None, clock, policy, automatic: false, shutdown_limit: None }
     }
 
-    /// What the calling thread makes loops with: what it was told with [`set_for_thread`](Self::set_for_thread), or what
-    /// the loop has whose Async step it runs.
+    /// The options with which the calling thread makes loops: those of [`set_for_thread`](Self::set_for_thread), or those of
+    /// the loop whose pool step it runs.
     pub fn of_thread() -> LoopBuilder {
         inherited().map_or_else(LoopBuilder::new, |builder| LoopBuilder::clone(&builder))
     }
 
     /// Has the calling thread make its loops with this from now on, those of [`Loop::new`](super::Loop::new) and the
-    /// [automatic](super::on_automatic) ones, and the Async steps of loops that run here as well. Gives what it was before, if
+    /// [automatic](super::on_automatic) ones, and the pool steps of loops that run here as well. Gives what it was before, if
     /// something had been set.
     pub fn set_for_thread(self) -> Option<LoopBuilder> {
         replace(Some(Arc::new(self)))
@@ -57,8 +57,8 @@ impl LoopBuilder {
         replace(None)
     }
 
-    /// The pool on which Async steps run. It can be shared by many loops, and with other work. Without this the loop makes
-    /// one of its own when it first needs one, of at most [`DEFAULT_POOL_THREADS`](super::DEFAULT_POOL_THREADS) threads.
+    /// The pool on which pool steps run. It can be shared by many loops, and with other work. Without this the loop makes
+    /// one of its own when it first needs one, of at most 512 threads.
     pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
         self.pool = Some(pool.clone());
         self
@@ -70,7 +70,7 @@ impl LoopBuilder {
         self
     }
 
-    /// What a panic in a step does.
+    /// Sets what a panic in a step does.
     pub fn on_panic(mut self, policy: PanicPolicy) -> LoopBuilder {
         self.policy = policy;
         self
@@ -122,7 +122,7 @@ pub(super) fn enter(entered: AnyLoop) -> Entered {
     Entered { builder: None }
 }
 
-/// The same for an Async step, which makes loops as its loop's home thread does.
+/// The same for a pool step, which makes loops as its loop's home thread does.
 pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) -> Entered {
     let before = HERE.try_with(|here| {
         let mut here = here.borrow_mut();
@@ -134,7 +134,7 @@ pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) ->
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // What is dropped may be the last of a loop, whose tasklets may have destructors that come back here.
+        // This may drop the last reference to a loop, whose tasklets may have destructors that come back here.
         let left = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
             let builder = self.builder.take().map(|before| std::mem::replace(&mut here.builder, before));
@@ -165,7 +165,7 @@ pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
         .unwrap_or_default()
 }
 
-/// So many ends of tasklets may be inside of each other on one stack.
+/// The most ends of tasklets inside of each other on one stack. Sixteen destructors fit on any stack.
 const DEEPEST: usize = 16;
 
 type Late = Box<dyn FnOnce()>;

@@ -1,4 +1,4 @@
-//! The words of a loop: where a tasklet runs next, what it is called, and why it was not taken.
+//! Where a tasklet runs next, its id, and why a loop did not take it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Directive {
     Pool,
     /// Not before it is resumed.
     Wait,
-    /// Not any more: it is finished.
+    /// The tasklet has finished.
     Done,
 }
 
@@ -51,9 +51,9 @@ impl fmt::Debug for TaskletId {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// It was to run on the pool, and nobody is in the loop to whom it could come back: no thread is in
+    /// It was to run on the pool, and could not come back from there: no thread is in
     /// [`run`](super::Loop::run) or a turn, and there is no [wake-up hook](super::Loop::on_wake).
-    #[error("nobody runs the loop")]
+    #[error("no thread runs the loop: schedule with `Directive::Home`, or run the loop first")]
     NotRunning,
     /// The loop has been closed or dropped.
     #[error("the loop is closed")]

@@ -1,4 +1,4 @@
-//! What becomes of a tasklet: its end, waited for from anywhere, and the value that it has promised.
+//! The handle of a tasklet: waits for its end from anywhere, and for the value that it has promised.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::directive::{Directive, ScheduleError, TaskletId};
 use super::shared::Control;
 use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
-use crate::latch::{Latch, Waiting};
+use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -43,7 +43,7 @@ impl TaskletHandle {
         self.id
     }
 
-    /// What it calls itself.
+    /// Its [name](super::Tasklet::name).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -77,11 +77,6 @@ impl TaskletHandle {
         self.ended.get().ok_or(WaitError::TimedOut)
     }
 
-    /// A future of its end.
-    pub fn ended(&self) -> impl Future<Output = Exit> + Send + Unpin + use<> {
-        Waiting::new(self.ended.clone())
-    }
-
     /// Cancels it; whether this call did. Its [token](super::TaskletContext::cancelled) is cancelled. If it is queued or waits it is
     /// dropped at once, on this thread; if it is in a step, when the step returns.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
@@ -99,10 +94,10 @@ impl TaskletHandle {
 
 impl IntoFuture for TaskletHandle {
     type Output = Exit;
-    type IntoFuture = Pin<Box<dyn Future<Output = Exit> + Send>>;
+    type IntoFuture = <Latch<Exit> as IntoFuture>::IntoFuture;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.ended())
+        self.ended.into_future()
     }
 }
 
@@ -116,23 +111,23 @@ impl fmt::Debug for TaskletHandle {
     }
 }
 
-/// Where the value that somebody promises is put.
-pub(super) type Place<U> = Arc<Mutex<Option<U>>>;
+/// A value that a tasklet leaves. It is taken when the latch of the tasklet's end is set.
+pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 
-/// A value that a tasklet has promised: whoever has the [`TaskletFuture`] gets what this was [kept](Self::fulfill) with, when the
-/// tasklet has ended.
+/// A value that a tasklet has promised. The [`TaskletFuture`] gets the value of [`fulfill`](Self::fulfill) when the tasklet has
+/// ended.
 pub struct Promise<U> {
-    place: Place<U>,
+    value: ValueCell<U>,
 }
 
 impl<U> Promise<U> {
-    pub(super) fn new(place: Place<U>) -> Promise<U> {
-        Promise { place }
+    pub(super) fn new(value: ValueCell<U>) -> Promise<U> {
+        Promise { value }
     }
 
-    /// The value.
+    /// Gives the value.
     pub fn fulfill(self, value: U) {
-        let _none = lock(&self.place).replace(value);
+        let _none = lock(&self.value).replace(value);
     }
 }
 
@@ -142,7 +137,7 @@ impl<U> fmt::Debug for Promise<U> {
     }
 }
 
-/// A tasklet was done and had not kept its [`Promise`].
+/// A tasklet was done and had not fulfilled its [`Promise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tasklet is done and has left no value")]
 pub struct NoValueError;
@@ -151,14 +146,13 @@ pub struct NoValueError;
 #[must_use = "the value can only be had from this"]
 pub struct TaskletFuture<U> {
     handle: TaskletHandle,
-    waiting: Waiting<Exit>,
-    place: Place<U>,
+    ended: <Latch<Exit> as IntoFuture>::IntoFuture,
+    value: ValueCell<U>,
 }
 
 impl<U> TaskletFuture<U> {
-    pub(super) fn new(handle: TaskletHandle, place: Place<U>) -> TaskletFuture<U> {
-        let waiting = Waiting::new(handle.ended.clone());
-        TaskletFuture { handle, waiting, place }
+    pub(super) fn new(handle: TaskletHandle, value: ValueCell<U>) -> TaskletFuture<U> {
+        TaskletFuture { ended: handle.ended.clone().into_future(), handle, value }
     }
 
     /// The tasklet.
@@ -167,7 +161,7 @@ impl<U> TaskletFuture<U> {
     }
 
     /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
-    /// done and has kept no promise has failed with [`NoValueError`].
+    /// done and has not fulfilled its promise has failed with [`NoValueError`].
     ///
     /// # Errors
     /// The answer comes back: the caller is a step of a process ([`WaitError::InsideStep`]).
@@ -189,7 +183,7 @@ impl<U> TaskletFuture<U> {
     fn with_value(&self, exit: Exit) -> Exit<U> {
         match exit {
             Exit::Done(()) => {
-                let value = lock(&self.place).take();
+                let value = lock(&self.value).take();
                 value.map_or_else(|| Exit::Failed(Failure::new(NoValueError)), Exit::Done)
             }
             Exit::Failed(failure) => Exit::Failed(failure),
@@ -203,10 +197,7 @@ impl<U> Future for TaskletFuture<U> {
     type Output = Exit<U>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit<U>> {
-        match Pin::new(&mut self.waiting).poll(cx) {
-            Poll::Ready(exit) => Poll::Ready(self.with_value(exit)),
-            Poll::Pending => Poll::Pending,
-        }
+        Pin::new(&mut self.ended).poll(cx).map(|exit| self.with_value(exit))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Loop`] owns a state, and a thread that runs it is its home. A [`Tasklet`] is moved into the loop and stepped: at
 //! home with the state ([`Directive::Home`]), or on a pool, where it may block and does not see the state
-//! ([`Directive::Pool`]). It may wait until somebody [resumes](Resume) it ([`Directive::Wait`]), and ends with
+//! ([`Directive::Pool`]). It may wait until it is [resumed](Resume) ([`Directive::Wait`]), and ends with
 //! [`Directive::Done`]. So what would be a nest of callbacks with locks is plain code without: read at home, call out on the
 //! pool, write at home.
 //!
@@ -30,26 +30,26 @@
 //!   resumed; [`Loop::turn`] is for a loop inside of another main loop.
 //! - [`LoopHandle`] schedules from any thread; [`LoopHandle::current`] is the loop that the calling thread is in.
 //! - [`TaskletContext::suspend`] gives a [`Resume`]; [`TaskletContext::suspend_for`] and [`Resume::resume_after`] go by the loop's clock.
-//! - [`TaskletHandle`] and [`TaskletFuture`] wait for the end of a tasklet and for what it leaves.
+//! - [`TaskletHandle`] and [`TaskletFuture`] wait for the end of a tasklet and for its value.
 //! - [`ready`] has tasklets made of closures.
 //! - [`on_automatic`] lends a loop of the thread that turns by itself.
 //!
-//! Panics are contained: see [`PanicPolicy`]. What is promised, with the tests that show it, is in the repository's
+//! Panics are contained: see [`PanicPolicy`]. The promises, with the tests that show them, are in the repository's
 //! `docs/guarantees/tasklets.md`.
 
 mod directive;
 mod report;
-mod slot;
-mod arrows;
+mod slots;
+mod transitions;
 mod current;
 mod shared;
 mod resume;
 mod handle;
 mod context;
-mod home;
+mod event_loop;
 pub mod ready;
 mod automatic;
-mod tree;
+mod shutdown_node;
 #[cfg(all(test, loom))]
 mod models;
 
@@ -57,11 +57,10 @@ pub use self::automatic::{LoopInUseError, on_automatic, reset_automatic};
 pub use self::context::{LoopHandle, Tasklet, TaskletContext};
 pub use self::current::LoopBuilder;
 pub use self::directive::{Directive, ScheduleError, TaskletId};
+pub use self::event_loop::Loop;
 pub use self::handle::{NoValueError, Promise, TaskletFuture, TaskletHandle};
-pub use self::home::Loop;
 pub use self::report::{
     AbandonedTasklet, InterruptedError, Interruption, MAX_NAMED, PanicHandler, PanicPolicy, Report, TaskletInfo,
     TaskletPanic, TurnOutcome,
 };
 pub use self::resume::Resume;
-pub use self::shared::DEFAULT_POOL_THREADS;

@@ -3,11 +3,11 @@
 use super::context::{Body, Common, Tasklet, TaskletContext};
 use super::current::LoopBuilder;
 use super::directive::{Directive, TaskletId};
-use super::home::{run_for_models, step_for_models};
+use super::event_loop::{run_for_models, step_for_models};
 use super::report::Report;
 use super::resume::Resume;
 use super::shared::{Control, Shared};
-use super::slot::{Place, Presence};
+use super::slots::{Place, Presence};
 use crate::outcome::{Exit, Reason};
 use crate::sync::{Arc, Mutex, lock, thread};
 
@@ -151,7 +151,7 @@ fn the_home_thread_falls_asleep_while_a_tasklet_arrives() {
 
 /// Breaks when the one that retires the last tasklet does not wake the home thread, or wakes it before the body is dropped.
 #[test]
-fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
+fn home_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
     struct Told(Arc<Mutex<bool>>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -169,7 +169,7 @@ fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
         let id = shared.schedule("elsewhere".into(), None, body, Directive::Wait).ok().unwrap();
         let other = thread::spawn({
             let shared = shared.clone();
-            move || assert!(shared.cancel_one(id, Reason::Cancelled))
+            move || assert!(shared.clone().cancel(id, Reason::Cancelled))
         });
         let mut log = Log::new();
         let report = run_for_models(&shared, &mut log);
@@ -179,9 +179,9 @@ fn the_home_thread_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
     });
 }
 
-/// A step on the pool returns `Sync` while the home thread falls asleep; meanwhile it is cancelled. Exactly one of the ends.
+/// A step on the pool returns `Home` while the home thread falls asleep; meanwhile it is cancelled. Exactly one of the ends.
 #[test]
-fn a_step_comes_back_from_the_pool_while_the_home_thread_falls_asleep_and_it_is_cancelled() {
+fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
     loom::model(|| {
         let shared = new_loop();
         let id = {
@@ -202,7 +202,7 @@ fn a_step_comes_back_from_the_pool_while_the_home_thread_falls_asleep_and_it_is_
         });
         let canceller = thread::spawn({
             let shared = shared.clone();
-            move || Control::cancel(shared, id, Reason::Cancelled)
+            move || shared.cancel(id, Reason::Cancelled)
         });
         let mut log = Log::new();
         let report = run_for_models(&shared, &mut log);
@@ -226,7 +226,7 @@ fn a_redirection_races_with_a_resumption() {
         let id = resume.id();
         let other = thread::spawn({
             let shared = shared.clone();
-            move || shared.redirect_one(id, Directive::Done).unwrap()
+            move || shared.clone().redirect(id, Directive::Done).unwrap()
         });
         resume.resume(Directive::Home);
         let redirected = other.join().unwrap();
@@ -254,9 +254,9 @@ fn a_tasklet_is_cancelled_while_it_is_resumed() {
         let id = shared.schedule("c".into(), Some(ended.clone()), body, Directive::Wait).ok().unwrap();
         let other = thread::spawn({
             let shared = shared.clone();
-            move || shared.cancel_one(id, Reason::Cancelled)
+            move || shared.clone().cancel(id, Reason::Cancelled)
         });
-        let _ = shared.redirect_one(id, Directive::Home);
+        let _ = shared.clone().redirect(id, Directive::Home);
         let mut log = Log::new();
         let report = run_for_models(&shared, &mut log);
         let _ = other.join().unwrap();

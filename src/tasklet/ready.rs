@@ -6,18 +6,18 @@ use std::fmt;
 
 use super::context::{LoopHandle, Tasklet, TaskletContext};
 use super::directive::{Directive, ScheduleError};
-use super::handle::{Place, TaskletFuture};
+use super::handle::{TaskletFuture, ValueCell};
 use crate::outcome::Rejected;
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// A tasklet that is done at its first step.
-pub fn done() -> Done {
-    Done
+pub fn done<S: 'static>() -> impl Tasklet<S> {
+    named(from_fns(|_: &mut S, _| Directive::Done, |_| Directive::Done), "done")
 }
 
 /// A tasklet that only waits: it holds its loop open until it is cancelled or [redirected](super::LoopHandle::redirect).
-pub fn wait() -> Wait {
-    Wait
+pub fn wait<S: 'static>() -> impl Tasklet<S> {
+    named(from_fns(|_: &mut S, _| Directive::Wait, |_| Directive::Wait), "wait")
 }
 
 /// Has steps of its own at home, and none elsewhere, by a closure.
@@ -36,20 +36,20 @@ pub fn wait() -> Wait {
 /// assert_eq!(home.into_inner(), 3 + 2 + 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn from_fn<S: 'static, H>(at_home: H) -> FromFn<H>
+pub fn from_fn<S: 'static, H>(at_home: H) -> impl Tasklet<S> + use<S, H>
 where
     H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
-    FromFn { at_home }
+    from_fns(at_home, |_| Directive::Home)
 }
 
 /// Has steps of its own at home and on the pool, each by a closure.
-pub fn from_fns<S: 'static, H, E>(at_home: H, elsewhere: E) -> FromFns<H, E>
+pub fn from_fns<S: 'static, H, E>(at_home: H, on_pool: E) -> impl Tasklet<S> + use<S, H, E>
 where
     H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
     E: FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
 {
-    FromFns { at_home, elsewhere }
+    FromFns { at_home, on_pool }
 }
 
 /// The same tasklet under another name.
@@ -93,59 +93,12 @@ pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + S
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn begin<S: 'static>() -> Phases<S, ()> {
-    Phases { left: VecDeque::new(), last: Place::default() }.seeded()
+    Phases { left: VecDeque::new(), last: Arc::new(Mutex::new(Some(()))) }
 }
 
-/// See [`done`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done;
-
-impl<S: 'static> Tasklet<S> for Done {
-    fn home(&mut self, _: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
-        Directive::Done
-    }
-
-    fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
-        Directive::Done
-    }
-}
-
-/// See [`wait`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wait;
-
-impl<S: 'static> Tasklet<S> for Wait {
-    fn home(&mut self, _: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
-        Directive::Wait
-    }
-
-    fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
-        Directive::Wait
-    }
-}
-
-/// See [`from_fn`].
-pub struct FromFn<H> {
+struct FromFns<H, E> {
     at_home: H,
-}
-
-impl<S: 'static, H> Tasklet<S> for FromFn<H>
-where
-    H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
-{
-    fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive {
-        (self.at_home)(state, cx)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed(std::any::type_name::<H>())
-    }
-}
-
-/// See [`from_fns`].
-pub struct FromFns<H, E> {
-    at_home: H,
-    elsewhere: E,
+    on_pool: E,
 }
 
 impl<S: 'static, H, E> Tasklet<S> for FromFns<H, E>
@@ -158,7 +111,7 @@ where
     }
 
     fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
-        (self.elsewhere)(cx)
+        (self.on_pool)(cx)
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -201,51 +154,41 @@ impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
 #[must_use = "phases do nothing until they are scheduled"]
 pub struct Phases<S: 'static, A> {
     left: VecDeque<Phase<S>>,
-    // What the last phase has returned, or will have.
-    last: Place<A>,
+    // The value that the last phase returns.
+    last: ValueCell<A>,
 }
 
 enum Phase<S> {
     Home(Box<dyn FnOnce(&mut S) + Send>),
-    Elsewhere(Box<dyn FnOnce() + Send>),
-}
-
-impl<S: 'static> Phases<S, ()> {
-    /// The first phase gets nothing from none.
-    fn seeded(self) -> Phases<S, ()> {
-        lock(&self.last).replace(());
-        self
-    }
+    Pool(Box<dyn FnOnce() + Send>),
 }
 
 impl<S: 'static, A: Send + 'static> Phases<S, A> {
     /// Adds a phase at home.
     pub fn then<B: Send + 'static>(self, phase: impl FnOnce(&mut S, A) -> B + Send + 'static) -> Phases<S, B> {
-        let last: Place<B> = Place::default();
-        let next = last.clone();
-        let Phases { mut left, last: before } = self;
-        left.push_back(Phase::Home(Box::new(move |state| {
-            let value = lock(&before).take();
-            if let Some(value) = value {
-                let value = phase(state, value);
-                let _none = lock(&next).replace(value);
-            }
-        })));
-        Phases { left, last }
+        self.add(|before, next| {
+            Phase::Home(Box::new(move |state| {
+                let value = lock(&before).take();
+                let value = value.map(|value| phase(state, value));
+                *lock(&next) = value;
+            }))
+        })
     }
 
     /// Adds a phase on the pool, where it may block.
     pub fn then_blocking<B: Send + 'static>(self, phase: impl FnOnce(A) -> B + Send + 'static) -> Phases<S, B> {
-        let last: Place<B> = Place::default();
-        let next = last.clone();
-        let Phases { mut left, last: before } = self;
-        left.push_back(Phase::Elsewhere(Box::new(move || {
-            let value = lock(&before).take();
-            if let Some(value) = value {
-                let value = phase(value);
-                let _none = lock(&next).replace(value);
-            }
-        })));
+        self.add(|before, next| {
+            Phase::Pool(Box::new(move || {
+                let value = lock(&before).take();
+                let value = value.map(phase);
+                *lock(&next) = value;
+            }))
+        })
+    }
+
+    fn add<B>(self, phase: impl FnOnce(ValueCell<A>, ValueCell<B>) -> Phase<S>) -> Phases<S, B> {
+        let (Phases { mut left, last: before }, last) = (self, ValueCell::default());
+        left.push_back(phase(before, last.clone()));
         Phases { left, last }
     }
 
@@ -253,7 +196,7 @@ impl<S: 'static, A: Send + 'static> Phases<S, A> {
         match self.left.front() {
             None => Directive::Done,
             Some(Phase::Home(_)) => Directive::Home,
-            Some(Phase::Elsewhere(_)) => Directive::Pool,
+            Some(Phase::Pool(_)) => Directive::Pool,
         }
     }
 }
@@ -270,7 +213,7 @@ impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
 
     fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
         if self.next() == Directive::Pool
-            && let Some(Phase::Elsewhere(phase)) = self.left.pop_front()
+            && let Some(Phase::Pool(phase)) = self.left.pop_front()
         {
             phase();
         }
@@ -288,21 +231,9 @@ impl<S: 'static> LoopHandle<S> {
         phases: Phases<S, A>,
     ) -> Result<TaskletFuture<A>, Rejected<Phases<S, A>, ScheduleError>> {
         let last = phases.last.clone();
-        // At home first, whatever the first phase is: that is accepted also if nobody runs the loop yet.
+        // At home first, whatever the first phase is: that is accepted also if no thread runs the loop yet.
         let handle = self.schedule(phases, Directive::Home)?;
         Ok(TaskletFuture::new(handle, last))
-    }
-}
-
-impl<H> fmt::Debug for FromFn<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FromFn({})", std::any::type_name::<H>())
-    }
-}
-
-impl<H, E> fmt::Debug for FromFns<H, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FromFns({})", std::any::type_name::<H>())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a loop tells about itself: what it has done, what still holds it, and what cut a run short.
+//! Reports of a loop: its work so far, the tasklets that hold it, and why a run was cut short.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,10 @@ use super::directive::{Directive, TaskletId};
 use crate::outcome::{Panic, Reason, contain, tell_log};
 use crate::sync::Arc;
 
-/// Of those that a report names, it names so many at most. The counts are exact.
+/// The most tasklets that a report names, so that the report of a large loop stays small. The counts are exact.
 pub const MAX_NAMED: usize = 100;
 
-/// What a loop has done since its last report.
+/// A count of what a loop has done since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -27,20 +27,20 @@ pub struct Report {
     pub cancelled: u64,
     /// Tasklets that waited for a resumption that was dropped.
     pub abandoned: u64,
-    /// Tasklets for whose step the pool had no thread any more.
+    /// Tasklets whose pool step the pool has refused.
     pub refused: u64,
-    /// Who panicked: the first [`MAX_NAMED`].
+    /// The panics: the first [`MAX_NAMED`].
     pub panics: Vec<TaskletPanic>,
-    /// Who was abandoned: the first [`MAX_NAMED`].
+    /// The tasklets that were abandoned: the first [`MAX_NAMED`].
     pub abandoned_waits: Vec<AbandonedTasklet>,
 }
 
-/// A tasklet by its name.
+/// A tasklet that waited for a resumption that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedTasklet {
     /// Which one.
     pub id: TaskletId,
-    /// What it calls itself.
+    /// Its [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
 }
 
@@ -49,15 +49,15 @@ pub struct AbandonedTasklet {
 pub struct TaskletPanic {
     /// Of which tasklet.
     pub id: TaskletId,
-    /// What it calls itself.
+    /// Its [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
     /// Where the step ran: [`Directive::Home`] at home, [`Directive::Pool`] on the pool.
     pub directive: Directive,
-    /// What it panicked with.
+    /// The panic.
     pub panic: Panic,
 }
 
-/// What becomes of a loop when a step panics. The tasklet is finished in any case, and the report names it.
+/// How a loop goes on when a step panics. The tasklet is finished in any case, and the report names it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
@@ -70,7 +70,7 @@ pub enum PanicPolicy {
     Handler(PanicHandler),
 }
 
-/// What [`PanicPolicy::Handler`] calls.
+/// The function that [`PanicPolicy::Handler`] calls.
 pub type PanicHandler = Arc<dyn Fn(&TaskletPanic) + Send + Sync>;
 
 /// A tasklet that holds a loop.
@@ -79,9 +79,9 @@ pub type PanicHandler = Arc<dyn Fn(&TaskletPanic) + Send + Sync>;
 pub struct TaskletInfo {
     /// Which one.
     pub id: TaskletId,
-    /// What it calls itself.
+    /// Its [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
-    /// What it waits for: [`Directive::Home`] for the home thread, [`Directive::Pool`] for the pool, [`Directive::Wait`]
+    /// Where it goes next: [`Directive::Home`] for the home thread, [`Directive::Pool`] for the pool, [`Directive::Wait`]
     /// for being resumed.
     pub directive: Directive,
     /// Whether it is in a step now.
@@ -105,13 +105,13 @@ pub enum TurnOutcome {
 }
 
 /// A run ended before the loop was empty. Nothing is lost: the loop can be run again, and goes on where it was.
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
 pub struct InterruptedError {
     inner: Box<Cut>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Cut {
     why: Interruption,
     report: Report,
@@ -119,7 +119,7 @@ struct Cut {
     holding: Vec<TaskletInfo>,
 }
 
-/// What cut a run short.
+/// Why a run was cut short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Interruption {
@@ -212,7 +212,7 @@ impl PanicPolicy {
         PanicPolicy::Handler(Arc::new(handler))
     }
 
-    /// Tells whoever is to be told.
+    /// Logs the panic, and calls the handler.
     pub(super) fn tell(&self, panic: &TaskletPanic) {
         tell_log(|| tracing::error!(tasklet = %panic.name, id = %panic.id, panic = %panic.panic, "a step panicked"));
         if let PanicPolicy::Handler(handler) = self
@@ -247,12 +247,12 @@ impl InterruptedError {
         InterruptedError { inner: Box::new(Cut { why, report, left, holding }) }
     }
 
-    /// What cut the run short.
+    /// Why the run was cut short.
     pub fn why(&self) -> &Interruption {
         &self.inner.why
     }
 
-    /// What was done until then.
+    /// The work that was done until then.
     pub fn report(&self) -> &Report {
         &self.inner.report
     }
@@ -265,17 +265,6 @@ impl InterruptedError {
     /// Which ones: the first [`MAX_NAMED`].
     pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
-    }
-}
-
-impl fmt::Debug for InterruptedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterruptedError")
-            .field("why", self.why())
-            .field("report", self.report())
-            .field("left", &self.left())
-            .field("holding", &self.tasklets())
-            .finish()
     }
 }
 

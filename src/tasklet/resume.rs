@@ -1,18 +1,18 @@
-//! Who may wake a tasklet that waits.
+//! The object that wakes a tasklet that waits.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::directive::{Directive, TaskletId};
 use super::shared::Control;
-use super::slot::Ticket;
+use super::slots::Ticket;
 use crate::sync::{Arc, Weak};
 
 /// Wakes one tasklet, once, from any thread. It is had from [`TaskletContext::suspend`](super::TaskletContext::suspend).
 ///
 /// It may be used at any time: before the step that made it has returned [`Directive::Wait`], it takes effect when the step
-/// does so. Where there are several for one wait, the first one that is used counts, and the others do nothing any more.
-/// Dropped unused, as the last one for a wait, it finishes the tasklet, for nobody could ever wake it; the loop's
+/// does so. Where there are several for one wait, the first one that is used counts, and the others do nothing.
+/// Dropped unused, as the last one for a wait, it finishes the tasklet, because nothing could ever wake it; the loop's
 /// [report](super::Report) names it. If the tasklet or its loop has ended by then, nothing happens.
 ///
 /// ```compile_fail,E0382
@@ -44,7 +44,7 @@ impl Resume {
     /// [`Directive::Done`] it ends without another step; with [`Directive::Wait`] it goes on waiting, and only its
     /// [handle](super::TaskletHandle) can wake it then.
     ///
-    /// With [`Directive::Pool`], while nobody is in the loop, it is held until somebody is. A destructor of the user's may
+    /// With [`Directive::Pool`], while no thread is in the loop, it is held until one is. A destructor of the user's may
     /// run before this returns.
     pub fn resume(mut self, directive: Directive) {
         if let Some(control) = self.of.take().and_then(|of| of.upgrade()) {
@@ -52,7 +52,7 @@ impl Resume {
         }
     }
 
-    /// The same as a plain callback, for whoever takes nothing else. If it is dropped uncalled, so is this.
+    /// The same as a plain callback, for an interface that takes one. If the callback is dropped uncalled, so is this.
     pub fn resume_later(self, directive: Directive) -> impl FnOnce() + Send + 'static {
         move || self.resume(directive)
     }

@@ -1,5 +1,5 @@
-//! What the home thread, the pool's threads, and whoever resumes have in common: the slots with their lock, and what is done
-//! when the lock has been released.
+//! The state that the home thread, the pool's threads and resumptions share: the slots with their lock, and the work that is
+//! done when the lock has been released.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{InterruptedError, Interruption, Report, TaskletInfo};
-use super::slot::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
+use super::slots::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::inside::{deadline_here, is_step, refuse_step_timeout};
@@ -19,8 +19,9 @@ use crate::shutdown::Part;
 use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::{Kept, Timers};
 
-/// The most threads of a loop's own pool.
-pub const DEFAULT_POOL_THREADS: usize = 512;
+/// The most threads of a loop's own pool, as many as tokio has for blocking work: a step on the pool may block for long, and
+/// threads that are not needed are not started.
+const MAX_POOL_THREADS: usize = 512;
 
 const POOL_NAME: &str = "procession-tasklet";
 const TIMERS_NAME: &str = "procession-tasklet-timers";
@@ -42,11 +43,11 @@ pub(super) struct Shared<B> {
     own_pool: OnceLock<Pool>,
     /// How the thread that was last in the loop makes loops.
     builder: Mutex<Option<Arc<LoopBuilder>>>,
-    /// Its place in a shutdown tree, if somebody has asked for it.
+    /// Its place in a shutdown tree, if it was asked for.
     pub(super) part: Part,
 }
 
-/// What a resumption, a handle or a timer can do with a loop, whatever its state and its tasklets are.
+/// A loop of any state, as resumptions, handles and timers use it.
 pub(super) trait Control: Send + Sync {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
     fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>);
@@ -94,7 +95,7 @@ impl<B: Elsewhere> Shared<B> {
     /// Does what an arrow has left to be done with no lock held.
     pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
-        // Whoever is told of an end is inside of the loop, and does not wait for what he is himself a part of.
+        // Callbacks and hooks run inside of the loop: one that waits for the loop would wait for itself.
         let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
         let _inside = (over.is_some() && tells).then(|| current::enter_if_elsewhere(self));
         for kept in deadlines {
@@ -174,7 +175,7 @@ impl<B: Elsewhere> Shared<B> {
         };
         if is_finished {
             self.part.over(None);
-            // Nothing will be handed to it any more.
+            // Nothing will be handed to it.
             if let Some(pool) = self.own_pool.get() {
                 pool.close();
             }
@@ -206,13 +207,13 @@ impl<B: Elsewhere> Shared<B> {
         taken.map_err(|refused| {
             let (job, why) = refused.into_parts();
             // Before the errand is dropped, which would end the tasklet.
-            let body = lock(&self.slots).take_back(id);
+            let body = lock(&self.slots).take_handed(id);
             drop(job);
             (why, body)
         })
     }
 
-    /// Hands everything to the pool that was held until somebody came.
+    /// Hands everything to the pool that was held until a thread came into the loop.
     pub(super) fn start_held(self: &Arc<Shared<B>>) {
         loop {
             let next = lock(&self.slots).release_held(&self.clock);
@@ -228,8 +229,8 @@ impl<B: Elsewhere> Shared<B> {
     pub(super) fn pool(&self) -> &Pool {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
-                let builder = Pool::builder().max(DEFAULT_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
-                // Its end comes when that of the loop has had all the time there was. What waits then does nothing.
+                let builder = Pool::builder().max(MAX_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
+                // The pool is told to end when the loop's limit is over. Jobs that wait then do nothing.
                 let hurries = self.part.has_limit();
                 let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
                 builder.build().expect("the options are constants, and good ones")
@@ -261,21 +262,11 @@ impl<B: Elsewhere> Shared<B> {
         token
     }
 
-    pub(super) fn cancel_one(self: &Arc<Shared<B>>, id: TaskletId, reason: Reason) -> bool {
-        let effects = lock(&self.slots).cancel(id, reason);
-        effects.map(|effects| self.carry_out(effects)).is_some()
-    }
-
-    pub(super) fn redirect_one(self: &Arc<Shared<B>>, id: TaskletId, to: Directive) -> Result<bool, ScheduleError> {
-        let effects = lock(&self.slots).redirect(id, to, &self.clock)?;
-        Ok(effects.map(|effects| self.carry_out(effects)).is_some())
-    }
-
     /// Takes no more tasklets and cancels those there are.
     pub(super) fn close(self: &Arc<Shared<B>>, reason: &Reason) {
         lock(&self.slots).close();
         {
-            // Whoever is told does not wait for those who are told next: also a callback of a tasklet that is in a step.
+            // A callback that waits for the loop would wait for the tasklets that are cancelled after it.
             let _inside = current::enter_if_elsewhere(self);
             let mut place = 0;
             loop {
@@ -318,8 +309,7 @@ impl<B: Elsewhere> Shared<B> {
         Err(InterruptedError::new(why, report, holding))
     }
 
-    /// What nobody comes to any more: the timers and their thread, and what the user has left here to be called. That may
-    /// hold the loop, which would hold itself then.
+    /// Drops the timers with their thread, the hook and the handler. The hook may hold the loop, which would hold itself then.
     pub(super) fn end(&self) {
         let (hook, policy) = {
             let mut slots = lock(&self.slots);
@@ -335,12 +325,12 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Who holds the loop.
+    /// The tasklets that hold the loop.
     pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
         lock(&self.slots).tasklets(&self.clock)
     }
 
-    /// How Async steps make loops: as the thread does that is in the loop.
+    /// How pool steps make loops: as the thread does that is in the loop.
     pub(super) fn builder(&self) -> Option<Arc<LoopBuilder>> {
         lock(&self.builder).clone()
     }
@@ -393,11 +383,13 @@ impl<B: Elsewhere> Control for Shared<B> {
     }
 
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool {
-        self.cancel_one(id, reason)
+        let effects = lock(&self.slots).cancel(id, reason);
+        effects.map(|effects| self.carry_out(effects)).is_some()
     }
 
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
-        self.redirect_one(id, directive)
+        let effects = lock(&self.slots).redirect(id, directive, &self.clock)?;
+        Ok(effects.map(|effects| self.carry_out(effects)).is_some())
     }
 }
 

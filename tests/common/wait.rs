@@ -145,7 +145,7 @@ impl Waitable for &TaskletHandle {
     type Output = Exit;
 
     fn awaited_by(self, end: Instant) -> Option<Exit> {
-        poll_until(self.ended(), end)
+        poll_until(self.clone().into_future(), end)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tasks against their contract, through the public interface. The modules follow the sections of
+//! Tasks against their contract, through the public interface. The statements are in
 //! `docs/guarantees/tasks.md`.
 
 // Everything here is for this program alone; `pub` says what the modules share. Not all that is shared is used here.
@@ -6,22 +6,18 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
-#[path = "../process/helpers.rs"]
-mod helpers;
-
 #[path = "../common/seeded.rs"]
 mod seeded;
-mod tools;
+mod support;
 
-mod a_submitting;
-mod b_status;
-mod c_cancelling;
-mod d_timeouts;
-mod e_stopping;
-mod f_records;
-mod g_scenarios;
-mod h_beyond;
-mod h_later;
-mod i_hostile;
-mod j_state;
+mod submitting;
+mod status;
+mod cancelling;
+mod timeouts;
+mod stopping;
+mod records;
+mod waiting;
+mod delays_and_repetition;
+mod hostile_user_code;
+mod shutdown_tree;
 mod random;

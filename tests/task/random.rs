@@ -17,9 +17,8 @@ use procession::{CancelToken, Exit, Latch, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::helpers::*;
 use crate::seeded::random_programs;
-use crate::tools::*;
+use crate::support::*;
 
 /// What a closure does when it is called.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! What tasklets guarantee, statement by statement, in the sections of `docs/guarantees/tasklets.md`.
+//! What tasklets guarantee, statement by statement. The statements are in `docs/guarantees/tasklets.md`.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -6,17 +6,17 @@
 mod wait;
 #[path = "../common/seeded.rs"]
 mod seeded;
-mod helpers;
+mod support;
 
-mod a_directives;
-mod b_home;
-mod c_pool;
-mod d_waiting;
-mod e_ends;
-mod f_loop;
-mod g_current;
-mod h_input;
-mod i_beyond;
-mod i_handles;
-mod j_state;
+mod directives;
+mod home_steps;
+mod pool_steps;
+mod waiting;
+mod ends;
+mod running;
+mod current_loop;
+mod input;
+mod cancelling_and_closing;
+mod handles;
+mod shutdown_tree;
 mod model;

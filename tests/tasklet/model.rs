@@ -18,8 +18,8 @@ use procession::{Exit, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::helpers::*;
 use crate::seeded::random_programs;
+use crate::support::*;
 
 /// What a tasklet does in a step.
 #[derive(Clone, Debug)]
@@ -373,7 +373,7 @@ fn program() -> impl Strategy<Value = Program> {
 }
 
 #[test]
-fn random_directive_sequences_from_several_threads_do_what_the_model_says() {
+fn random_directives_from_several_threads_agree_with_the_model() {
     random_programs(150, Config { max_shrink_iters: 200, ..Config::default() }, program(), run);
 }
 

@@ -1,0 +1,87 @@
+//! The scheduler in a shutdown tree: told to end it stops, and it is done when all closures have returned.
+
+use super::scheduler::{Owner, TaskScheduler};
+use super::shared::Shared;
+use crate::shutdown::{Role, ShutdownNode};
+use crate::sync::{Arc, lock, thread};
+
+/// The number of tasks that the text names: enough to find the culprit, short enough for a log line.
+const NAMED: usize = 8;
+
+impl TaskScheduler {
+    /// The scheduler in a [shutdown tree](crate::shutdown), always the same node. [`ShutdownNode::depends_on`] says
+    /// what closes before it and after it: a pool that others use as well closes after the schedulers that stand on it.
+    ///
+    /// Asked to close, it [stops](Self::stop): tasks that are not over are stopped, and their closures asked to return. It is
+    /// closed when all have; with a pool of its own, when that has ended, too. With
+    /// [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
+    /// otherwise, or dropped, closes it as well. If tasks should finish first, wait for them before the
+    /// tree is told to end.
+    ///
+    /// It is called `tasks`. As long as closures keep it from ending, the error of the tree's shutdown names their tasks.
+    ///
+    /// ```
+    /// use procession::pool::Pool;
+    /// use procession::task::TaskScheduler;
+    ///
+    /// let pool = Pool::new(2)?;
+    /// let tasks = TaskScheduler::on(&pool);
+    /// let all = pool.shutdown_node().depends_on([tasks.shutdown_node()]);
+    ///
+    /// let slow = tasks.submit(|cancel| Err::<(), _>(cancel.wait()))?;
+    /// all.shutdown(None)?;
+    /// assert!(slow.status().is_finished() && tasks.is_stopped());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        let shared = &self.owner.shared;
+        let state = shared.part.state(|| role(&self.owner));
+        shared.tell_tree();
+        state
+    }
+}
+
+fn role(owner: &Arc<Owner>) -> Role<'_> {
+    let shared = &owner.shared;
+    let (looks, knows, ends) = (Arc::downgrade(shared), Arc::downgrade(shared), Arc::downgrade(owner));
+    Role {
+        name: "tasks",
+        clock: &shared.clock,
+        detail: Box::new(move || names_of_the_rest(&*looks.upgrade()?)),
+        inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
+        end: Box::new(move || {
+            // Without an owner it is being dropped, which stops it.
+            if let Some(owner) = ends.upgrade() {
+                owner.begin_stop();
+            }
+        }),
+        cancel: None,
+        on: owner.owns_pool.then(|| shared.pool.shutdown_node()),
+    }
+}
+
+/// A text that names the tasks whose closures have not returned.
+fn names_of_the_rest(shared: &Shared) -> Option<String> {
+    let left: Vec<_> = lock(&shared.table).inside(thread::current().id()).cloned().collect();
+    let mut text = match left.len() {
+        0 => return None,
+        1 => String::from("1 closure has not returned"),
+        many => format!("{many} closures have not returned"),
+    };
+    let now = shared.clock.now();
+    for (number, record) in left.iter().take(NAMED).enumerate() {
+        let info = record.info();
+        text += if number == 0 { ": task " } else { ", task " };
+        text += &info.id.to_string();
+        if let Some(name) = &info.name {
+            text += &format!(" ({name})");
+        }
+        if let Some(started) = info.started {
+            text += &format!(" for {:?}", now.saturating_duration_since(started));
+        }
+    }
+    if left.len() > NAMED {
+        text += ", and others";
+    }
+    Some(text)
+}

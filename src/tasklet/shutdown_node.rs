@@ -1,0 +1,90 @@
+//! The loop in a shutdown tree: told to end it is closed, and it is done when the last tasklet is over.
+
+use super::context::{Common, LoopHandle};
+use super::current;
+use super::event_loop::Loop;
+use crate::outcome::Reason;
+use crate::shutdown::{Role, ShutdownNode};
+use crate::sync::Arc;
+
+/// The number of tasklets that the text names: enough to find the culprit, short enough for a log line.
+const NAMED: usize = 8;
+
+impl<S: 'static> Loop<S> {
+    /// The loop in a [shutdown tree](crate::shutdown), always the same node; [`LoopHandle::shutdown_node`] gives it to other threads.
+    /// [`ShutdownNode::depends_on`] says what closes before it and after it: a pool that others use as well closes after the
+    /// loops that stand on it.
+    ///
+    /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
+    /// its [token](super::TaskletContext::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
+    /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
+    /// that is closed otherwise, or dropped, closes it as well. If tasklets should finish first, run the
+    /// loop before the tree is told to end.
+    ///
+    /// With a pool of its own, that closes after it, and is part of the state. (The state that the tasklets share is another
+    /// one: [`get`](Self::get).)
+    ///
+    /// It is called `loop`. As long as tasklets keep it from ending, the error of the tree's shutdown names them.
+    ///
+    /// ```
+    /// use procession::tasklet::{Directive, Loop, ready};
+    ///
+    /// let mut home = Loop::new(0_u32);
+    /// let state = home.shutdown_node();
+    /// home.schedule(ready::wait(), Directive::Wait)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| state.shutdown(None));
+    ///     home.run() // until somebody closes it
+    /// })?;
+    /// assert!(state.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        self.handle().shutdown_node()
+    }
+}
+
+impl<S: 'static> LoopHandle<S> {
+    /// The loop in a shutdown tree: see [`Loop::shutdown_node`].
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        let state = self.shared.part.state(|| role(&self.shared));
+        self.shared.tell_tree();
+        state
+    }
+}
+
+fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
+    let (looks, knows, ends) = (Arc::downgrade(shared), Arc::downgrade(shared), Arc::downgrade(shared));
+    Role {
+        name: "loop",
+        clock: &shared.clock,
+        detail: Box::new(move || names_of_the_rest(&looks.upgrade()?)),
+        inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
+        end: Box::new(move || {
+            // Destructors and callbacks of tasklets run here: a loop has no thread of its own.
+            if let Some(shared) = ends.upgrade() {
+                shared.close(&Reason::Shutdown);
+            }
+        }),
+        cancel: None,
+        on: shared.has_own_pool().then(|| shared.pool().shutdown_node()),
+    }
+}
+
+/// A text that names the tasklets that have not ended.
+fn names_of_the_rest<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
+    let left = shared.tasklets();
+    let mut text = match left.len() {
+        0 => return None,
+        1 => String::from("1 tasklet is left"),
+        many => format!("{many} tasklets are left"),
+    };
+    for (number, holding) in left.iter().take(NAMED).enumerate() {
+        text += if number == 0 { ": " } else { "; " };
+        text += &holding.to_string();
+    }
+    if left.len() > NAMED {
+        text += "; and others";
+    }
+    Some(text)
+}

@@ -1,0 +1,220 @@
+//! The loop in a shutdown tree.
+
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::pool::{Pool, SHUTDOWN_GRACE};
+use procession::shutdown::Phase;
+use procession::tasklet::{Directive, Loop, LoopHandle, Tasklet, TaskletContext, ready};
+use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
+
+use crate::support::*;
+
+const ZERO: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(LIMIT);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Is on the pool until the gate opens, whatever it is told.
+struct Stubborn {
+    begun: Latch<()>,
+    gate: Latch<()>,
+}
+
+impl Tasklet<()> for Stubborn {
+    fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
+        Directive::Pool
+    }
+
+    fn pool(&mut self, _: &mut TaskletContext<'_, ()>) -> Directive {
+        let _ = self.begun.set(());
+        wait(&self.gate);
+        Directive::Home
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "stubborn".into()
+    }
+}
+
+/// A loop on this pool, run by a thread of its own, with a stubborn tasklet on the pool.
+fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>, std::thread::JoinHandle<bool>) {
+    let (begun, gate, told) = (Latch::new(), Latch::new(), Latch::new());
+    let stubborn = Stubborn { begun: begun.clone(), gate: gate.clone() };
+    let tell = told.clone();
+    let runs = std::thread::spawn(move || {
+        let mut home = builder.build(());
+        let _ = tell.set(home.handle());
+        home.schedule(stubborn, Directive::Home).unwrap().run().is_ok()
+    });
+    wait(&begun);
+    (wait(&told), gate, runs)
+}
+
+#[test]
+fn a_loop_told_to_end_closes_when_its_last_step_has_returned() {
+    let (pool, manual) = (Pool::new(2).unwrap(), ManualClock::new());
+    let (handle, gate, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
+    let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+    let state = handle.shutdown_node();
+    manual.advance(SECOND);
+    state.request_shutdown();
+    assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
+    let error = state.shutdown(ZERO).unwrap_err();
+    let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Pool for 1s, in a step)";
+    assert_eq!(error.to_string(), expected);
+    assert!(handle.is_closed() && !runs.is_finished());
+    gate.set(()).unwrap();
+    state.shutdown(LONG).unwrap();
+    assert!(wait(runs).unwrap() && state.err().is_none());
+    assert!(pool.run(|| ()).is_ok(), "the pool goes on");
+}
+
+#[test]
+fn a_loop_has_one_shutdown_node_which_includes_its_own_pool() {
+    let pool = Pool::new(1).unwrap();
+    let shared = Loop::on((), &pool);
+    assert_eq!(
+        ShutdownNode::merge([shared.shutdown_node(), shared.handle().shutdown_node()]).report().nodes().len(),
+        2
+    );
+
+    let (handle, gate, runs) = held(Loop::<()>::builder());
+    let state = handle.shutdown_node();
+    let report = state.report();
+    let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["procession-tasklet", "loop"], "the pool closes after the loop");
+    gate.set(()).unwrap();
+    state.shutdown(LONG).unwrap();
+    assert_eq!(state.report().count(Phase::Done), 3);
+    assert!(wait(runs).unwrap() && state.err().is_none());
+}
+
+#[test]
+fn a_loop_that_is_closed_or_dropped_closes_its_shutdown_node() {
+    let pool = Pool::new(2).unwrap();
+    for own in [true, false] {
+        let builder = || if own { Loop::<()>::builder() } else { Loop::<()>::builder().pool(&pool) };
+        let mut one = builder().build(());
+        one.schedule(ready::wait(), Directive::Wait).unwrap();
+        let state = one.shutdown_node();
+        one.close(LIMIT).unwrap();
+        assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
+
+        let two = builder().build(());
+        let (state, handle) = (two.shutdown_node(), two.handle());
+        handle.schedule(ready::done(), Directive::Home).unwrap();
+        drop(two);
+        assert!(state.is_closed() && handle.is_closed());
+
+        let three = builder().build(());
+        let handle = three.handle();
+        three.into_inner();
+        assert!(handle.shutdown_node().is_closed(), "it had ended before");
+
+        let (handle, gate, runs) = held(builder());
+        let state = handle.shutdown_node();
+        assert!(handle.close(Duration::ZERO).is_err());
+        assert!(!state.is_closed(), "a step still runs");
+        gate.set(()).unwrap();
+        assert!(wait(runs).unwrap());
+        assert!(state.wait_closed(LONG).is_ok());
+    }
+}
+
+#[test]
+fn a_tree_does_not_wait_for_a_step_beyond_the_limit() {
+    for own in [false, true] {
+        let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
+        let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
+        let (handle, gate, runs) = held(if own { builder } else { builder.pool(&pool) });
+        let (store, store_tail) = ShutdownNode::job([handle.shutdown_node()]);
+        store.request_shutdown();
+        manual.advance(3 * SECOND - Duration::from_millis(1));
+        assert_eq!(store.report().find("loop").unwrap().phase, Phase::Told);
+        manual.advance(Duration::from_millis(1));
+        if own {
+            // Its pool was told then.
+            assert!(!store_tail.end().is_cancelled());
+            manual.advance(2 * SHUTDOWN_GRACE);
+        }
+        wait(store_tail.end());
+        store_tail.done();
+        let error = store.shutdown(LONG).unwrap_err();
+        assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
+        gate.set(()).unwrap();
+        assert!(wait(runs).unwrap());
+        handle.close(LIMIT).unwrap();
+        pool.drain().unwrap();
+        assert!(handle.shutdown_node().wait_closed(LONG).is_ok());
+        until("the thread has left", || {
+            // The step has returned; its thread is about to leave.
+            store.shutdown(LONG).is_ok()
+        });
+    }
+}
+
+#[test]
+fn a_step_that_waits_for_its_loops_end_gets_an_error() {
+    let pool = Pool::new(2).unwrap();
+    let mut home = Loop::on((), &pool);
+    let state = home.shutdown_node();
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let asks = move |state: &ShutdownNode| {
+        (state.shutdown(None).is_err_and(|e| e.why() == WaitError::Inside), state.wait_closed(None).is_ok())
+    };
+    let (at_home, on_pool) = (state.clone(), state.clone());
+    let (first, second) = (answers.clone(), answers.clone());
+    // Both are in a step before one of them asks.
+    let (one, two) = (Latch::new(), Latch::new());
+    let (set_one, set_two) = (one.clone(), two.clone());
+    let elsewhere = ready::from_fns(
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |_: &mut TaskletContext<'_, ()>| {
+            let _ = set_one.set(());
+            wait(&two);
+            second.lock().unwrap().push(asks(&on_pool));
+            Directive::Done
+        },
+    );
+    let here = ready::from_fn(move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
+        let _ = set_two.set(());
+        wait(&one);
+        first.lock().unwrap().push(asks(&at_home));
+        Directive::Done
+    });
+    home.schedule(elsewhere, Directive::Home).unwrap().schedule(here, Directive::Home).unwrap();
+    home.run().unwrap();
+    assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
+    state.shutdown(LONG).unwrap();
+}
+
+#[test]
+fn a_callback_of_a_closing_loop_that_waits_for_it_gets_an_error() {
+    let pool = Pool::new(1).unwrap();
+    let mut home = Loop::on((), &pool);
+    let (state, begun, told) = (home.shutdown_node(), Latch::<()>::new(), Latch::<bool>::new());
+    let (asks, begins, tell) = (state.clone(), begun.clone(), told.clone());
+    let elsewhere = ready::from_fns(
+        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
+        move |cx: &mut TaskletContext<'_, ()>| {
+            let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
+            let _kept = token.on_cancel(move |_| {
+                let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside));
+            });
+            let _ = begins.set(());
+            wait(token);
+            Directive::Done
+        },
+    );
+    // The other one is cancelled after the callback has returned.
+    home.schedule(elsewhere, Directive::Home).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
+    let closes = state.clone();
+    let closer = std::thread::spawn(move || {
+        wait(&begun);
+        closes.request_shutdown();
+    });
+    home.run_for(LIMIT).unwrap();
+    assert!(wait(&told));
+    wait(closer).unwrap();
+    state.shutdown(LONG).unwrap();
+}
