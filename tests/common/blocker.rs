@@ -6,8 +6,8 @@ use crate::wait::wait;
 
 /// Two latches: the code that blocks has begun, and it is released. Clones are the same blocker.
 ///
-/// The test keeps the [`Blocker`]; the code that blocks has a [`Blocked`] and calls [`Blocked::wait`]. A test that fails drops its
-/// blocker, which releases the code. So no thread is left behind, and a failure is not a hang.
+/// The test keeps the [`Blocker`]; the code that blocks has a [`Blocked`] and calls [`Blocked::wait`]. A test that
+/// fails drops its blocker, which releases the code. So no thread is left behind, and a failure is not a hang.
 pub(crate) struct Blocker {
     begun: Latch<()>,
     release: Latch<()>,
