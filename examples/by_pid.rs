@@ -1,8 +1,8 @@
 //! By PID: a numbered tour of what can be done with the name of a process, and of what a PID never does.
 //!
 //! It spawns a counter and a clerk, sends to them by typed address and by plain PID, asks from outside and between
-//! processes, gives names, prints PIDs and parses them back, sends messages of the wrong type, and shows what becomes of
-//! messages for a process that has ended, whose slot another one has.
+//! processes, gives names, prints PIDs and parses them back, sends messages of the wrong type, and shows what becomes
+//! of messages for a process that has ended, whose slot another one has.
 //!
 //! ```text
 //! cargo run --example by_pid
@@ -110,7 +110,7 @@ struct Undertaker {
     to: Sender<Obituary>,
 }
 
-/// What is left of a dead letter.
+/// The parts of a dead letter that the tour shows.
 #[derive(Debug, PartialEq, Eq)]
 struct Obituary {
     to: Pid,
@@ -230,7 +230,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     guide.say(accepted == stepped + dead + messages.queued, "and nothing has vanished")
 }
 
-/// A runtime with room for a single process, so that whoever comes next has the same slot.
+/// A runtime with room for a single process, so that the next process has the same slot.
 fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxError> {
     let small = Runtime::builder().workers(1).node(2).max_processes(1).start()?;
     let first = small.spawn(Counter { total: 1 })?;
@@ -259,7 +259,7 @@ fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxErro
     guide.say(report.is_clean(), &format!("the second runtime is shut down: {report}"))
 }
 
-/// What was refused, and why; an error if it was not.
+/// The refused message and the reason. A message that was accepted is an error here.
 fn refused_parts<T>(sent: Result<(), procession::Rejected<T, SendError>>) -> Result<(T, SendError), BoxError> {
     match sent {
         Ok(()) => Err("it was not refused".into()),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clerk_passes_on_what_the_counter_says_to_whoever_asked() {
+    fn a_clerk_passes_the_answer_of_the_counter_to_the_asker() {
         let mut clerk = clerk(somebody());
         let ((first, first_report), (second, second_report)) = (question(), question());
         clerk.message(ClerkMessage::Report(first)).message(ClerkMessage::Report(second));

@@ -24,8 +24,8 @@ fn the_failure_of_the_critical_check_is_summed_up() {
     let problems = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}{problems}");
     assert!(text.contains("database   FAILED     down for maintenance"), "{text}");
-    // Two never end by themselves. The others have a seventh of a second, which may be too little: where the clock is moved by
-    // hand (`examples/health_check/tests.rs`) they pass.
+    // Two never end by themselves. The others have a seventh of a second, which may be too little: where the clock is
+    // moved by hand (`examples/health_check/tests.rs`) they pass.
     let why = "Cancelled  the database check did not pass";
     for never in ["mirror", "backup"] {
         assert!(text.contains(&format!("{never:<10} {why}")), "{text}");

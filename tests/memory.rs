@@ -16,7 +16,7 @@ use crate::helpers::*;
 use crate::resident::*;
 
 #[test]
-fn a_million_processes_in_rounds_of_a_thousand_leave_the_memory_where_it_was() {
+fn a_million_processes_in_rounds_leave_no_memory_behind() {
     fn round(runtime: &Runtime) {
         let parent = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
             for n in 0..1_000_u32 {

@@ -1,4 +1,5 @@
-//! The problems of the Savina benchmarks, without the benchmarks: what the answers are compared with must itself be right.
+//! The problems of the Savina benchmarks, without the benchmarks: what the answers are compared with must itself be
+//! right.
 
 // Most of it is for the benchmarks.
 #[allow(dead_code)]

@@ -1,4 +1,4 @@
-//! What prose promises about the tree, read by a test: the layout, the direction of imports, the guarantees and the
+//! The promises of prose about the tree, checked: the layout, the direction of imports, the guarantees and the
 //! tests that they name, the dependencies, and the files that documents mention.
 
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below a folder with this ending, sorted. What Cargo builds is left out.
+/// All files below a folder with this ending, sorted. Build outputs of Cargo are left out.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -102,8 +102,8 @@ fn tests_never_sleep() {
     }
 }
 
-/// A thread or a channel that a test waits for is never itself under test, so `wait` of `tests/common/wait.rs` serves. What a
-/// step or a job waits for, and the waits that are under test, end in another way.
+/// A thread or a channel that a test waits for is never itself under test, so `wait` of `tests/common/wait.rs`
+/// serves. Waits of steps and jobs, and the waits that are under test, end in another way.
 #[test]
 fn tests_wait_for_threads_and_channels_with_a_limit() {
     let mut seen = 0;
@@ -128,7 +128,7 @@ fn tests_wait_for_threads_and_channels_with_a_limit() {
 }
 
 #[test]
-fn there_is_one_door_to_atomics_locks_and_threads_and_one_reader_of_the_clock() {
+fn atomics_locks_and_threads_have_one_door_and_the_clock_one_reader() {
     for path in files("src", "rs") {
         let name = name_in("src", &path);
         let text = read(&path);
@@ -176,8 +176,8 @@ fn every_guarantee_names_a_test_that_exists() {
     }
 }
 
-/// The functions that a text names together with their files, in one of three ways: `name` in `file`; `name` (`file`); or
-/// `file`, `name`.
+/// The functions that a text names together with their files, in one of three ways: `name` in `file`; `name`
+/// (`file`); or `file`, `name`.
 fn functions_named(text: &str) -> Vec<(&str, &str)> {
     let is_file = |quoted: &str| quoted.starts_with("src/") && quoted.ends_with(".rs");
     let is_name = |quoted: &str| quoted.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
@@ -238,7 +238,7 @@ fn the_guarantees_are_complete() {
         let (mut numbers, mut beyond) = (0, 0);
         for entry in text.split("\n### ").skip(1) {
             let number = entry.split('.').next().unwrap_or_default();
-            // What goes beyond the contract is numbered by itself, or has no number.
+            // An entry beyond the contract has a number of its own, or none.
             if number.strip_prefix('B').is_some_and(|rest| rest.parse::<usize>().is_ok()) {
                 beyond += 1;
                 assert_eq!(number, format!("B{beyond}"), "in {:?}", entry.lines().next());

@@ -88,7 +88,7 @@ impl std::fmt::Display for Unspeakable {
 
 impl std::error::Error for Unspeakable {}
 
-/// What the one subscriber of this program has heard.
+/// The events that the one subscriber of this program has received.
 fn heard() -> Arc<Mutex<Vec<String>>> {
     static HEARD: OnceLock<Arc<Mutex<Vec<String>>>> = OnceLock::new();
     let heard = HEARD.get_or_init(|| {
@@ -112,7 +112,7 @@ impl Process for Cursed {
 }
 
 #[test]
-fn a_subscriber_that_panics_costs_the_process_that_it_was_told_of_and_nobody_else() {
+fn a_panic_of_the_subscriber_ends_only_the_process_of_its_event() {
     heard();
     quiet_panics();
     let runtime = runtime(1);
@@ -121,8 +121,8 @@ fn a_subscriber_that_panics_costs_the_process_that_it_was_told_of_and_nobody_els
         out.send(child, 1);
         Ok(Step::Done(()))
     }));
-    // That it is born is an event, and the panic there is nobody's news. That it steps is a span around user code, and the
-    // panic there takes its body away.
+    // That it is born is an event, and the panic there is nobody's news. That it steps is a span around user code,
+    // and the panic there takes its body away.
     output(&parent.unwrap());
     let cursed = runtime.spawn_with(Cursed, SpawnOptions::new().name("cursed")).unwrap();
     assert!(matches!(join(&cursed), Exit::Panicked(_)));
@@ -184,7 +184,7 @@ fn is_asleep(name: &str) -> bool {
 }
 
 #[test]
-fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it() {
+fn a_process_whose_body_is_lost_ends_like_any_other() {
     heard();
     quiet_panics();
     for on_pool in [false, true] {
@@ -225,7 +225,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
         *HELD_UP.lock().unwrap() = Some((begun.clone(), go.clone()));
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
         wait(&begun);
-        // What comes now is not with the body, and fills the mailbox: one more sender waits for room.
+        // The next message is not with the body and fills the mailbox, so one more sender waits for room.
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
         let sender = std::thread::Builder::new().name(String::from("waits-for-room")).spawn({
             let runtime = runtime.clone();
@@ -264,7 +264,7 @@ fn a_process_whose_body_is_lost_ends_as_others_do_for_all_who_had_to_do_with_it(
 }
 
 #[test]
-fn a_subscriber_that_panics_keeps_neither_the_pool_nor_the_shutdown_from_their_work() {
+fn a_panic_of_the_subscriber_stops_neither_pool_nor_shutdown() {
     heard();
     // Of the shutdown of this node, and of a job that panics so, it cannot hear.
     let runtime = builder().workers(1).blocking_threads(1).node(666).start().unwrap();
@@ -314,7 +314,7 @@ impl Process for Unclosable {
 }
 
 #[test]
-fn the_log_is_told_once_of_each_panic_in_close_and_the_end_is_what_it_would_have_been() {
+fn a_panic_in_close_is_logged_once_and_the_exit_stays() {
     let heard = heard();
     let runtime = runtime(1);
     let spawn = |way| runtime.spawn(Unclosable(way));
@@ -401,7 +401,7 @@ impl Process for Frail {
 }
 
 #[test]
-fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error() {
+fn each_restart_is_logged_once_with_its_details() {
     let (heard, runtime) = (heard(), runtime(1));
     let options = |name: &'static str| move || SpawnOptions::new().name(name);
     let supervisor = Supervisor::builder()
@@ -477,7 +477,7 @@ fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
 }
 
 #[test]
-fn the_log_is_told_once_of_a_process_whose_steps_take_nothing_and_say_idle() {
+fn a_process_whose_steps_take_nothing_is_logged_once() {
     let heard = heard();
     let runtime = runtime(1);
     let declines = script(|_: &mut Events<'_, u8>, _: &mut StepOutput| Ok(Step::<()>::Idle));

@@ -27,7 +27,7 @@ fn write(path: PathBuf, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// What a run left: the lines of its standard output, standard error, and the exit code.
+/// The outcome of a run: the lines of its standard output, standard error, and the exit code.
 struct Ran {
     lines: Vec<String>,
     errors: String,
@@ -213,8 +213,8 @@ mod unix {
         let child =
             word_count().arg(&pipe).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let interrupt = format!("kill -INT {}", child.id());
-        // Opening a pipe waits for the reader, and so does writing more than it holds: in a thread, so that the test fails
-        // if there never is one.
+        // Opening a pipe waits for the reader, and so does writing more than it holds: in a thread, so that the test
+        // fails if there never is one.
         let (written, wait) = mpsc::channel();
         thread::spawn(move || {
             let mut pipe = fs::OpenOptions::new().write(true).open(pipe).unwrap();

@@ -30,7 +30,7 @@ struct Thing {
 
 const THINGS: [Thing; 9] = [
     Thing { name: "an atomic read-modify-write", times: 10_000_000, round: atomic },
-    Thing { name: "lock and unlock a mutex that nobody else wants", times: 10_000_000, round: mutex },
+    Thing { name: "lock and unlock an uncontended mutex", times: 10_000_000, round: mutex },
     Thing { name: "allocate and free 64 bytes", times: 10_000_000, round: allocation },
     Thing { name: "read the clock", times: 5_000_000, round: clock },
     Thing { name: "push to and pop from a queue of its own", times: 10_000_000, round: queue },

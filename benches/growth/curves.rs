@@ -11,7 +11,7 @@ use super::{births, messages};
 
 /// One curve.
 pub(crate) struct Curve {
-    /// What is varied.
+    /// The quantity that is varied.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) points: &'static [u64],
@@ -28,7 +28,7 @@ const MESSAGES: u64 = 2_000_000;
 pub(crate) const CURVES: [Curve; 4] = [
     Curve {
         name: "processes",
-        about: "So many processes live and wait. What it cost to spawn one, what it keeps, and what a message to any one of \
+        about: "So many processes live and wait. The cost to spawn one, the memory that it keeps, and the cost of a message to any one of \
                 them costs (2,000,000, from one process, to receivers chosen at random).",
         points: &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000],
         figures: &["ns a spawn", "bytes a process", "ns a message"],

@@ -1,7 +1,8 @@
 //! How cost grows: with the number of processes, of workers, of senders to one mailbox, and with the size of a message.
 //!
-//! Each point of a curve is a program in a process of its own, so that its memory is its own; it checks what came of it. A
-//! point is taken several times, and the points of a curve take turns, so that a slow minute does not fall on one of them.
+//! Each point of a curve is a program in a process of its own, so that its memory is its own; it checks what came of
+//! it. A point is taken several times, and the points of a curve take turns, so that a slow minute does not fall on
+//! one of them.
 
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
@@ -42,7 +43,7 @@ usage: cargo bench --bench growth -- [CURVE...] [--runs N] [--smoke]
   --smoke  the smallest points only, once: shows that it works
 ";
 
-/// What the arguments ask for.
+/// The options of a command line.
 struct Options {
     curves: Vec<&'static Curve>,
     runs: usize,

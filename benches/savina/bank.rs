@@ -1,5 +1,5 @@
-//! BankTransaction: a teller has amounts transferred from one account to another. An account that has sent an amount asks
-//! the other to confirm it, and waits for that; whatever else it is sent waits in its mailbox.
+//! BankTransaction: a teller has amounts transferred from one account to another. An account that has sent an amount
+//! asks the other to confirm it, and waits for that; whatever else it is sent waits in its mailbox.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ enum AccountMessage {
 
 struct Account {
     balance: i64,
-    /// What the other account is asked, and who wants to know that it has confirmed.
+    /// The question to the other account, and the actor that gets its confirmation.
     sent: Option<(Tag<()>, Address<Transferred>)>,
 }
 

@@ -1,5 +1,5 @@
-//! SleepingBarber: customers come from the street, the waiting room lets them sit down or turns them away, the barber serves
-//! one after the other.
+//! SleepingBarber: customers come from the street, the waiting room lets them sit down or turns them away, the barber
+//! serves one after the other.
 
 use std::time::Instant;
 

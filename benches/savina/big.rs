@@ -1,4 +1,5 @@
-//! Big: everybody pings a random other, waits for its pong, and pings the next; one waits until all have had their pongs.
+//! Big: everybody pings a random other, waits for its pong, and pings the next; one waits until all have had their
+//! pongs.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What runs each program of the suite, and what the programs have in common beside the problems.
+//! The functions that run the programs of the suite, and the parts that these share beside the problems.
 
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::PROGRAMS;

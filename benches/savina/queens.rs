@@ -53,7 +53,7 @@ impl Process for Master {
                     }
                 }
                 (Event::Cancel(_), _) => return Ok(Step::Done(0)),
-                // What comes behind the limit is not wanted.
+                // Results beyond the limit are dropped.
                 (_, Some(_)) => {}
                 (Event::Message(MasterMessage::Board(board)), None) => self.hand_out(board, out),
                 (Event::Message(MasterMessage::Solution), None) => self.search.is_solved(),

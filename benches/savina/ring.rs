@@ -9,7 +9,7 @@ use super::problems::RING;
 use super::runtime::{done, finish};
 
 enum RingMessage {
-    /// Who is next.
+    /// The next actor of the ring.
     Meet(Address<RingMessage>),
     /// The token, which is to be passed on so many more times.
     Token(u64),

@@ -1,10 +1,10 @@
-//! What the turns of a loop cost, in time and in allocations.
+//! The cost of the steps of a loop, in time and in allocations.
 //!
-//! The allocations are counted and judged: a home step takes none once the loop is warm, or this fails. The times are only
-//! told: they are of this machine at this moment.
+//! The allocations are counted and judged: a home step takes none once the loop is warm, or this fails. The times are
+//! only told: they are of this machine at this moment.
 //!
-//! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library, and does
-//! nothing but to count before it passes on what it was asked.
+//! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library,
+//! and does nothing but to count before it passes on what it was asked.
 
 #[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What was measured: how much was done, in how long, with how many allocations.
+/// A measurement: how much was done, in how long, with how many allocations.
 struct Measured {
     name: &'static str,
     ops: u64,

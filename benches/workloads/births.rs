@@ -8,7 +8,7 @@ use super::measure::{Measured, Outcome, Setting, Tally, check, memory};
 use super::runtime::{done, finish};
 use super::shape::{BATCH, CHILDREN, nodes, sum_of_leaves};
 
-/// Who has to report: each process that ends, or each that waits.
+/// The processes that report: each that ends, or each that waits.
 static REPORTS: Tally = Tally::new();
 
 struct Hello;

@@ -1,5 +1,4 @@
-//! The command of a set of workloads: what it can be asked for, and how they are run, one in this process or several in a
-//! process each.
+//! The command line of a set of workloads. One workload runs in this process; several run in a process each.
 
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
@@ -21,12 +20,12 @@ const DEFAULT_WORKERS: usize = 2;
 
 /// The workloads of one command.
 pub(crate) struct Suite {
-    /// What cargo calls it.
+    /// The name of the benchmark in `Cargo.toml`.
     pub(crate) name: &'static str,
-    /// What it runs, for the help.
+    /// The description of the suite, for its usage.
     pub(crate) about: &'static str,
     pub(crate) workloads: Vec<Workload>,
-    /// What is wrong with so much of a workload, if there is anything.
+    /// Why a workload cannot be run with this count, if it cannot.
     pub(crate) refuses: fn(&Workload, u64) -> Option<String>,
 }
 

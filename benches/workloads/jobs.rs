@@ -6,7 +6,7 @@ use procession::pool::Pool;
 
 use super::measure::{Measured, Outcome, PATIENCE, Setting, Tally, check};
 
-/// Who has to report: each job.
+/// The number of reports: one of each job.
 static REPORTS: Tally = Tally::new();
 
 /// As many jobs as are asked for are handed in by one thread, as fast as it can; done when the last has been run.

@@ -1,11 +1,11 @@
-//! What the usual things cost: a message, a hop, a process from birth to end, a question, a job, a task.
+//! The costs of usual operations: a message, a hop, a process from birth to end, a question, a job, a task.
 //!
 //! Each workload is a small program such as a user would write, and checks what came of it: a wrong count is a failure,
 //! not a fast run. It runs once, in a process of its own where several are asked for, so that its peak of memory is its
 //! own.
 //!
-//! What this is not: a ranking, and a measurement of one function. The figures are of this machine at this moment; compare
-//! those that were taken side by side, several of each.
+//! This is no ranking, and no measurement of a single function. The figures are of this machine at this moment.
+//! Compare only figures that were taken side by side, several of each.
 
 mod list;
 mod messages;

@@ -1,4 +1,4 @@
-//! What is measured, and how it is told; and what the workloads of any library have in common. Nothing here knows
+//! The figures, their printing, and the parts that the workloads of all libraries share. Nothing here knows
 //! Procession: `benches/peers` measures the other libraries with it.
 
 use std::error::Error;
@@ -12,16 +12,16 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 /// After this long a workload is taken to hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What runs a workload.
+/// The function that runs a workload.
 pub(crate) type Run = fn(&Setting) -> Outcome<Measured>;
 
 /// One of the workloads.
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// What `n` counts.
+    /// The things that `n` counts.
     pub(crate) counts: &'static str,
-    /// What the time is divided by.
+    /// The operation by whose count the time is divided.
     pub(crate) op: &'static str,
     pub(crate) n: u64,
     /// The count for a run that only shows that it works.
@@ -42,7 +42,7 @@ impl Setting {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Measured {
     pub(crate) took: Duration,
     pub(crate) ops: u64,
@@ -100,8 +100,8 @@ pub(crate) fn check(what: &str, is: u64, must_be: u64) -> Outcome<()> {
     if is == must_be { Ok(()) } else { Err(format!("{what}: {is}, and it must be {must_be}").into()) }
 }
 
-/// Counts down as processes report, one atomic subtraction each; the last one wakes who waits. To be kept in a static, so
-/// that a process holds nothing for it, and the same can be done with any other library.
+/// Counts down as processes report, one atomic subtraction each; the last one wakes who waits. To be kept in a
+/// static, so that a process holds nothing for it, and the same can be done with any other library.
 pub(crate) struct Tally {
     left: AtomicU64,
     over: Mutex<bool>,

@@ -23,7 +23,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
 /// A token that is to be passed on so many more times.
 enum Token {
     Hop(u64),
-    /// Who is next.
+    /// The next process of the ring.
     Meet(Address<Token>),
 }
 

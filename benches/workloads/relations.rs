@@ -72,7 +72,7 @@ pub(crate) const RELATIONS: [Workload; 7] = [
     },
 ];
 
-/// Who has to report.
+/// The processes that report.
 static BEGUN: Tally = Tally::new();
 static REPORTS: Tally = Tally::new();
 

@@ -1,4 +1,4 @@
-//! What our own workloads have in common: a runtime begins, processes are done, the runtime ends and everything is
+//! The frame of all our own workloads: a runtime begins, processes are done, the runtime ends and everything is
 //! accounted for.
 
 use std::fmt::Debug;
@@ -22,7 +22,8 @@ pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Out
     }
 }
 
-/// Ends the runtime. No message may have been lost, and every process must end when it is asked to; how many there were.
+/// Ends the runtime. No message may have been lost, and every process must end when it is asked to; how many there
+/// were.
 pub(crate) fn finish(runtime: &Runtime) -> Outcome<u64> {
     check("dead letters", runtime.stats().messages.dead(), 0)?;
     let report = runtime.shutdown(PATIENCE)?;

@@ -5,7 +5,7 @@
 pub(crate) const RING: u64 = 1_000;
 /// Processes that send to one.
 pub(crate) const PRODUCERS: u64 = 64;
-/// What a process sends or spawns in a step, before it makes room for others.
+/// How much a process sends or spawns in a step, before it lets others run.
 pub(crate) const BATCH: u64 = 100;
 /// Processes that ping each other.
 pub(crate) const FRIENDS: u64 = 256;

@@ -2,7 +2,7 @@
 
 use super::measure::{Measured, Setting, megabytes};
 
-/// What stands above the rows.
+/// The head of the table.
 pub(crate) fn head() -> String {
     line(["workload", "n", "secs", "ns/op", "peak MB", "bytes/process", "op"])
 }

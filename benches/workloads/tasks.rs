@@ -1,4 +1,5 @@
-//! Workloads of tasks: empty closures, handed to a scheduler on a pool of threads, whose handles are kept and waited for.
+//! Workloads of tasks: empty closures, handed to a scheduler on a pool of threads, whose handles are kept and waited
+//! for.
 
 use std::time::Instant;
 

@@ -49,7 +49,8 @@ impl Subscriber for Discards {
     fn exit(&self, _: &Id) {}
 }
 
-/// Runs `pingpong` with a subscriber at this level. The subscriber is global: each workload runs in a program of its own.
+/// Runs `pingpong` with a subscriber at this level. The subscriber is global: each workload runs in a program of its
+/// own.
 fn pingpong_at(level: LevelFilter, setting: &Setting) -> Outcome<Measured> {
     tracing::subscriber::set_global_default(Discards(level))?;
     messages::pingpong(setting)

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How often it is looked for the backup.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a check does: what it says if it has passed.
+/// The work of a check. It returns the text of a check that has passed.
 pub(crate) type Job = Box<dyn FnOnce(&CancelToken) -> Result<String, BoxError> + Send>;
 
 /// Something to be looked at.
@@ -43,7 +43,7 @@ impl Check {
     }
 }
 
-/// What is written can be read again.
+/// Whether a file that is written can be read again.
 fn disk(file: &Path) -> Result<String, BoxError> {
     fs::write(file, "probe")?;
     let read = fs::read(file)?;
@@ -94,13 +94,13 @@ fn wait_for(file: PathBuf, cancel: &CancelToken) -> Result<String, BoxError> {
     Ok(String::from("is there"))
 }
 
-/// What came of one check. Printed, it is a line.
+/// The result of one check. It is printed as one line.
 pub(crate) struct Finding {
     pub(crate) info: TaskInfo,
     pub(crate) exit: Exit<String, BoxError>,
 }
 
-/// What came of all of them.
+/// The results of all checks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) passed: usize,

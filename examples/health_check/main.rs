@@ -1,11 +1,12 @@
 //! A health check: five real checks at once, each a task with a timeout, and one of them critical.
 //!
-//! What it shows:
+//! It shows:
 //!
 //! - Closures that block (a file, a TCP connection) are tasks on a scheduler that needs no setting up: `checks.rs`.
 //! - Results are had in the order in which they come, with `TaskSet`.
-//! - All checks stand under one request (`TaskOptions::under`). When a critical one fails it is made, and those that are
-//!   pending are cancelled: one sleeps and is woken, the other one sits in a blocking read and has its socket shut.
+//! - All checks stand under one request (`TaskOptions::under`). When a critical one fails it is made, and those that
+//!   are pending are cancelled: one sleeps and is woken, the other one sits in a blocking read and has its socket
+//!   shut.
 //! - Ctrl-C stops the scheduler, and the pending checks are counted as stopped.
 //! - The same checks run in the tests by a clock that is moved by hand: `tests.rs`.
 //!
@@ -18,9 +19,9 @@
 //! cargo test --example health_check
 //! ```
 //!
-//! What is checked the example brings along: a service on the loopback interface, whose database is down for maintenance
-//! unless `--healthy` is given, and a folder. The exit code is 0 if all checks have passed, 1 if one has not, 2 for options
-//! that make no sense, and 130 after Ctrl-C.
+//! The example checks a service of its own on the loopback interface, and a folder. The database of the service is
+//! down for maintenance unless `--healthy` is given. The exit code is 0 if all checks have passed, 1 if one has not,
+//! 2 for options that make no sense, and 130 after Ctrl-C.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
@@ -102,7 +103,7 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     let summary = checks::run(&tasks, checks, options.limit, |result| println!("{result}"))?;
     println!("{summary}");
 
-    // Whoever was asked to stop does so at once; this is for a check that would not.
+    // All checks stop at once when they are asked to. The limit is for a check that does not.
     let joined = tasks.stop_and_join(Duration::from_secs(30));
     std::fs::remove_dir_all(&folder)?;
     joined?;

@@ -1,4 +1,4 @@
-//! What is checked: a service on the loopback interface, for three clients.
+//! The service under check, on the loopback interface, for three clients.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -95,7 +95,7 @@ fn what_takes_too_long_is_timed_out() {
     let bench = Bench::new("slow", true);
     let summary = bench.run(LIMIT, |bench, lines| {
         (0..3).for_each(|_| assert!(lines.recv().unwrap().contains("passed")));
-        // What has not begun yet would have its time from later on.
+        // The time of a check begins with the check, so both must have begun.
         while bench.tasks.stats().running < 2 {
             std::thread::yield_now();
         }

@@ -1,8 +1,8 @@
 //! The world outside of the orders: a warehouse, a bank and a carrier, with the books that they keep.
 //!
 //! Each of them is reached by commands, and each answers in its own way: the warehouse's release here and now, the
-//! carrier from another thread, all others by a timer. They are unreliable, but not moody: how a call goes is decided by
-//! the seed, the order and the attempt, and by nothing else.
+//! carrier from another thread, all others by a timer. They are unreliable, but not moody: how a call goes is decided
+//! by the seed, the order and the attempt, and by nothing else.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ const SLOW_TICKS: RangeInclusive<u32> = 50..=400;
 /// Slow calls in a hundred.
 const SLOW: u32 = 8;
 
-/// What every call says: which order it is for, for how much, and which attempt it is.
+/// The parts of every call: the order, the amount, and the number of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) order: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Refund(pub(crate) Ticket);
 /// Puts the goods back on the shelf.
 pub(crate) struct Release(pub(crate) Ticket);
 
-/// What the bank took.
+/// The amount that the bank took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payment(pub(crate) u64);
 
@@ -211,7 +211,7 @@ impl Deed for Release {
     }
 }
 
-/// What the books say of one order.
+/// The entries of the books for one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     /// The goods are set aside.
@@ -316,7 +316,7 @@ impl Gateway {
     fn answer<D: Deed>(&self, deed: &D, completion: Responder<D::Output>) {
         match self.decide(deed) {
             Some(outcome) => completion.complete(outcome),
-            // Nobody answers: whoever waits is told that the completion was dropped.
+            // There is no answer: the asker gets the error that the responder was dropped.
             None => drop(completion),
         }
     }
@@ -335,7 +335,7 @@ impl Gateway {
                 }
                 None
             }
-            // What was done cannot be refused any more: an answer must have got lost.
+            // A deed that was done cannot be refused: an answer must have been lost.
             Turn::Refused if !D::is_done(account) => Some(Err(Problem::Refused(D::ODDS.refusal))),
             Turn::Refused | Turn::Well => Some(Ok(deed.carry_out(account))),
         }

@@ -1,9 +1,9 @@
 //! A workflow as a state machine: ten thousand orders at once, each of them reserved, charged and shipped.
 //!
-//! What it shows:
+//! It shows:
 //!
 //! - A workflow is an enum of states, and its step matches on `(state, event)`: `order.rs`.
-//! - What it wants done are commands of its own (`impl Command for Reserve`), with handlers that are registered when the
+//! - Its effects are commands of its own (`impl Command for Reserve`), with handlers that are registered when the
 //!   runtime is built. A handler may answer at once, hand its `Responder` to another thread, or leave it to a timer:
 //!   `gateway.rs`.
 //! - Calls fail, are slow, or get no answer. They are tried again, each time after a pause twice as long, and an order
@@ -11,7 +11,8 @@
 //! - An order that cannot go on undoes what it has done (or may have done) in reverse: refund, then release. That is
 //!   tried again, too; where it fails too often, the order ends as one that needs attention.
 //! - Time is a manual clock, and minutes pass in a moment. The clock is moved only when every order waits, so nothing
-//!   depends on which thread is quicker: the same seed gives the same table, with any number of workers, on any machine.
+//!   depends on which thread is quicker: the same seed gives the same table, with any number of workers, on any
+//!   machine.
 //!
 //! How to try it:
 //!
@@ -50,7 +51,8 @@ use self::gateway::{Gateway, TICK};
 use self::order::Order;
 use self::report::Report;
 
-/// More time than any order can take: whoever lives longer waits for something that does not come.
+/// More time than any order can take, by the orders' clock. An order that lives longer waits for an event that never
+/// comes.
 const FAR_TOO_LONG: Duration = Duration::from_secs(1800);
 
 const USAGE: &str = "\
@@ -145,8 +147,8 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
 /// The clock stands still as long as anybody is about to do something, and that is what makes the outcome depend on the
 /// seed alone. An order that has come to rest stays at rest, for only the clock can wake it: all answers and timers
 /// fire in here, inside of `advance`. So when one look has found every order at rest, one after the other, then
-/// all of them are at rest now. What the carriers still had in hand is looked at after that, when nobody can give them
-/// more.
+/// all of them are at rest now. The calls that the carriers still have are looked at after that, when no order can give
+/// them more.
 fn live_through(
     runtime: &Runtime,
     clock: &ManualClock,

@@ -20,7 +20,7 @@ pub(crate) const UNDO_TRIES: u32 = 6;
 /// The pause after the first failure; each one after that is twice as long as the one before.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What became of an order.
+/// The outcome of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Shipped,
@@ -35,18 +35,18 @@ pub(crate) enum Outcome {
     NeedsAttention,
 }
 
-/// What an order leaves.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) outcome: Outcome,
-    /// What the bank took for it.
+    /// The amount that the bank took.
     pub(crate) paid: u64,
     pub(crate) took: Duration,
-    /// What a human must look at.
+    /// The calls that a human must look at.
     pub(crate) open: Vec<Open>,
 }
 
-/// What is neither done nor undone for certain.
+/// A call that is neither done nor undone for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
     Shipping,
@@ -170,7 +170,7 @@ impl Order {
     }
 
     /// It is too late, or somebody does not want it any more. A call that is out is waited for, for it may have been
-    /// carried out; a pause is broken off. What is being undone goes on being undone.
+    /// carried out; a pause is broken off. An undoing that has begun goes on.
     fn stop(&mut self, state: State, why: Outcome, out: &mut StepOutput) -> State {
         let why = self.because(why);
         match state {
@@ -193,7 +193,7 @@ impl Order {
 
     fn reservation_failed(&mut self, why: Outcome, in_doubt: bool, out: &mut StepOutput) -> State {
         let why = self.because(why);
-        // What may have been done is undone: releasing what was not reserved does no harm.
+        // The call may have succeeded, so it is undone. A release without a reservation does no harm.
         if in_doubt { self.release(out) } else { State::Over(why) }
     }
 
@@ -253,7 +253,7 @@ enum Waits<T> {
     Pause(Tag<TimerFired>),
 }
 
-/// What a call makes of a completion.
+/// The meaning of a completion for its call.
 enum Heard<D: Deed> {
     /// It goes on.
     Nothing(Call<D>),
@@ -301,7 +301,7 @@ impl<D: Deed> Call<D> {
     }
 }
 
-/// What the gateway itself said, if it is that which failed the call.
+/// The problem that the gateway reported, if the gateway failed the call.
 fn problem(error: &CommandError) -> Option<&Problem> {
     let CommandError::Failed(failure) = error else { return None };
     failure.error().downcast_ref()

@@ -13,7 +13,7 @@ use crate::order::{Open, Outcome, Receipt};
 /// Lines of each list that is printed.
 const MOST_LINES: usize = 8;
 
-/// What became of all orders.
+/// The outcomes of all orders.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     orders: usize,
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// What is wrong, if an order says one thing and the books say another.
+/// The contradiction between an order and the books, if there is one.
 fn contradiction(receipt: &Receipt, account: &Account) -> Option<&'static str> {
     // Where nobody knows whether it was shipped, nothing was undone.
     let may_be_shipped = receipt.open.contains(&Open::Shipping);

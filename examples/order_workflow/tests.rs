@@ -146,7 +146,7 @@ fn where_nothing_was_reserved_nothing_is_undone() {
 }
 
 #[test]
-fn a_charge_that_fails_twice_is_tried_again_after_one_second_and_after_two() {
+fn a_failed_charge_is_tried_again_after_one_second_and_after_two() {
     let mut bench = Bench::charging();
     bench.hears::<Charge>(1, busy());
     bench.pauses_for(Duration::from_secs(1));
@@ -193,7 +193,7 @@ fn the_deadline_breaks_off_a_pause() {
 
 #[test]
 fn an_answer_that_comes_after_the_deadline_still_counts() {
-    // What was done is undone.
+    // The charge is undone.
     let mut bench = Bench::charging();
     bench.passes(DEADLINE);
     assert_eq!(bench.order.status(), Status::Blocked, "the charge may have been carried out");
@@ -203,14 +203,14 @@ fn an_answer_that_comes_after_the_deadline_still_counts() {
     bench.hears::<Release>(1, Ok(()));
     bench.ended_as(Outcome::TooLate);
 
-    // What failed is not tried again.
+    // A refused call is not tried again.
     let mut bench = Bench::charging();
     bench.passes(DEADLINE);
     bench.hears::<Charge>(1, busy());
     bench.hears::<Release>(1, Ok(()));
     bench.ended_as(Outcome::TooLate);
 
-    // What was shipped is shipped.
+    // A shipped order stays shipped.
     let mut bench = Bench::shipping();
     bench.passes(DEADLINE);
     bench.hears::<Ship>(1, Ok(Parcel(7)));
@@ -243,7 +243,7 @@ fn undoing_is_tried_again_until_it_succeeds() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_left_to_a_human_and_the_rest_is_undone_all_the_same() {
+fn a_failed_undo_needs_attention_and_the_others_go_on() {
     let mut bench = Bench::refunding();
     for attempt in 1..UNDO_TRIES {
         bench.hears::<Refund>(attempt, busy());
@@ -292,7 +292,7 @@ fn cancelled_before_it_has_begun_it_does_nothing() {
 }
 
 #[test]
-fn cancelled_while_a_call_is_out_it_waits_for_the_answer_and_undoes_what_was_done() {
+fn a_cancel_during_a_call_waits_for_the_answer_and_then_undoes() {
     let mut bench = Bench::new();
     bench.cancel();
     bench.hears::<Reserve>(1, Ok(()));
@@ -346,7 +346,7 @@ fn cancelled_in_a_pause_it_undoes_at_once_what_was_done() {
 }
 
 #[test]
-fn cancelled_while_it_undoes_something_it_goes_on_and_the_first_reason_stays() {
+fn a_cancel_during_the_undoing_keeps_the_first_reason() {
     let mut bench = Bench::refunding();
     bench.cancel();
     bench.hears::<Refund>(1, busy());

@@ -65,7 +65,7 @@ impl<R: Read> Blocks<R> {
             return Ok((Block { bytes, in_word }, true));
         }
         let cut = bytes.iter().rposition(|byte| is_space(*byte)).map_or(0, |space| space + 1);
-        // What is left of a word too long to be kept is not needed for anything but its length.
+        // Of a word that is too long to be kept, only the length is needed.
         self.in_word = bytes.len() - cut > LONGEST_KEPT;
         if !self.in_word {
             self.carry = bytes.split_off(cut);

@@ -1,4 +1,4 @@
-//! What is shown: progress and complaints on standard error, the result on standard output.
+//! The output: progress and complaints on standard error, the result on standard output.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -77,8 +77,8 @@ pub(super) fn write_summary(summary: &Summary, to: &mut impl Write) -> io::Resul
     to.flush()
 }
 
-/// Bytes as text that no terminal takes for a command: what is not UTF-8, what controls, and what changes the direction of
-/// writing, is shown by its number.
+/// Bytes as text that no terminal takes for a command: what is not UTF-8, what controls, and what changes the
+/// direction of writing, is shown by its number.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! What is counted: bytes, lines, words, and how often each word occurs.
+//! The counts: bytes, lines, words, and how often each word occurs.
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use super::blocks::{Block, SMALLEST_BLOCK};
 
-/// Words longer than this are counted as words, and not kept for the list of the most frequent: nobody writes them twice,
-/// and a file without any white space would be kept whole.
+/// Words longer than this are counted as words, and not kept for the list of the most frequent: nobody writes them
+/// twice, and a file without any white space would be kept whole.
 pub(super) const LONGEST_KEPT: usize = 1024;
 
 /// Counts of a block, of a file, of everything.
@@ -42,9 +42,9 @@ impl Counts {
 
 /// How often each word occurs.
 ///
-/// The words stand one behind the other in one text, and the slots lead to them by their hash: one allocation that grows
-/// now and then instead of one for each word, which is what makes the difference to a `HashMap<Box<[u8]>, u64>` here (a
-/// third of the time).
+/// The words stand one behind the other in one text, and the slots lead to them by their hash: one allocation that
+/// grows now and then instead of one for each word, which is what makes the difference to a `HashMap<Box<[u8]>, u64>`
+/// here (a third of the time).
 #[derive(Default)]
 pub(super) struct Table {
     /// Zero, or the word's hash above the number of its entry, counted from one. A power of two, at most half of them
@@ -119,8 +119,9 @@ impl Table {
         }
     }
 
-    /// Looks at where these words will be looked for. A large table is not in the processor's cache; asked for in one go,
-    /// the places come from memory side by side instead of one after the other, and a merge takes two thirds of the time.
+    /// Looks at where these words will be looked for. A large table is not in the processor's cache; asked for in one
+    /// go, the places come from memory side by side instead of one after the other, and a merge takes two thirds of
+    /// the time.
     fn touch(&self, batch: &[Entry]) {
         let slot = |entry: &Entry| self.slots.get(entry.hash as usize & self.slots.len().wrapping_sub(1));
         black_box(batch.iter().filter_map(slot).fold(0, |sum, slot| sum ^ slot));
@@ -128,9 +129,9 @@ impl Table {
         black_box(batch.iter().filter_map(slot).filter_map(entry).fold(0, |sum, entry| sum ^ entry.start));
     }
 
-    /// Forgets the rarer half of the words (or more, if many are equally rare) when there are more than `words` of them,
-    /// or more than `bytes` bytes: so one file of random bytes cannot take all the memory there is. A word that is
-    /// forgotten and comes again starts anew, so all counts are then a little uncertain.
+    /// Forgets the rarer half of the words (or more, if many are equally rare) when there are more than `words` of
+    /// them, or more than `bytes` bytes: so one file of random bytes cannot take all the memory there is. A word that
+    /// is forgotten and comes again starts anew, so all counts are then a little uncertain.
     pub(super) fn keep_timeout(&mut self, words: usize, bytes: usize) {
         if self.entries.len() <= words && self.text.len() <= bytes {
             return;

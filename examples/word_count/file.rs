@@ -11,8 +11,8 @@ use super::blocks::{Block, Blocks};
 use super::counts::Counts;
 use super::tally::TallyMessage;
 
-/// How many blocks of one file may be on their way from the reader to the tally at a time. The rest of a large file stays
-/// on the disk: this is what bounds the memory. More would only queue up before the tally.
+/// How many blocks of one file may be on their way from the reader to the tally at a time. The rest of a large file
+/// stays on the disk: this is what bounds the memory. More would only queue up before the tally.
 const BLOCKS_IN_HAND: usize = 3;
 
 /// A file to be counted, and how large it was when it was found.
@@ -39,7 +39,7 @@ pub(super) enum FileEnd {
 pub(super) struct FileProcess {
     tally: Address<TallyMessage>,
     asked: Option<Reply<FileEnd>>,
-    /// Whoever has it may read: this process, or the one job that it went to.
+    /// The owner may read: this process, or the one job that it went to.
     reader: Option<Reader>,
     reading: Option<Tag<io::Result<Piece>>>,
     counting: Vec<Tag<Box<Counts>>>,
@@ -54,12 +54,12 @@ pub(super) enum Reader {
     Open(Blocks<File>),
 }
 
-/// What a read came to.
+/// The outcome of a read.
 pub(super) enum Piece {
     /// A block, and the file, for there is more in it.
     Next(Block, Reader),
-    /// The last block. There is nothing to read beside it, so whoever has read it has counted it, too; most files are
-    /// small, and need no more than this one job.
+    /// The last block. There is nothing to read beside it, so the job that has read it has counted it, too; most
+    /// files are small, and need no more than this one job.
     Last(Box<Counts>),
 }
 
@@ -109,7 +109,7 @@ impl FileProcess {
         self.merging.push(out.ask(self.tally, |reply| TallyMessage::Add(counts, reply), Duration::MAX));
     }
 
-    /// What was yielded could not be done: the runtime shuts down, or there is a bug, as a panic in a job.
+    /// A yield could not be performed: the runtime shuts down, or there is a bug, such as a panic in a job.
     fn refused(&mut self, error: CommandError) {
         self.broke_off(match error {
             CommandError::Cancelled(_) | CommandError::Ended(_) => FileEnd::Stopped,
@@ -226,7 +226,7 @@ mod tests {
         (file, asked)
     }
 
-    /// What the process asks the tally to add.
+    /// The counts that the process asks the tally to add.
     fn added(file: &mut Driver<FileProcess>) -> Option<(Box<Counts>, Reply<()>)> {
         match file.sent::<TallyMessage>() {
             Ok((_, TallyMessage::Add(counts, reply))) => Some((counts, reply)),

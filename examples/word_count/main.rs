@@ -1,5 +1,5 @@
-//! Counts the lines, words and bytes of files and of whole trees, and the words that occur most often: the main job of the
-//! crate, on real input.
+//! Counts the lines, words and bytes of files and of whole trees, and the words that occur most often: the main job
+//! of the crate, on real input.
 //!
 //! ```text
 //! cargo run --release --example word_count -- src README.md
@@ -14,23 +14,26 @@
 //! - The *tally* has the counts, and asks the *walker* to go. The walker finds files, spawns a process for each *file*,
 //!   and asks it to count. This asks the tally to add what it has counted. When all questions are answered, it is over.
 //!   An answer also comes if a process panics, and says so: nobody waits in vain, and nothing is missing in silence.
-//! - Everything that blocks (walking, opening, reading, complaining) is a *blocking command*: a closure on the pool, which
-//!   has a few threads. The blocks of a large file are counted there, too, side by side while the next one is read.
-//! - Nothing piles up. The walker has only a window of files open, a file has only a few blocks in hand, and each of these
-//!   is a question that is open until the tally has added the counts. So the memory needed does not grow with the files or
-//!   with their number: only the table of the different words grows with what is in them, and that is bounded as well.
-//! - Ctrl-C shuts the runtime down. Each process is asked to stop, what is in hand is counted, and the total is printed.
-//!   To see it: `cargo run --release --example word_count -- /usr /dev/stdin`, and press Ctrl-C while it runs.
+//! - Everything that blocks (walking, opening, reading, complaining) is a *blocking command*: a closure on the pool,
+//!   which has a few threads. The blocks of a large file are counted there, too, side by side while the next one is
+//!   read.
+//! - Nothing piles up. The walker has only a window of files open, a file has only a few blocks in hand, and each of
+//!   these is a question that is open until the tally has added the counts. So the memory needed does not grow with
+//!   the files or with their number: only the table of the different words grows with what is in them, and that is
+//!   bounded as well.
+//! - Ctrl-C shuts the runtime down. Each process is asked to stop, what is in hand is counted, and the total is
+//!   printed. To see it: `cargo run --release --example word_count -- /usr /dev/stdin`, and press Ctrl-C while it
+//!   runs.
 //!
-//! What is counted: lines are newline bytes; words are runs of bytes other than ASCII white space, whatever the encoding.
-//! Hidden files count. In a tree symbolic links are not followed, and what is not a regular file is passed over. A PATH
+//! Lines are newline bytes. Words are runs of bytes other than ASCII white space, whatever the encoding.
+//! Hidden files count. In a tree symbolic links are not followed, and only regular files are read. A PATH
 //! itself is taken as it is: a link is followed, a pipe is read (`/dev/stdin` is the standard input), and one that is
 //! given twice is counted twice.
 //!
-//! What is printed: the ten most frequent words (equally frequent ones in the order of their bytes; without words longer
-//! than 1,024 bytes), and as the last line `total files=F lines=L words=W bytes=B failed=N`. F are the files that were
-//! counted to their end; N are the paths that were not, each with a complaint on standard error. Of a file that broke off,
-//! what had been read is in L, W and B.
+//! The program prints the ten most frequent words (equally frequent ones in the order of their bytes; without words
+//! longer than 1,024 bytes), and as the last line `total files=F lines=L words=W bytes=B failed=N`. F are the files
+//! that were counted to their end; N are the paths that were not, each with a complaint on standard error. Of a file
+//! that broke off, what had been read is in L, W and B.
 //!
 //! The exit code is 0; 1 if something failed; 2 for a wrong command line; 130 after Ctrl-C.
 
@@ -63,10 +66,10 @@ use self::console::{Console, write_summary};
 use self::tally::{Summary, Tally, TallyMessage};
 use self::walker::Walker;
 
-/// How long after Ctrl-C those who are at work may take to come to an end.
+/// How long the processes may take to end after Ctrl-C.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(6);
 
-/// How often the progress is looked at, if anybody sees it.
+/// The time between two updates of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
 const FAILED: u8 = 1;
@@ -140,7 +143,7 @@ fn shut_down_on_ctrl_c(runtime: &Runtime) -> Result<Arc<AtomicBool>, ctrlc::Erro
         if pressed.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(INTERRUPTED));
         }
-        // Not here: it would keep the second one from being heard. What comes of it `main` learns, which shuts down too.
+        // On a thread, so that a second Ctrl-C is handled. `main` gets the result, because it shuts down, too.
         let runtime = runtime.clone();
         if thread::Builder::new().spawn(move || runtime.shutdown(SHUTDOWN_LIMIT)).is_err() {
             std::process::exit(i32::from(INTERRUPTED));
@@ -176,7 +179,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Vec<PathBuf>>, lexopt::Error> 
     if paths.is_empty() { Err("no PATH is given".into()) } else { Ok(Some(paths)) }
 }
 
-/// The exit code after printing. Whoever reads it may have seen enough (`| head -1`): that is no failure.
+/// The exit code after printing. A reader may close the pipe early (`| head -1`). That is no failure.
 fn code_of(printed: io::Result<()>, console: &Console) -> u8 {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

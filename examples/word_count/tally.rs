@@ -32,7 +32,7 @@ pub(super) enum TallyMessage {
     Look(Reply<Progress>),
 }
 
-/// What has been counted, of what has been found.
+/// How many files have been counted, of those that have been found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Progress {
     pub(super) files: u64,
@@ -41,7 +41,7 @@ pub(super) struct Progress {
     pub(super) bytes_found: u64,
 }
 
-/// What the tally leaves.
+/// The result of a tally.
 #[derive(Default)]
 pub(super) struct Summary {
     pub(super) files: u64,
@@ -60,8 +60,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Asked to stop, it waits for what the others still bring, but for no more than half of the time there is: when the
-    /// other half is over it would be terminated, and with it the counts would be gone.
+    /// Asked to stop, it waits for what the others still bring, but for no more than half of the time there is: when
+    /// the other half is over it would be terminated, and with it the counts would be gone.
     fn call_last(&mut self, request: &CancelRequest, out: &mut StepOutput) {
         let time = request.deadline.map_or(PATIENCE, |end| end.saturating_duration_since(out.now()) / 2);
         self.last_call.get_or_insert_with(|| out.after(time));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn if_the_walker_ends_without_an_answer_it_says_so_and_leaves_what_there_is() {
+    fn a_walker_that_ends_without_an_answer_is_reported() {
         let (mut tally, walk) = begun();
         add(&mut tally, "words");
         drop(walk);

@@ -264,7 +264,7 @@ mod tests {
         (walker, asked)
     }
 
-    /// What the walker has sent since the last look: the questions to the processes of files, and what it told the tally.
+    /// The questions that the walker has sent to files since the last call, and its messages to the tally.
     fn sent(walker: &mut Driver<Walker>) -> (Vec<Reply<FileEnd>>, Vec<String>) {
         let (mut asked, mut told) = (Vec::new(), Vec::new());
         loop {

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Support that several test programs share.
 
 use std::path::PathBuf;
 use std::process::Command;

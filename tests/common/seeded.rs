@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Runs random programs, so many of them unless `PROCESSION_CASES` says otherwise, from the seed in `PROCESSION_SEED` or one
-/// that is the moment. `run` says what is wrong.
+/// Runs random programs, so many of them unless `PROCESSION_CASES` says otherwise, from the seed in `PROCESSION_SEED`
+/// or one that is the moment. `run` says what is wrong.
 pub(crate) fn random_programs<P: std::fmt::Debug>(
     cases: u32,
     config: Config,

@@ -50,7 +50,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Waits for a condition of which nobody notifies.
+/// Waits for a condition by looking again and again.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     if look_until(Instant::now() + LIMIT, || is_reached().then_some(())).is_none() {
@@ -58,8 +58,8 @@ pub(crate) fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     }
 }
 
-/// Ends the test. It is told at once where, for the panic alone may be seen by nobody: a scope that it leaves waits for its
-/// threads, and so does a runtime. If they hang, the program is aborted.
+/// Ends the test. It is told at once where, for the panic alone may be seen by nobody: a scope that it leaves waits
+/// for its threads, and so does a runtime. If they hang, the program is aborted.
 #[track_caller]
 fn fail(what: &str) -> ! {
     let text = format!("waited longer than {LIMIT:?}: {what}");
@@ -74,7 +74,7 @@ fn fail(what: &str) -> ! {
     panic!("{text}");
 }
 
-/// What [`wait`] can wait for.
+/// Something that [`wait`] can wait for.
 pub(crate) trait Waitable {
     type Output;
 

@@ -54,7 +54,7 @@ fn exists(texts: &[String], named: &str) -> bool {
     }
 }
 
-/// What the column "type" of the glossary names, each with the term of its line.
+/// The names in the column "type" of the glossary, each with the term of its line.
 fn named(glossary: &str) -> Vec<(&str, &str)> {
     let rows = glossary.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| term"));
     let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());

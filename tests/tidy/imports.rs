@@ -195,7 +195,7 @@ const ORDER: &[&str] = &[
 /// The files of `src`, by their names as [`ORDER`] has them.
 struct Sources {
     texts: BTreeMap<String, String>,
-    /// What each file re-exports: the name that it gives, and the path from the root.
+    /// The re-exports of each file: the name that it gives, and the path from the root.
     reexports: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
@@ -217,8 +217,8 @@ impl Sources {
         candidates.into_iter().find(|file| self.texts.contains_key(file) && (*file == "lib") == is_root)
     }
 
-    /// The file with the definition of what this path from the root names. It follows modules and re-exports, and stops at
-    /// the first name that is neither.
+    /// The file with the definition of what this path from the root names. It follows modules and re-exports, and
+    /// stops at the first name that is neither.
     fn defined_in(&self, path: &[String]) -> String {
         let (mut module, mut file) = (Vec::new(), String::from("lib"));
         for (place, name) in path.iter().enumerate() {
@@ -252,7 +252,7 @@ impl Sources {
         for root in ["crate::", "super::"] {
             for (place, _) in code.match_indices(root) {
                 let before = &code[..place];
-                // What says who sees an item is no import.
+                // A visibility is no import.
                 let is_visibility = before.ends_with("(in ");
                 if !is_visibility && !before.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)) {
                     found.extend(leaves(&code[place..]).into_iter().filter_map(|(path, _)| absolute(file, &path)));
@@ -301,7 +301,8 @@ fn absolute(file: &str, path: &[String]) -> Option<Vec<String>> {
     Some(module.into_iter().chain(rest.iter().cloned()).collect())
 }
 
-/// The paths of a `use` tree, or of a path in code, which may be followed by anything; each with the name that it gives.
+/// The paths of a `use` tree, or of a path in code, which may be followed by anything; each with the name that it
+/// gives.
 fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
     let (mut found, mut above, mut path, mut rest) = (Vec::new(), Vec::new(), Vec::new(), tree);
     loop {

@@ -1,7 +1,7 @@
-//! What must not come back in prose: words, sentences, long lines and long names of tests.
+//! Faults that must not come back in prose: words, sentences, long lines and long names of tests.
 //!
-//! Files that are still to be rewritten are listed in `still_to_rewrite.txt`, each with the check that it fails. The list may
-//! only shrink: a file that has become clean must be taken off it.
+//! Files that are still to be rewritten are listed in `still_to_rewrite.txt`, each with the check that it fails. The
+//! list may only shrink: a file that has become clean must be taken off it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

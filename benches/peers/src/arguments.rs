@@ -13,7 +13,7 @@ use crate::arguments::command_line::number;
 use crate::registry::{Group, Peer, Row, groups, peers};
 use crate::savina::problems::queens::Board;
 
-/// What the command line asks for.
+/// The runs that a command line asks for.
 pub(crate) enum Asked {
     Rounds(Options),
     Single(Single),
@@ -45,13 +45,13 @@ pub(crate) struct Single {
     pub(crate) workers: usize,
 }
 
-/// What a child of this program is called with: see `Single`.
+/// The arguments of a child of this program: see `Single`.
 pub(crate) fn of_single(peer: &str, workload: &str, n: u64, workers: usize) -> [String; 7] {
     let (n, workers) = (n.to_string(), workers.to_string());
     ["--single", peer, workload, "--n", &n, "--workers", &workers].map(String::from)
 }
 
-/// What the arguments ask for; nothing if that is help.
+/// Reads the arguments; nothing if they ask for help.
 pub(crate) fn parse(arguments: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
     let mut options = Options {
         peers: peers(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::arguments::Options;
 use crate::registry::Peer;
 
-/// What this program was built with.
+/// The compiler and the flags of this program.
 const LOCK: &str = include_str!("../Cargo.lock");
 
 /// The versions of those peers that are packages.

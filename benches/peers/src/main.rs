@@ -1,8 +1,9 @@
-//! Procession's workloads of processes and of jobs, and the Savina suite, side by side with those of other libraries and languages.
+//! Procession's workloads of processes and of jobs, and the Savina suite, side by side with those of other libraries
+//! and languages.
 //!
-//! One command runs each peer and workload in a process of its own, round after round, peers taking turns, checks every
-//! result, and writes what came of it: JSON lines, a table, a chart. The figures are of this machine at this moment; only
-//! ratios within one run count.
+//! One command runs each peer and workload in a process of its own, round after round, peers taking turns, checks
+//! every result, and writes what came of it: JSON lines, a table, a chart. The figures are of this machine at this
+//! moment; only ratios within one run count.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Our own programs: the very files of `cargo bench --bench workloads`, so that there is one of each. What they share with
-//! those of other libraries (the shape, the measuring) is here too.
+//! Our own programs: the very files of `cargo bench --bench workloads`, so that there is one of each. The parts that
+//! they share with those of other libraries (the shape, the measuring) is here too.
 
 #[path = "../../workloads/births.rs"]
 mod births;

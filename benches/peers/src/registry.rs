@@ -1,4 +1,4 @@
-//! Who is compared in what: the groups of workloads, with what is expected of us in each, and the peers with the programs
+//! The comparisons: the groups of workloads, with our bars in each, and the peers with the programs
 //! that each has for them. Another group, or another program, is added here and nowhere else.
 
 use crate::jobs;
@@ -23,7 +23,7 @@ impl Program {
 /// The one that all others are compared with.
 pub(crate) const US: &str = "procession";
 
-/// Who runs the programs of a peer.
+/// The way in which the programs of a peer are run.
 pub(crate) enum Programs {
     /// This very program, in a process of its own.
     Here(Vec<Program>),
@@ -34,7 +34,7 @@ pub(crate) enum Programs {
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) programs: Programs,
-    /// What a reader of the table has to know of it in one workload: that it does something else, or why it has none.
+    /// A note for a reader of the table: that the peer does something else in a workload, or why it has none.
     pub(crate) notes: &'static [(&'static str, &'static str)],
 }
 
@@ -76,12 +76,12 @@ pub(crate) fn peers() -> Vec<Peer> {
     ]
 }
 
-/// What is told of a run.
+/// The figures of a run that are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Figure {
     /// The time of an operation, in nanoseconds.
     Time,
-    /// What an actor that waits occupies, in bytes.
+    /// The memory of an actor that waits, in bytes.
     Bytes,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Limit {
 /// A workload, as a row of the table.
 pub(crate) struct Row {
     pub(crate) workload: &'static str,
-    /// What its count counts.
+    /// The things that its count counts.
     pub(crate) counts: &'static str,
     pub(crate) op: &'static str,
     pub(crate) figure: Figure,
@@ -149,7 +149,7 @@ pub(crate) fn groups() -> Vec<Group> {
     vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }, jobs]
 }
 
-/// What is expected of us: the bars, and the limit of memory in MB.
+/// Our bars, and the limit of memory in MB.
 fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
     let at_most = |against, ratio| Bar { against, limit: Limit::AtMost(ratio) };
     match workload {

@@ -1,4 +1,4 @@
-//! What came of the runs, and the median of several.
+//! The results of the runs, and the median of several.
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl Report {
         Spread::of(those.filter_map(figure).collect())
     }
 
-    /// What a row of the table is about.
+    /// The subject of a row of the table.
     pub(crate) fn spread(&self, peer: &str, row: &Row) -> Option<Spread> {
         self.figures(peer, row, |run| match row.figure {
             Figure::Time => Some(run.ns_per_op),

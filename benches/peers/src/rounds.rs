@@ -25,7 +25,7 @@ pub(crate) enum Ending {
     Interrupted,
 }
 
-/// Runs everything. What has been measured is on the disk after each run, whatever comes later.
+/// Runs everything. The figures are on the disk after each run.
 pub(crate) fn run(options: &Options) -> Outcome<Report> {
     let mut keeper = Keeper::new()?;
     let mut lines = BufWriter::new(File::create(options.out.join("runs.jsonl"))?);
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Report> {
     let plan = plan(options, &peers);
     let bar = progress(plan.len());
     for (round, row, peer) in plan {
-        // What has failed once would only fail again, perhaps at the time limit.
+        // A run that has failed once would fail again, perhaps at the time limit.
         if report.ending == Ending::Interrupted || report.has_failed(peer.name, row.workload) {
             bar.inc(1);
             continue;
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Report> {
     Ok(report)
 }
 
-/// What is run, in this order: round after round, workload after workload, and all peers that have it.
+/// The runs, in this order: round after round, workload after workload, and all peers that have it.
 fn plan<'a>(options: &'a Options, peers: &[&'a Peer]) -> Vec<(u64, &'a Row, &'a Peer)> {
     let mut plan = Vec::new();
     for round in 1..=options.runs {
@@ -120,7 +120,9 @@ mod tests {
     #[test]
     fn another_peer_goes_first_in_each_round() {
         let line = "--peer procession --peer tokio --peer xtra --workload ring --workload big --runs 2";
-        let Ok(Some(Asked::Rounds(options))) = parse(&mut lexopt::Parser::from_args(line.split(' '))) else { panic!("{line}") };
+        let Ok(Some(Asked::Rounds(options))) = parse(&mut lexopt::Parser::from_args(line.split(' '))) else {
+            panic!("{line}")
+        };
         let peers: Vec<_> = options.peers.iter().collect();
         let order: Vec<_> = plan(&options, &peers).iter().map(|(_, row, peer)| (row.workload, peer.name)).collect();
         let [us, tokio, xtra] = ["procession", "tokio", "xtra"];

@@ -1,9 +1,9 @@
-//! BankTransaction: a teller has amounts transferred from one account to another; an account that has sent an amount does
-//! nothing else until the other has confirmed it.
+//! BankTransaction: a teller has amounts transferred from one account to another; an account that has sent an amount
+//! does nothing else until the other has confirmed it.
 //!
-//! An amount goes from an account to one with a higher number, so that no two can wait for each other; the source is one
-//! of the first eight tenths. Amounts are whole numbers here, not floating point, so that the sum is conserved exactly
-//! and each balance can be compared with what it must be, whatever the order was.
+//! An amount goes from an account to one with a higher number, so that no two can wait for each other; the source is
+//! one of the first eight tenths. Amounts are whole numbers here, not floating point, so that the sum is conserved
+//! exactly and each balance can be compared with what it must be, whatever the order was.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use super::{Verdict, same, same_each};
 
 pub(crate) const ACCOUNTS: usize = 1_000;
-/// What every account has at first.
+/// The amount that every account has at first.
 pub(crate) const OPENING: i64 = 1_000_000;
 
 const SEED: u64 = 123_456;

@@ -1,11 +1,11 @@
 //! SleepingBarber: customers come at a pace; one is served at a time, up to 1,000 wait, and who finds no seat goes and
 //! comes back, until all have had their haircut.
 //!
-//! The suite calls 1,000 the average of a pace and draws from 0 to 999, to which it adds 10; so does this. What is drawn
-//! is a number of rounds of [`work::rounds`]. In the suite's own programs the customers who found no seat
-//! come back all at once, and again, without a pause; then it is a matter of luck whether the room ever fills, and if it
-//! does, the program measures nothing but that crowd. (Runs of one and the same program differed by a factor of fifty.)
-//! The description says only that they come back until they are served. Here the street lets in one customer at a time,
+//! The suite calls 1,000 the average of a pace and draws from 0 to 999, to which it adds 10; so does this. The draw
+//! is a number of rounds of [`work::rounds`]. In the suite's own programs the customers who found no seat come back
+//! all at once, and again, without a pause; then it is a matter of luck whether the room ever fills, and if it does,
+//! the program measures nothing but that crowd. (Runs of one and the same program differed by a factor of fifty.) The
+//! description says only that they come back until they are served. Here the street lets in one customer at a time,
 //! at its pace, whether they are new or come back. It makes room for others after each, as the pace is work enough.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ impl Pace {
     }
 }
 
-/// Where customers come from, and those whom it has let in wait to be served. What a customer is to it depends on the
+/// Where customers come from, and those whom it has let in wait to be served. Its type of a customer depends on the
 /// library.
 pub(crate) struct Street<C> {
     pace: Pace,
@@ -46,7 +46,7 @@ pub(crate) struct Street<C> {
     to_be_served: u64,
 }
 
-/// Who goes in.
+/// A customer that goes in.
 pub(crate) enum Arrival<C> {
     New,
     Again(C),
@@ -92,7 +92,7 @@ impl<C> Street<C> {
     }
 }
 
-/// What the barber knows.
+/// The state of the barber.
 pub(crate) struct Scissors {
     pace: Pace,
     haircuts: u64,
@@ -121,7 +121,7 @@ pub(crate) struct Room<C> {
     turned_away: u64,
 }
 
-/// What becomes of somebody who enters.
+/// The result of entering the room.
 pub(crate) enum Entered<'a, C> {
     /// The barber was asleep, and takes them.
     Served(C),
@@ -160,7 +160,7 @@ impl<C> Room<C> {
     }
 }
 
-/// What the barber, the waiting room and the street have counted.
+/// The counts of the barber, the waiting room and the street.
 pub(crate) fn check(haircuts: u64, turned_away: u64, came_back: u64, must_be: u64) -> Verdict {
     same("haircuts", haircuts, must_be)?;
     same("customers who came back", came_back, turned_away)

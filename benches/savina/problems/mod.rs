@@ -1,10 +1,11 @@
-//! The problems of the Savina suite, without any actors: parameters, random data, what is computed for a message, and what
-//! the answer must be. The programs for every library use these, so that all of them do the same work.
+//! The problems of the Savina suite, without any actors: parameters, random data, what is computed for a message, and
+//! what the answer must be. The programs for every library use these, so that all of them do the same work.
 //!
-//! The parameters are the defaults of the suite (Imam and Sarkar, "Savina: an actor benchmark suite", AGERE 2014), compared
-//! with the configuration that its authors publish with it (github.com/shamsimam/savina). Some of the suite's programs say
-//! what to do and not how much of it that is, have no result, or end when all has gone quiet. Where something had to be
-//! decided, so that each program has an answer that does not depend on who is faster, the file of that problem says what.
+//! The parameters are the defaults of the suite (Imam and Sarkar, "Savina: an actor benchmark suite", AGERE 2014),
+//! compared with the configuration that its authors publish with it (github.com/shamsimam/savina). Some of the
+//! suite's programs say what to do and not how much of it that is, have no result, or end when all has gone quiet.
+//! Where something had to be decided, so that each program has an answer that does not depend on who is faster, the
+//! file of that problem says what.
 
 pub(crate) mod bank;
 pub(crate) mod barber;
@@ -21,9 +22,9 @@ use std::fmt::Debug;
 /// One of the programs of the suite.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// What `n` counts.
+    /// The things that `n` counts.
     pub(crate) counts: &'static str,
-    /// What the time is divided by.
+    /// The operation by whose count the time is divided.
     pub(crate) op: &'static str,
     pub(crate) n: u64,
     /// The count for a run that only shows that it works.
@@ -99,7 +100,7 @@ pub(crate) const PROGRAMS: [Program; 12] = [
     },
 ];
 
-/// What an actor sends, or creates, before it makes room for others. In the suite a producer sends all that it has at
+/// How much an actor sends, or creates, before it lets others run. In the suite a producer sends all that it has at
 /// once, which would make its consumers' mailboxes what is measured.
 pub(crate) const BATCH: u64 = 100;
 

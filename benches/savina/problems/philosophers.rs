@@ -1,11 +1,11 @@
-//! Philosophers: twenty at a round table with a fork between each two. Who is hungry asks the waiter for both forks, and
+//! Philosophers: twenty at a round table with a fork between each two. A hungry one asks the waiter for both forks, and
 //! asks again at once if one of them is in use.
 
 use super::{Verdict, same};
 
 pub(crate) const PHILOSOPHERS: usize = 20;
 
-/// What the waiter knows.
+/// The state of the waiter.
 #[derive(Default)]
 pub(crate) struct Table {
     in_use: [bool; PHILOSOPHERS],

@@ -1,11 +1,11 @@
 //! NQueens: all ways to place queens so that none attacks another, or the first so many.
 //!
 //! A master hands boards to workers in turn. A worker sends back every board with one queen more, until four rows are
-//! filled; from there on it searches alone, and reports each solution by itself. The suite gives boards ten priorities;
-//! none of the libraries has mailboxes with priorities, so they are not here, as they are not in the suite's own programs
-//! for such libraries. The limit of solutions is beyond what twelve queens have, so all of them are found; the program
-//! stops at the limit all the same. A board is sets of bits and not an array that is copied for each queen: then what is
-//! measured is more of the messages.
+//! filled; from there on it searches alone, and reports each solution by itself. The suite gives boards ten
+//! priorities; none of the libraries has mailboxes with priorities, so they are not here, as they are not in the
+//! suite's own programs for such libraries. The limit of solutions is beyond what twelve queens have, so all of them
+//! are found; the program stops at the limit all the same. A board is sets of bits and not an array that is copied
+//! for each queen: then what is measured is more of the messages.
 
 use super::{Verdict, same};
 
@@ -70,7 +70,7 @@ impl Board {
     }
 }
 
-/// What the master has heard.
+/// The results that the master has received.
 #[derive(Default)]
 pub(crate) struct Search {
     sent: u64,

@@ -1,19 +1,19 @@
 //! Sieve: a row of filters, each with the next 1,000 primes; a number that none of them divides is the next prime.
 //!
-//! As in the suite, only odd numbers are sent through, and a filter divides by all the primes that it has until one fits,
-//! not only by those up to the square root: this program is for a message with some work in it.
+//! As in the suite, only odd numbers are sent through, and a filter divides by all the primes that it has until one
+//! fits, not only by those up to the square root: this program is for a message with some work in it.
 
 use super::{Verdict, same};
 
 /// The most primes of a filter.
 const MOST: usize = 1_000;
 
-/// What a filter knows.
+/// The state of a filter.
 pub(crate) struct Filter {
     primes: Vec<u64>,
 }
 
-/// What has become of a number.
+/// The result of sifting a number.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sifted {
     Divided,

@@ -1,4 +1,5 @@
-//! Trapezoidal: the area under a curve from 1 to 5, as the sum of narrow trapezoids; a hundred workers get a share each.
+//! Trapezoidal: the area under a curve from 1 to 5, as the sum of narrow trapezoids; a hundred workers get a share
+//! each.
 
 use super::Verdict;
 
@@ -36,9 +37,9 @@ impl Share {
     }
 }
 
-/// Compares with Simpson's rule, which is much more exact on a curve as smooth as this: to 2e-12 here. The trapezoids are
-/// wrong by at most `(RIGHT - LEFT)^3 / (12 pieces^2)` times the greatest second derivative, which is below 6,000. (It
-/// is about `(3 x^2)^2 = 5,625` times the height of the swing, below 1, where the curve swings fastest.)
+/// Compares with Simpson's rule, which is much more exact on a curve as smooth as this: to 2e-12 here. The trapezoids
+/// are wrong by at most `(RIGHT - LEFT)^3 / (12 pieces^2)` times the greatest second derivative, which is below
+/// 6,000. (It is about `(3 x^2)^2 = 5,625` times the height of the swing, below 1, where the curve swings fastest.)
 pub(crate) fn check(area: f64, pieces: u64) -> Verdict {
     let reference = simpson(100_000);
     let allowed = (RIGHT - LEFT).powi(3) / 12.0 * 6_000.0 / (pieces as f64).powi(2) + 1e-9;

@@ -1,10 +1,11 @@
-//! UnbalancedCobwebbedTree: a tree grows at random, and is then visited from the root. A new actor asks the root whether it
-//! may have children; it may, or not, with equal chance, as long as there is room for ten more.
+//! UnbalancedCobwebbedTree: a tree grows at random, and is then visited from the root. A new actor asks the root
+//! whether it may have children; it may, or not, with equal chance, as long as there is room for ten more.
 //!
-//! In the suite the root begins the visit when the first actor asks too late, whatever is still growing elsewhere, and
-//! nobody hears what was visited. Here the root begins when everybody has asked, so that the tree is complete; and each
-//! actor reports what is below it, so that there is an answer. The root draws when it is asked, from one stream of random
-//! numbers. Who gets which draw depends on who is faster; how many are granted, and how much work each brings, does not.
+//! In the suite the root begins the visit when the first actor asks too late, whatever is still growing elsewhere,
+//! and nobody hears what was visited. Here the root begins when everybody has asked, so that the tree is complete;
+//! and each actor reports what is below it, so that there is an answer. The root draws when it is asked, from one
+//! stream of random numbers. The speed of the actors decides which one gets which draw. It decides neither the number
+//! of grants nor their work.
 //!
 //! Work is counted in rounds of [`work::rounds`](super::work::rounds): a hundred before an actor asks, and when it is
 //! visited as many as were drawn for it and its nine siblings. Half of those who have children have an urgent child,
@@ -19,7 +20,7 @@ use super::{Verdict, same};
 
 /// The children of an actor that has any.
 pub(crate) const CHILDREN: usize = 10;
-/// What an actor does before it asks.
+/// The work of an actor before it asks.
 pub(crate) const BEFORE: u32 = 100;
 
 const MEAN: f64 = 500.0;
@@ -27,7 +28,7 @@ const DEVIATION: f64 = 100.0;
 const URGENT: f64 = 0.5;
 const SEED: u64 = 2;
 
-/// What an actor is told when it may have children.
+/// The answer to an actor that may have children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// The work of each child.
@@ -44,7 +45,7 @@ impl Grant {
     }
 }
 
-/// What the root knows while the tree grows.
+/// The state of the root while the tree grows.
 pub(crate) struct Growth {
     random: Xoshiro256PlusPlus,
     most: u64,

@@ -5,7 +5,7 @@ use std::hint::black_box;
 /// The angle that the actors of both ForkJoin programs are given in the suite.
 const ANGLE: f64 = 37.2;
 
-/// What an actor of the ForkJoin programs does with a message: the square of a sine.
+/// The work of an actor of the ForkJoin programs for each message: the square of a sine.
 pub(crate) fn square_of_sine() {
     let sine = black_box(ANGLE).sin();
     black_box(sine * sine);

@@ -1,5 +1,5 @@
-//! blocking: the elastic pool of the smol family. There is one for the whole program, and an environment variable, which
-//! whoever starts this process has set, says how many threads it may have.
+//! blocking: the elastic pool of the smol family. There is one for the whole program, and an environment variable,
+//! which the parent process has set, says how many threads it may have.
 
 use std::time::Instant;
 

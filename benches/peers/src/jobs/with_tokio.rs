@@ -64,7 +64,8 @@ fn submit(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// A timeout is a timer around the handle, which begins when it is first waited for; the job itself knows nothing of it.
+/// A timeout is a timer around the handle, which begins when it is first waited for; the job itself knows nothing of
+/// it.
 fn submit_with_timeout(setting: &Setting) -> Outcome<Measured> {
     let runtime = runtime(setting.workers)?;
     let began = Instant::now();

@@ -13,18 +13,18 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::ours::measure::{Outcome, PATIENCE, Setting, Tally};
 
-/// Who has to report before the clock stops: each actor that ends, or each that waits.
+/// The actors that report before the clock stops: each actor that ends, or each that waits.
 pub(crate) static REPORTS: Tally = Tally::new();
-/// Who has to end after the clock has stopped, so that nothing is lost unseen.
+/// The actors that end after the clock has stopped, so that nothing is lost unseen.
 pub(crate) static ENDS: Tally = Tally::new();
 
-/// What all libraries on tokio run on: its scheduler of many threads. No driver for the network is started, which spares
-/// each thread that parks a system call or two; timers are there, as some of the libraries ask for them.
+/// The runtime of all libraries on tokio: its scheduler of many threads. No driver for the network is started, which
+/// spares each thread that parks a system call or two; timers are there, as some of the libraries ask for them.
 pub(crate) fn tokio_runtime(setting: &Setting) -> Outcome<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(setting.workers).build()?)
 }
 
-/// What an actor reports to the thread that waits for it.
+/// The report of an actor to the thread that waits for it.
 pub(crate) fn report<T>(from: &Receiver<T>) -> Outcome<T> {
     Ok(from.recv_timeout(PATIENCE).map_err(|problem| format!("no report: {problem}"))?)
 }

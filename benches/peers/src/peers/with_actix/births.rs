@@ -24,8 +24,8 @@ trait Child: Actor<Context = Context<Self>> + Handler<Hello> {
     fn new() -> Self;
 }
 
-/// Starts actors, and sends each a message. The children live on its own thread: to have another one start them costs more
-/// than it saves.
+/// Starts actors, and sends each a message. The children live on its own thread: to have another one start them costs
+/// more than it saves.
 struct Spawner<C: Child> {
     left: u64,
     over: Sender<Vec<Addr<C>>>,

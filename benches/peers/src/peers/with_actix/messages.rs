@@ -66,7 +66,7 @@ impl Handler<Token> for Hopper {
     }
 }
 
-/// A token goes round a circle; whoever gets it last says so.
+/// A token goes round a circle. The last actor to get it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let ((over, is_over), (end, ends)) = (channel(), channel());
@@ -136,8 +136,8 @@ impl Handler<Read> for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch. It is a future of the actor's, since an
-/// actor that sends itself a message is called again before any other is.
+/// Sends without waiting for anything, and makes room for others after each batch. It is a future of the actor's,
+/// since an actor that sends itself a message is called again before any other is.
 struct Producer {
     to: Addr<Counter>,
     left: u64,
@@ -186,7 +186,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Who an actor is, is its place among the friends: an address in each message would have to be counted up and down.
+/// The identity is the place among the friends: an address in each message would have to be counted up and down.
 enum Chat {
     /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
     Meet(Arc<Vec<Addr<Friend>>>),

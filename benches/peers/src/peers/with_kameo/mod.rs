@@ -1,9 +1,9 @@
-//! kameo on tokio: an actor for each process, `tell` for a message, `ask` for a question, with unbounded mailboxes, since
-//! the usual bounded one (64) makes who sends wait; so `tell(..).try_send()` never fails for want of room.
+//! kameo on tokio: an actor for each process, `tell` for a message, `ask` for a question, with unbounded mailboxes,
+//! since the usual bounded one (64) makes who sends wait; so `tell(..).try_send()` never fails for want of room.
 //!
-//! Where it differs: each message is boxed, handled by a boxed future, and holds a reference to its actor, which is several
-//! counted pointers. An actor ends when the references to it are gone, so somebody has to keep them. The features `tracing`
-//! and `macros` are off: the first would cost more, the second is not needed.
+//! Where it differs: each message is boxed, handled by a boxed future, and holds a reference to its actor, which is
+//! several counted pointers. An actor ends when the references to it are gone, so somebody has to keep them. The
+//! features `tracing` and `macros` are off: the first would cost more, the second is not needed.
 
 mod births;
 mod messages;

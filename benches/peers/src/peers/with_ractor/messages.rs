@@ -66,7 +66,7 @@ impl Actor for Hopper {
     }
 }
 
-/// A token goes round a circle; whoever gets it last says so.
+/// A token goes round a circle. The last actor to get it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let ((over, is_over), (end, ends)) = (channel(), channel());
@@ -177,7 +177,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Who an actor is, is its place among the friends: a reference in each message would have to be counted up and down.
+/// The identity is the place among the friends: a reference in each message would have to be counted up and down.
 enum Chat {
     /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
     Meet(Arc<Vec<ActorRef<Chat>>>),

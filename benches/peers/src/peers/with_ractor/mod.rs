@@ -1,8 +1,9 @@
 //! ractor on tokio: an actor for each process, `cast` for a message, `call` for a question.
 //!
-//! Where it differs: mailboxes are unbounded, and signals, stops, supervision events and messages each have a channel of
-//! their own. Each message is boxed. An actor ends when it is stopped and not when nobody holds it. Actors are spawned
-//! without a link to a supervisor, and without the feature that carries tracing spans in messages: both would cost more.
+//! Where it differs: mailboxes are unbounded, and signals, stops, supervision events and messages each have a channel
+//! of their own. Each message is boxed. An actor ends when it is stopped and not when nobody holds it. Actors are
+//! spawned without a link to a supervisor, and without the feature that carries tracing spans in messages: both would
+//! cost more.
 
 mod births;
 mod messages;

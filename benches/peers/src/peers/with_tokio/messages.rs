@@ -75,7 +75,7 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
             CounterMessage::Add(n) => total += n,
-            // Who asked may have gone: nobody misses the answer then.
+            // The asker may have ended. Then no task misses the answer.
             CounterMessage::Read(reply) => drop(reply.send(total)),
         }
     }
@@ -117,7 +117,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Who a task is, is its place among the friends: a sender in each message would have to be counted up and down.
+/// The identity is the place among the friends: a sender in each message would have to be counted up and down.
 enum Chat {
     Begin,
     Ping(usize),

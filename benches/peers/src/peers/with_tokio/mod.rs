@@ -1,10 +1,10 @@
 //! Raw tokio: a task for each process, an unbounded channel for each mailbox, a oneshot for an answer. This is what a
 //! program has that does without a library of actors.
 //!
-//! Where it differs: there is no PID, so who would send must hold a sender, which is counted; a task ends when its senders
-//! are gone, so somebody has to keep them. A message is sent at once and not when the step is over, thus not taken back if
-//! the step fails. A task that is busy gives way of itself every 128 messages, by tokio's budget. The leaves of `skynet`
-//! get no message, so they have no channel.
+//! Where it differs: there is no PID, so who would send must hold a sender, which is counted; a task ends when its
+//! senders are gone, so somebody has to keep them. A message is sent at once and not when the step is over, thus not
+//! taken back if the step fails. A task that is busy gives way of itself every 128 messages, by tokio's budget. The
+//! leaves of `skynet` get no message, so they have no channel.
 
 mod births;
 mod messages;

@@ -61,7 +61,7 @@ impl Handler<Token> for Hopper {
     }
 }
 
-/// A token goes round a circle; whoever gets it last says so.
+/// A token goes round a circle. The last actor to get it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let _inside = runtime.enter();
@@ -178,7 +178,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Who an actor is, is its place among the friends: a reference in each message would have to be counted up and down.
+/// The identity is the place among the friends: a reference in each message would have to be counted up and down.
 enum Chat {
     /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
     Meet(Arc<Vec<Address<Friend>>>),
@@ -306,8 +306,9 @@ impl Actor for Numbers {
     async fn stopped(self) {}
 }
 
-/// The answer comes by tokio's channel and not by xtra's own, which is guarded by a spin lock: whoever waits for an answer
-/// spins for as long as its sender is kept from running, and that can be milliseconds for a call on a busy machine.
+/// The answer comes by tokio's channel and not by xtra's own, which is guarded by a spin lock: a thread that waits
+/// for an answer spins for as long as its sender is kept from running, and that can be milliseconds for a call on a
+/// busy machine.
 struct Next(oneshot::Sender<u64>);
 
 impl Handler<Next> for Numbers {

@@ -1,11 +1,11 @@
 //! xtra on tokio: an actor for each process, a detached `send` for a message, with unbounded mailboxes. A question of
 //! `ask` is a message that brings tokio's oneshot for the answer.
 //!
-//! Where it differs: a mailbox has priorities and may be shared by several actors, behind one lock; each message is boxed,
-//! handled by a boxed future, and has room for an answer, also when nobody waits for one. An awaited `send` would be the
-//! usual way to ask, but what brings its answer is guarded by a spin lock, and on a busy machine a call took milliseconds.
-//! For the same reason its other figures suffer more than others' when something else wants the processors.
-//! An actor ends when its addresses are gone, so somebody has to keep them.
+//! Where it differs: a mailbox has priorities and may be shared by several actors, behind one lock; each message is
+//! boxed, handled by a boxed future, and has room for an answer, also when nobody waits for one. An awaited `send`
+//! would be the usual way to ask, but what brings its answer is guarded by a spin lock, and on a busy machine a call
+//! took milliseconds. For the same reason its other figures suffer more than others' when something else wants the
+//! processors. An actor ends when its addresses are gone, so somebody has to keep them.
 
 mod births;
 mod messages;

@@ -1,5 +1,5 @@
-//! BankTransaction on actix. An account that has sent an amount has its context wait for the answer; what else it is sent
-//! waits in its mailbox.
+//! BankTransaction on actix. An account that has sent an amount has its context wait for the answer; what else it is
+//! sent waits in its mailbox.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

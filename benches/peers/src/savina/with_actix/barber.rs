@@ -1,5 +1,5 @@
-//! SleepingBarber on actix. The street and its customers are on one thread, the waiting room and the barber on another, so
-//! that what takes time on either side does so at once.
+//! SleepingBarber on actix. The street and its customers are on one thread, the waiting room and the barber on
+//! another, so that what takes time on either side does so at once.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;

@@ -11,7 +11,7 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::big::{ACTORS, Targets, check as check_each};
 
-/// Who an actor is, is its place among the friends: an address in each message would have to be counted up and down.
+/// The identity is the place among the friends: an address in each message would have to be counted up and down.
 enum Chat {
     /// Everybody, in order.
     Meet(Arc<[Addr<Friend>]>),

@@ -1,10 +1,10 @@
 //! The Savina suite on actix: an actor for each actor, `do_send` for a message, an arbiter for each worker.
 //!
-//! Where it differs: an actor stays on the thread it was started on, and nothing is stolen. Where there is work to be shared,
-//! the actors of a program take turns on the threads; where there are only messages, all are on the first, since that was
-//! faster: waking the other thread costs more than a message. A producer is a future of its actor's that gives way after
-//! each batch, since an actor that sends itself a message is called again before any other is. A message is sent at once
-//! and not when the step is over.
+//! Where it differs: an actor stays on the thread it was started on, and nothing is stolen. Where there is work to be
+//! shared, the actors of a program take turns on the threads; where there are only messages, all are on the first,
+//! since that was faster: waking the other thread costs more than a message. A producer is a future of its actor's
+//! that gives way after each batch, since an actor that sends itself a message is called again before any other is. A
+//! message is sent at once and not when the step is over.
 
 mod ring;
 mod counting;

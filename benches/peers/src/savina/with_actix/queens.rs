@@ -65,7 +65,7 @@ impl Handler<MasterMessage> for Master {
                     context.stop();
                 }
             }
-            // What comes behind the limit is not wanted.
+            // Results beyond the limit are dropped.
             (_, Some(_)) | (MasterMessage::Stopped, None) => {}
             (MasterMessage::Board(board), None) => self.hand_out(board),
             (MasterMessage::Solution, None) => self.search.is_solved(),

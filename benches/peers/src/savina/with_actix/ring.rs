@@ -11,7 +11,7 @@ use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::RING;
 
 enum RingMessage {
-    /// Who is next.
+    /// The next actor of the ring.
     Meet(Addr<Hopper>),
     /// The token, which is to be passed on so many more times.
     Token(u64),

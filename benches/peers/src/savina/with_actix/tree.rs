@@ -1,5 +1,5 @@
-//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads, and each starts all that is below
-//! it on its own.
+//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads, and each starts all that is
+//! below it on its own.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! BankTransaction on raw tokio. An account that has sent an amount awaits the answer where it stands; what else it is sent
-//! waits in its channel.
+//! BankTransaction on raw tokio. An account that has sent an amount awaits the answer where it stands; what else it
+//! is sent waits in its channel.
 
 use std::sync::Arc;
 use std::time::Instant;

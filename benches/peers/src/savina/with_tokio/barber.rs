@@ -12,7 +12,7 @@ use crate::savina::problems::barber::{Arrival, Entered, Room, Scissors, Street, 
 type ToCustomer = UnboundedSender<CustomerMessage>;
 
 enum CustomerMessage {
-    /// What the room was given to reach the customer comes back.
+    /// The room returns the sender by which it reaches the customer.
     Full(ToCustomer),
     Wait,
     Start,

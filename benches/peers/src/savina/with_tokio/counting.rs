@@ -20,7 +20,7 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
             CounterMessage::Increment => count += 1,
-            // Who asked may have gone: nobody misses the answer then.
+            // The asker may have ended. Then no task misses the answer.
             CounterMessage::Report(to) => drop(to.send(count)),
         }
     }

@@ -33,7 +33,7 @@ async fn lead(root: Board) -> Option<u64> {
     while stopped < WORKERS {
         match (inbox.recv().await?, result) {
             (MasterMessage::Stopped, _) => stopped += 1,
-            // What comes behind the limit is not wanted.
+            // Results beyond the limit are dropped.
             (_, Some(_)) => {}
             (MasterMessage::Board(board), None) => {
                 workers[search.send()].send(WorkerMessage::Board(board)).ok()?;
