@@ -1,39 +1,8 @@
-//! How often children may be restarted, and how long to wait before: both as plain functions of the time.
+//! Delays between restarts.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A sliding window: how much has happened within the last so long.
-#[derive(Debug)]
-pub(super) struct Window<T> {
-    most: usize,
-    within: Duration,
-    events: VecDeque<(Instant, T)>,
-}
-
-impl<T> Window<T> {
-    pub(super) fn new(most: usize, within: Duration) -> Window<T> {
-        Window { most, within, events: VecDeque::new() }
-    }
-
-    /// Something has happened. Whether that is more than may happen.
-    ///
-    /// The window is half open: what is just as old as it is long is not in it any more.
-    pub(super) fn exceeded(&mut self, now: Instant, event: T) -> bool {
-        // As many as can be counted are never too many, and there is no end to what would be remembered of them.
-        if self.most == usize::MAX {
-            return false;
-        }
-        self.events.push_back((now, event));
-        let (within, most) = (self.within, self.most);
-        while self.events.pop_front_if(|(then, _)| now.saturating_duration_since(*then) >= within).is_some() {}
-        self.events.len() > most
-    }
-
-    pub(super) fn take(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.events).into_iter().map(|(_, event)| event).collect()
-    }
-}
+use super::spec::SpecError;
 
 /// Delays between the restarts of a child: the first, doubled with each failure up to a cap, a random part of it taken
 /// off, and begun anew when the child has been up for long enough.
@@ -71,6 +40,14 @@ impl Backoff {
         self
     }
 
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        let Backoff { first, cap, jitter, .. } = *self;
+        if first.is_zero() || first > cap || !(0.0..=1.0).contains(&jitter) {
+            return Err(SpecError::Backoff { first, cap, jitter });
+        }
+        Ok(())
+    }
+
     /// The delay after so many failures in a row, of a child with this number.
     pub(super) fn delay(&self, failures: u32, child: u64) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -93,36 +70,6 @@ fn mix(mut bits: u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exactly_as_many_as_may_happen_are_not_too_many_and_one_more_is() {
-        let now = Instant::now();
-        let second = Duration::from_secs(1);
-        let mut window = Window::new(3, 10 * second);
-        assert!(!window.exceeded(now, 1) && !window.exceeded(now, 2) && !window.exceeded(now + 9 * second, 3));
-        assert!(window.exceeded(now + 9 * second, 4));
-        assert_eq!(window.take(), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn a_rate_that_stays_below_never_is_too_much_however_long_it_goes_on() {
-        let (mut now, second) = (Instant::now(), Duration::from_secs(1));
-        let mut window = Window::new(3, 9 * second);
-        for _ in 0..100_000 {
-            now += 3 * second;
-            assert!(!window.exceeded(now, ()), "three in nine seconds, for ever");
-        }
-        assert!(window.events.len() <= 3, "and nothing is remembered for longer than the window");
-        assert!(window.exceeded(now + second, ()), "a little faster is too fast");
-    }
-
-    #[test]
-    fn where_none_are_too_many_none_are_remembered() {
-        let now = Instant::now();
-        let mut window = Window::new(usize::MAX, Duration::MAX);
-        assert!((0..1_000).all(|n| !window.exceeded(now, n)));
-        assert!(window.events.is_empty());
-    }
 
     #[test]
     fn delays_double_up_to_the_cap_and_jitter_only_takes_off() {

@@ -1,61 +1,14 @@
-//! What a supervisor hears of its children, and what follows from it.
+//! Exits of children, and the restarts that follow from them.
 
 use std::time::Duration;
 
-use super::child::Child;
-use super::child::Goal;
-use super::child::Phase;
-use super::message::ChildError;
-use super::message::InPlaceFailed;
-use super::message::SupervisorError;
-use super::message::SupervisorMessage;
-use super::process::Supervisor;
-use super::process::Timer;
-use super::spec::AutoShutdown;
-use super::spec::Restart;
-use super::spec::Strategy;
-use crate::Completion;
-use crate::Exit;
-use crate::Pid;
-use crate::Recovered;
-use crate::RecoveredBy;
-use crate::Reply;
-use crate::StepOutput;
+use super::child::{Goal, Phase};
+use super::message::{ChildError, InPlaceFailed, SupervisorError};
+use super::process::{Awaited, Supervisor};
+use super::spec::{AutoShutdown, Restart, Strategy};
+use crate::{Exit, Pid, Recovered, RecoveredBy, Reply, StepOutput};
 
-/// After this time a supervisor that had no room for a question is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
-
-/// What is heard of children.
 impl Supervisor {
-    pub(super) fn begun(&mut self, key: u64, done: &Completion, out: &mut StepOutput) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        let supervises = child.spec.supervises;
-        let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
-        let pid = *pid;
-        match done.take(*begun) {
-            None => {}
-            Some(Ok(())) if !supervises || *asked => self.up(key, pid, out),
-            Some(Ok(())) => self.ask_started(key, out),
-            // Its mailbox has a bound, and had no room for the question. If it has ended, that is heard, too.
-            Some(Err(_)) if *asked => {
-                let timer = out.after(ASK_AGAIN);
-                self.timers.insert(timer.id(), Timer::Ask(key, pid, timer));
-            }
-            // One that has not begun has ended, and that is heard.
-            Some(Err(_)) => {}
-        }
-    }
-
-    /// Asks a child that is a supervisor to say when its children are up.
-    fn ask_started(&mut self, key: u64, out: &mut StepOutput) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
-        *asked = true;
-        *begun = out.ask(pid.typed(), SupervisorMessage::started, Duration::MAX);
-        let tag = begun.id();
-        self.begins.insert(tag, key);
-    }
-
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match &mut child.phase {
@@ -117,8 +70,7 @@ impl Supervisor {
         }
         let now = out.now();
         let child = self.children.get_mut(&key)?;
-        if self.config.window.exceeded(now, (child.spec.id.clone(), exit.clone())) {
-            let restarts = self.config.window.take();
+        if let Some(restarts) = self.config.intensity.count(now, &child.spec.id, &exit) {
             self.end(Some(SupervisorError::TooManyRestarts { restarts }), out);
             return None;
         }
@@ -143,12 +95,7 @@ impl Supervisor {
             Strategy::OneForAll => self.gather(0, out),
             Strategy::RestForOne => self.gather(key, out),
         };
-        self.forget_timer(self.gates.get(&batch).copied(), out);
-        if !delay.is_zero() {
-            let timer = out.after(delay);
-            self.timers.insert(timer.id(), Timer::Gate(batch));
-            self.gates.insert(batch, timer);
-        }
+        self.delay(batch, delay, out);
         self.change(key, |child| {
             (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
         });
@@ -188,7 +135,7 @@ impl Supervisor {
             return self.goes_on(key, pid, reply, out);
         }
         let timer = out.after(delay);
-        self.timers.insert(timer.id(), Timer::InPlace(key));
+        self.awaited.insert(timer.id(), Awaited::InPlace(key));
         self.set(key, Phase::InPlace { pid, timer, reply });
     }
 
@@ -209,49 +156,8 @@ impl Supervisor {
     }
 
     /// A child that has failed in place is told that it may go on.
-    fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
+    pub(super) fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
         out.reply(reply, ());
         self.up(key, pid, out);
-    }
-
-    pub(super) fn elapsed(&mut self, timer: Timer, done: &Completion, out: &mut StepOutput) {
-        match timer {
-            Timer::Gate(batch) => {
-                self.gates.remove(&batch);
-                self.changed.insert(batch);
-            }
-            Timer::Limit(key) => {
-                if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
-                {
-                    *limit = None;
-                    out.terminate(*pid);
-                }
-            }
-            // Of the same start: another one has another PID.
-            Timer::Ask(key, pid, timer) => {
-                let starts = |child: &Child| matches!(child.phase, Phase::Starting { pid: now, .. } if now == pid);
-                if !self.children.get(&key).is_some_and(starts) || self.ends_with_the_runtime(out) {
-                    return;
-                }
-                match done.take(timer) {
-                    Some(Ok(_)) => self.ask_started(key, out),
-                    // There is no timer. AskFuture at once would be a loop, so this start has failed: the child is ended.
-                    _ => {
-                        out.terminate(pid);
-                    }
-                }
-            }
-            Timer::InPlace(key) => {
-                let Some(child) = self.children.get_mut(&key) else { return };
-                // One that was set for an earlier failure has nothing to say about this one.
-                let pid = match child.phase {
-                    Phase::InPlace { pid, timer, .. } if timer.id() == done.tag() => pid,
-                    _ => return,
-                };
-                if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {
-                    self.goes_on(key, pid, reply, out);
-                }
-            }
-        }
     }
 }

@@ -3,46 +3,41 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::child::Child;
-use super::child::Goal;
-use super::child::Waiter;
+use super::child::{Child, Goal};
 use super::contained::{Contained, made};
-use super::message::ChildError;
-use super::message::Order;
-use super::process::Life;
-use super::process::Supervisor;
-use super::spec::ChildSpec;
-use super::spec::SpecError;
-use crate::Pid;
-use crate::Reply;
-use crate::StepOutput;
+use super::message::{ChildError, Request};
+use super::process::{Life, Supervisor};
+use super::spec::{ChildSpec, SpecError};
+use crate::{Pid, Reply, StepOutput};
 
 /// What it is told to do.
 impl Supervisor {
-    pub(super) fn order(&mut self, order: Order, out: &mut StepOutput) {
-        match order {
-            Order::Children(reply) => {
+    pub(super) fn request(&mut self, request: Request, out: &mut StepOutput) {
+        match request {
+            Request::Children(reply) => {
                 let all = self.children.values();
-                let infos = all.map(|child| child.info(self.gates.contains_key(&child.batch))).collect();
+                let is_delayed =
+                    |child: &Child| self.batches.get(&child.batch).is_some_and(|batch| batch.delay.is_some());
+                let infos = all.map(|child| child.info(is_delayed(child))).collect();
                 out.reply(reply, infos);
             }
-            Order::Started(reply) => match self.life {
+            Request::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),
                 Life::New | Life::Starting => self.starters.push(reply),
                 Life::Ending(_) | Life::Failed(_) => {}
             },
-            Order::Add(spec, reply) => match self.of_any_kind(&spec) {
+            Request::Add(spec, reply) => match self.of_any_kind(&spec) {
                 Ok(()) => self.add(spec, reply),
                 Err(error) => out.reply(reply, Err(error)),
             },
-            Order::AddOfKind(input, type_name, reply) => match self.of_kind(input, type_name) {
+            Request::AddOfKind(input, type_name, reply) => match self.of_kind(input, type_name) {
                 Ok(spec) => self.add(spec, reply),
                 Err(error) => out.reply(reply, Err(error)),
             },
-            Order::Stop(id, reply) => self.stop_by_hand(&id, Goal::Stay, reply, out),
-            Order::Delete(id, reply) => self.stop_by_hand(&id, Goal::Forget, reply, out),
-            Order::Restart(id, reply) => self.restart_by_hand(&id, reply, out),
-            Order::InPlaceFailed(failed) => self.failed_in_place(failed, out),
+            Request::Stop(id, reply) => self.stop_by_hand(&id, Goal::Stay, reply, out),
+            Request::Delete(id, reply) => self.stop_by_hand(&id, Goal::Forget, reply, out),
+            Request::Restart(id, reply) => self.restart_by_hand(&id, reply, out),
+            Request::InPlaceFailed(failed) => self.failed_in_place(failed, out),
         }
     }
 
@@ -91,44 +86,26 @@ impl Supervisor {
         Ok(spec)
     }
 
-    pub(super) fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
+    fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
         let batch = self.number();
-        let key = self.insert(Child { is_new: true, ..Child::new(spec, batch) });
-        self.wait(key, Waiter::Up(reply));
+        self.insert(Child { is_new: true, starters: vec![reply], ..Child::new(spec, batch) });
     }
 
-    pub(super) fn wait(&mut self, key: u64, waiter: Waiter) {
-        if let Some(child) = self.children.get_mut(&key) {
-            child.waiting.push(waiter);
-        }
-    }
-
-    pub(super) fn stop_by_hand(
-        &mut self,
-        id: &Arc<str>,
-        goal: Goal,
-        reply: Reply<Result<(), ChildError>>,
-        out: &mut StepOutput,
-    ) {
+    fn stop_by_hand(&mut self, id: &Arc<str>, goal: Goal, reply: Reply<Result<(), ChildError>>, out: &mut StepOutput) {
         let Some(&key) = self.by_id.get(id) else {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
         // One that is to end with the supervisor, or to be forgotten, is, whatever else is wanted of it.
         let goal = if self.is_ending() || self.is_to_be_forgotten(key) { Goal::Forget } else { goal };
-        self.wait(key, Waiter::Down(reply));
         if let Some(child) = self.children.get_mut(&key) {
+            child.stoppers.push(reply);
             child.tell_up(&Err(ChildError::Stopped), out);
         }
         let batch = self.batch_of_one(key);
         self.want_stopped(key, batch, goal, out);
     }
 
-    pub(super) fn restart_by_hand(
-        &mut self,
-        id: &Arc<str>,
-        reply: Reply<Result<Pid, ChildError>>,
-        out: &mut StepOutput,
-    ) {
+    fn restart_by_hand(&mut self, id: &Arc<str>, reply: Reply<Result<Pid, ChildError>>, out: &mut StepOutput) {
         if self.is_ending() {
             return out.reply(reply, Err(ChildError::Stopped));
         }
@@ -136,7 +113,9 @@ impl Supervisor {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
         let batch = self.batch_of_one(key);
-        self.wait(key, Waiter::Up(reply));
+        if let Some(child) = self.children.get_mut(&key) {
+            child.starters.push(reply);
+        }
         self.want_stopped(key, batch, Goal::Start, out);
     }
 
@@ -146,7 +125,7 @@ impl Supervisor {
     }
 
     /// One that is stopped with others stays with them; else it is for itself.
-    pub(super) fn batch_of_one(&mut self, key: u64) -> u64 {
+    fn batch_of_one(&mut self, key: u64) -> u64 {
         let batch = self.number();
         self.children.get(&key).filter(|child| child.is_to_stop()).map_or(batch, |child| child.batch)
     }
