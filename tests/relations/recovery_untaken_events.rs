@@ -1,4 +1,4 @@
-//! D. Supervisors: what becomes of events that nobody has taken, or that a step has taken which fails, when a process recovers.
+//! Recoveries: events that no step has taken, or that the failing step has taken.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use procession::{
     Upgrade, Watchdog,
 };
 
-use crate::frail::{Order, frail};
 use crate::helpers::*;
-use crate::node::{Do, Way, node};
-use crate::worker::supervise;
+use crate::support::frail::{Order, frail};
+use crate::support::node::{Do, Way, node};
+use crate::support::worker::supervise;
 
 const BEAT: Duration = Duration::from_millis(100);
 

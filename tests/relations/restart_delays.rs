@@ -1,4 +1,4 @@
-//! D. Supervisors: what counts as the stable time of a child, and who is known to have been up.
+//! Supervisors: the stable time of a child, and children that do not begin.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use procession::clock::ManualClock;
 use procession::supervisor::{Backoff, ChildError, ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage};
 
 use crate::helpers::*;
-use crate::node::Way;
-use crate::worker::*;
+use crate::support::node::Way;
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

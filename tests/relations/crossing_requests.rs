@@ -1,4 +1,4 @@
-//! D. Supervisors: what crosses on its way, and many children at once.
+//! Supervisors: requests that cross, and many children at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::node::{Do, Way, node};
-use crate::worker::*;
+use crate::support::node::{Do, Way, node};
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! C. Groups.
+//! Groups of processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use procession::{
     Step, StepOutput, StepResult,
 };
 
-use crate::frail::frail;
 use crate::helpers::*;
-use crate::node::*;
-use crate::worker::supervise;
+use crate::support::frail::frail;
+use crate::support::node::*;
+use crate::support::worker::supervise;
 
 #[test]
 fn a_process_joins_several_groups_and_one_several_times_and_leaves_each_when_it_ends() {

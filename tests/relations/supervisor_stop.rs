@@ -1,4 +1,4 @@
-//! D. Supervisors: the end, and what happens at the same time.
+//! Supervisors: stopping, and what happens at the same time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use procession::supervisor::{
 use procession::{Event, Events, Exit, Latch, Reason, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
-use crate::node::{Closes, Do, Way, node};
-use crate::worker::*;
+use crate::support::node::{Closes, Do, Way, node};
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TEN: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];

@@ -1,4 +1,4 @@
-//! A. The order of events for a process that takes one event a step, so that in each step others are left.
+//! The order of events for a process that takes one event a step.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Children for supervisors, which write down what happens to them, and supervisors that are asked about them.
+//! Children for supervisors, which note what happens to them, and supervisors that a test asks about them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::node::Way;
+use crate::support::node::Way;
 
 /// What a worker can be told.
 pub enum Tell {

@@ -1,4 +1,4 @@
-//! A. Monitors: what comes before and after the event.
+//! The order of down events, messages and answers.
 
 use std::time::Duration;
 

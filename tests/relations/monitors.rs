@@ -1,4 +1,4 @@
-//! A. Monitors.
+//! Monitors.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use procession::{Event, Events, Latch, Pid, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
-use crate::node::*;
+use crate::support::node::*;
 
 const WAYS: [(Way, &str); 3] =
     [(Way::Done, "done"), (Way::Fail, "failed: it failed"), (Way::Panic, "panicked: it panicked")];

@@ -1,4 +1,4 @@
-//! D. Supervisors: starting, strategies, intensity, delays.
+//! Supervisors: start order, strategies, intensity, delays.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use procession::supervisor::{
 use procession::{Exit, ExitError, Latch, Pid, SpawnOptions};
 
 use crate::helpers::*;
-use crate::node::Way;
-use crate::worker::*;
+use crate::support::node::Way;
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

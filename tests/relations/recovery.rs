@@ -1,4 +1,4 @@
-//! D. Supervisors: what stays and what goes when a state machine is replaced in place after a failure.
+//! What stays and what goes when a failed state machine is replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use procession::{
     StepOutput, StepResult, Tag,
 };
 
-use crate::frail::{Order, frail};
 use crate::helpers::*;
-use crate::node::{Do, Heard, Way, node, node_with};
-use crate::worker::supervise;
+use crate::support::frail::{Order, frail};
+use crate::support::node::{Do, Heard, Way, node, node_with};
+use crate::support::worker::supervise;
 
 const BEAT: Duration = Duration::from_millis(100);
 
@@ -115,7 +115,7 @@ fn one_that_joins_and_subscribes_in_its_first_step_is_a_member_once_and_told_onc
     let boss = supervise(&runtime, Supervisor::builder().intensity(3, 1_000 * BEAT).child(spec).build().unwrap());
     let member = boss.pid("member");
     let watching = Log::new();
-    let outside = crate::c_groups::mirror(&runtime, "crew", &watching);
+    let outside = crate::groups::mirror(&runtime, "crew", &watching);
     until("both have joined", || runtime.is_idle());
     for crash in 1..=3 {
         told.take();
@@ -239,7 +239,7 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
         let options = if bounded { trapping().mailbox(100, procession::Overflow::Refuse) } else { trapping() };
         let (frail, of_both, of_other) = (frail(&runtime, 2, options), node(&runtime), node(&runtime));
         let (monitored, linked) = (node(&runtime), node(&runtime));
-        let keeper = crate::frail::frail(&runtime, 1, SpawnOptions::new());
+        let keeper = crate::support::frail::frail(&runtime, 1, SpawnOptions::new());
         for other in [&of_both, &of_other] {
             other.does(&runtime, [Do::Link(frail.pid())]);
         }
@@ -448,7 +448,7 @@ fn memberships_that_it_was_given_and_names_stay_and_its_own_memberships_and_subs
     });
     frail.settles();
     let told = Log::new();
-    let watching = crate::c_groups::mirror(&runtime, "own", &told);
+    let watching = crate::groups::mirror(&runtime, "own", &told);
     until("the snapshot is told", || told.take() == [GroupChange::Members(vec![pid, pid])]);
     assert_eq!(runtime.group_members("other"), [pid, pid]);
     frail.heard.take();

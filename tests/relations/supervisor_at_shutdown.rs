@@ -1,4 +1,4 @@
-//! D. Supervisors: who is to blame when the runtime ends, and what a supervisor that fails has still to say.
+//! Supervisors while the runtime ends, and a supervisor that fails.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use procession::testing::{Driver, Status, question};
 use procession::{BoxError, Exit, Failure, Pid, Reason};
 
 use crate::helpers::*;
-use crate::worker::*;
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

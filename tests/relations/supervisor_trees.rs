@@ -1,4 +1,4 @@
-//! D. Supervisors: trees.
+//! Trees of supervisors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::worker::*;
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

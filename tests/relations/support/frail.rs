@@ -1,4 +1,4 @@
-//! A process that does whatever it is told, fails when it is told so, and recovers. It writes down what it hears.
+//! A process that does what it is told, fails when it is told so, and recovers. It notes the events that it gets.
 
 use procession::{
     Address, Event, Events, Exit, GroupChange, Handle, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,

@@ -1,4 +1,4 @@
-//! D. Supervisors: who is told of a recovery, what a request to stop changes, and functions of spawn options that recover.
+//! Recoveries: who is told of them, requests to stop, and recovery by spawn options.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use procession::{
     Upgrade,
 };
 
-use crate::frail::{Frail, Order, frail};
 use crate::helpers::*;
-use crate::node::{Do, Heard, node_with};
-use crate::worker::supervise;
+use crate::support::frail::{Frail, Order, frail};
+use crate::support::node::{Do, Heard, node_with};
+use crate::support::worker::supervise;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! B. Links.
+//! Links.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use procession::{
     StepOutput, StepResult,
 };
 
-use crate::frail::{Frail, Order, frail};
 use crate::helpers::*;
-use crate::node::{Do, Heard, Way, node, node_with};
+use crate::support::frail::{Frail, Order, frail};
+use crate::support::node::{Do, Heard, Way, node, node_with};
 
 /// Who ended first, and how, of one that was ended through a link.
 pub fn first(exit: &Exit) -> (Pid, String) {

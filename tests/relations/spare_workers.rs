@@ -1,4 +1,4 @@
-//! Section E, statement 28: while workers are stuck, others take their places.
+//! Spare workers: while workers are stuck, others take their places.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::{Event, Events, Exit, Latch, SpawnOptions, Step, StepOutput, Upgrade, Watchdog};
 
 use crate::helpers::*;
-use crate::stuck::*;
+use crate::support::stuck::*;
 
 #[test]
 fn while_all_workers_are_stuck_others_take_their_places_and_go_when_the_steps_return() {

@@ -1,4 +1,4 @@
-//! C. Names.
+//! Names of processes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::node::*;
+use crate::support::node::*;
 
 #[test]
 fn a_process_has_several_names_and_a_taken_one_is_an_error_with_its_holder() {

@@ -1,4 +1,4 @@
-//! A process that does what it is told, and writes down what it hears of others.
+//! A process that does what it is told, and notes the events that it gets.
 
 use procession::{
     Address, Event, Events, Exit, Handle, Latch, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,

@@ -1,13 +1,13 @@
-//! B. Links: chains, rings, and random graphs against a model.
+//! Chains, rings and random graphs of links, against a model.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use procession::{Events, Latch, Pid, Runtime, SpawnOptions, Step, StepOutput};
 use proptest::prelude::*;
 
-use crate::b_links::first;
 use crate::helpers::*;
-use crate::node::*;
+use crate::links::first;
+use crate::support::node::*;
 
 const LONG: usize = 10_000;
 

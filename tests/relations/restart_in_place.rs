@@ -1,4 +1,4 @@
-//! D. Supervisors: restart in place, and the hook of the contract on which it rests.
+//! Restart in place, and `Process::recover`, on which it rests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::node::{Do, Heard, Way, node};
-use crate::worker::*;
+use crate::support::node::{Do, Heard, Way, node};
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! Steps that are stuck until they are let go, and who is told of them.
+//! Steps that are stuck until a test lets them go, and an observer that notes the reports.
 
 use std::time::Duration;
 

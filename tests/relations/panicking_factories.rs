@@ -1,4 +1,4 @@
-//! D. Supervisors: code of the user's that panics where a supervisor has it in hands.
+//! Supervisors: factories, options and errors that panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use procession::supervisor::{
 use procession::{Event, Events, Exit, Handle, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
-use crate::worker::*;
+use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

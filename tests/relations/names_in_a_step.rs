@@ -1,4 +1,4 @@
-//! C. Names that a step gives and takes, looked up later in the same step.
+//! Names that a step gives and takes, looked up later in the same step.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::node::*;
+use crate::support::node::*;
 
 fn named(name: &'static str) -> SpawnOptions {
     SpawnOptions::new().name(name)

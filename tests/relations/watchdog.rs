@@ -1,4 +1,4 @@
-//! Section E, statement 27: a step that runs for too long is reported while it runs.
+//! The watchdog: a step that runs for too long is reported while it runs.
 
 use std::any::type_name;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-use crate::stuck::*;
+use crate::support::stuck::*;
 
 /// Where a [`Stopper`] is to be stuck.
 #[derive(Clone, Copy, Debug, PartialEq)]
