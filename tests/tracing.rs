@@ -392,8 +392,9 @@ fn the_log_is_told_once_of_each_restart_with_the_id_name_pid_attempt_and_error()
             until("it is up again", || {
                 let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).unwrap();
                 let all = children.iter().filter(|info| info.restarts >= attempt).count();
-                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_idle()
+                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count()
             });
+            until("the runtime is idle", || runtime.is_idle());
         }
     }
     // One that is told of the recovery, and tells nobody.
