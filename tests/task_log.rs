@@ -1,44 +1,17 @@
 //! What a scheduler of tasks logs, in a program of its own: the subscriber that all threads log to can only be the global one.
 
+#![allow(unreachable_pub)]
+
+#[path = "common/log.rs"]
+mod log;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use procession::task::TaskScheduler;
-use tracing::span;
-use tracing::{Level, Metadata};
+use tracing::Level;
 
-/// Keeps the warnings of the library.
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("procession") && *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = event.metadata().level().to_string();
-        event.record(&mut Text(&mut text));
-        self.0.lock().unwrap().push(text);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Text<'a>(&'a mut String);
-
-impl tracing::field::Visit for Text<'_> {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!(" {}={value:?}", field.name()));
-    }
-}
+use crate::log::Recorder;
 
 /// Submits tasks that all run until the scheduler is stopped.
 fn fill(tasks: &TaskScheduler, count: usize) {
@@ -60,7 +33,8 @@ fn until_running(tasks: &TaskScheduler, count: u64) {
 #[test]
 fn an_unlimited_scheduler_warns_once_at_1_000_threads() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
-    tracing::subscriber::set_global_default(Warnings(warnings.clone())).unwrap();
+    let recorder = Recorder { level: Level::WARN, records: warnings.clone(), check: |_| () };
+    tracing::subscriber::set_global_default(recorder).unwrap();
     let limited = TaskScheduler::with_limit(4);
     fill(&limited, 2_000);
     let free = TaskScheduler::new();

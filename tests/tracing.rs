@@ -4,6 +4,8 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "common/log.rs"]
+mod log;
 #[path = "common/wait.rs"]
 mod wait;
 
@@ -17,10 +19,10 @@ use procession::{
     DeadLetterReason, EntryArgs, Event, Events, Exit, InitResult, Latch, Overflow, Pid, Process, Reply, SpawnOptions,
     Step, StepOutput, StepResult, Upgrade, Watchdog,
 };
-use tracing::span;
-use tracing::{Level, Metadata};
+use tracing::Level;
 
 use crate::helpers::*;
+use crate::log::Recorder;
 
 /// From here on a step of a [`Forfeit`] process takes its body away.
 static FORFEITS: AtomicBool = AtomicBool::new(false);
@@ -31,49 +33,16 @@ type HeldUp = Option<(Latch<()>, Latch<()>)>;
 /// Holds the step of a [`Forfeit`] process up, before its body is taken away.
 static HELD_UP: LazyLock<Mutex<HeldUp>> = LazyLock::new(|| Mutex::new(None));
 
-/// Writes down the names of spans and the messages of events. It panics at everything about a [`Cursed`] process.
-struct Subscriber(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Subscriber {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("procession")
-    }
-
-    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
-        let mut text = format!("{} span {}", span.metadata().level(), span.metadata().name());
-        span.record(&mut Text(&mut text));
-        assert!(!text.contains("Cursed"), "in a subscriber");
-        if text.contains("Forfeit") && FORFEITS.load(Ordering::SeqCst) {
-            let held_up = HELD_UP.lock().unwrap().take();
-            if let Some((begun, go)) = held_up {
-                begun.set(()).unwrap();
-                wait(&go);
-            }
-            panic!("in a subscriber");
+/// Panics at every record about a [`Cursed`] process, and when a [`Forfeit`] process is to be stepped.
+fn check(record: &str) {
+    assert!(!record.contains("Cursed") && !record.contains("node=666"), "in a subscriber");
+    if record.contains(" span ") && record.contains("Forfeit") && FORFEITS.load(Ordering::SeqCst) {
+        let held_up = HELD_UP.lock().unwrap().take();
+        if let Some((begun, go)) = held_up {
+            begun.set(()).unwrap();
+            wait(&go);
         }
-        self.0.lock().unwrap().push(text);
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = event.metadata().level().to_string();
-        event.record(&mut Text(&mut text));
-        assert!(!text.contains("Cursed") && !text.contains("node=666"), "in a subscriber");
-        self.0.lock().unwrap().push(text);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Text<'a>(&'a mut String);
-
-impl tracing::field::Visit for Text<'_> {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!(" {}={value:?}", field.name()));
+        panic!("in a subscriber");
     }
 }
 
@@ -93,7 +62,8 @@ fn heard() -> Arc<Mutex<Vec<String>>> {
     static HEARD: OnceLock<Arc<Mutex<Vec<String>>>> = OnceLock::new();
     let heard = HEARD.get_or_init(|| {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        tracing::subscriber::set_global_default(Subscriber(heard.clone())).unwrap();
+        let recorder = Recorder { level: Level::TRACE, records: heard.clone(), check };
+        tracing::subscriber::set_global_default(recorder).unwrap();
         heard
     });
     heard.clone()
@@ -422,8 +392,9 @@ fn each_restart_is_logged_once_with_its_details() {
             until("it is up again", || {
                 let children = runtime.ask(boss.address(), SupervisorMessage::children, LIMIT).wait().unwrap();
                 let all = children.iter().filter(|info| info.restarts >= attempt).count();
-                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count() && runtime.is_idle()
+                all >= pids.iter().filter(|(_, one, _)| *one == attempt).count()
             });
+            until("the runtime is idle", || runtime.is_idle());
         }
     }
     // One that is told of the recovery, and tells nobody.

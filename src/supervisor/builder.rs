@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backoff::Backoff;
 use super::config::{Config, Kind};
 use super::contained::Contained;
+use super::intensity::RestartWindow;
 use super::process::Supervisor;
-use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy, check_backoff};
-use super::window::{Backoff, Window};
+use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy};
 use crate::Process;
 
 /// Restarts within the window, where nothing is said: 3 in 5 seconds.
@@ -41,13 +42,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SupervisorBuilder {
-    strategy: Strategy,
-    auto: AutoShutdown,
-    restarts: usize,
-    within: Duration,
-    backoff: Option<Backoff>,
-    limit: Option<usize>,
-    kind: Option<Kind>,
+    config: Config,
+    /// One child of the kind, to be checked.
     template: Option<ChildSpec>,
     children: Vec<ChildSpec>,
 }
@@ -69,13 +65,14 @@ impl ChildSpec {
 impl SupervisorBuilder {
     fn new() -> SupervisorBuilder {
         SupervisorBuilder {
-            strategy: Strategy::default(),
-            auto: AutoShutdown::default(),
-            restarts: RESTARTS,
-            within: WITHIN,
-            backoff: None,
-            limit: None,
-            kind: None,
+            config: Config {
+                strategy: Strategy::default(),
+                auto: AutoShutdown::default(),
+                intensity: RestartWindow::new(RESTARTS, WITHIN),
+                backoff: None,
+                limit: None,
+                kind: None,
+            },
             template: None,
             children: Vec::new(),
         }
@@ -83,7 +80,7 @@ impl SupervisorBuilder {
 
     /// What else a failed child takes with it; [`Strategy::OneForOne`] where nothing is said.
     pub fn strategy(mut self, strategy: Strategy) -> SupervisorBuilder {
-        self.strategy = strategy;
+        self.config.strategy = strategy;
         self
     }
 
@@ -91,25 +88,25 @@ impl SupervisorBuilder {
     /// is allowed: then the first failure ends it; and with [`usize::MAX`] it never ends for that. 3 within 5 seconds, where
     /// nothing is said.
     pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
-        (self.restarts, self.within) = (restarts, within);
+        self.config.intensity = RestartWindow::new(restarts, within);
         self
     }
 
     /// Delays before restarts; none, where nothing is said.
     pub fn backoff(mut self, backoff: Backoff) -> SupervisorBuilder {
-        self.backoff = Some(backoff);
+        self.config.backoff = Some(backoff);
         self
     }
 
     /// Whether the supervisor ends when significant children have ended by themselves.
     pub fn auto_shutdown(mut self, auto: AutoShutdown) -> SupervisorBuilder {
-        self.auto = auto;
+        self.config.auto = auto;
         self
     }
 
     /// The most children there may be; any number, where nothing is said.
     pub fn limit(mut self, children: usize) -> SupervisorBuilder {
-        self.limit = Some(children);
+        self.config.limit = Some(children);
         self
     }
 
@@ -144,7 +141,7 @@ impl SupervisorBuilder {
             let input = Contained::new(*input.downcast::<I>().map_err(Contained::new).ok()?);
             Some(adjust.get()(ChildSpec::new(format!("{id}/{number}"), move || make.get()(input.get()))))
         };
-        self.kind = Some(Kind { input: type_name::<I>(), make: Box::new(of_input) });
+        self.config.kind = Some(Kind { input: type_name::<I>(), make: Box::new(of_input) });
         self
     }
 
@@ -153,42 +150,35 @@ impl SupervisorBuilder {
     /// # Errors
     /// Something in the specification is wrong.
     pub fn build(self) -> Result<Supervisor, SpecError> {
-        if self.within.is_zero() {
+        let SupervisorBuilder { config, template, children } = self;
+        if config.intensity.is_empty() {
             return Err(SpecError::NoWindow);
         }
-        if self.limit == Some(0) {
+        if config.limit == Some(0) {
             return Err(SpecError::NoRoom);
         }
-        self.backoff.as_ref().map_or(Ok(()), check_backoff)?;
+        config.backoff.as_ref().map_or(Ok(()), Backoff::check)?;
         let mut ids = HashSet::new();
-        for spec in self.children.iter().chain(&self.template) {
-            spec.check(self.auto)?;
+        for spec in children.iter().chain(&template) {
+            spec.check(config.auto)?;
             if !ids.insert(spec.id.clone()) {
                 return Err(SpecError::TwoWithOneId { id: spec.id.clone() });
             }
         }
-        if let Some(limit) = self.limit.filter(|limit| self.children.len() > *limit) {
-            return Err(SpecError::TooMany { children: self.children.len(), limit });
+        if let Some(limit) = config.limit.filter(|limit| children.len() > *limit) {
+            return Err(SpecError::TooMany { children: children.len(), limit });
         }
-        if self.kind.is_some() && !self.children.is_empty() {
+        if config.kind.is_some() && !children.is_empty() {
             return Err(SpecError::KindAndOthers);
         }
-        let config = Config {
-            strategy: self.strategy,
-            auto: self.auto,
-            window: Window::new(self.restarts, self.within),
-            backoff: self.backoff,
-            limit: self.limit,
-            kind: self.kind,
-        };
-        Ok(Supervisor::with(config, self.children))
+        Ok(Supervisor::with(config, children))
     }
 }
 
 impl fmt::Debug for SupervisorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SupervisorBuilder")
-            .field("strategy", &self.strategy)
+            .field("strategy", &self.config.strategy)
             .field("children", &self.children)
             .finish_non_exhaustive()
     }

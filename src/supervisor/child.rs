@@ -1,18 +1,12 @@
 //! One child as its supervisor knows it.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::contained::tell_log;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
-use crate::Exit;
-use crate::Pid;
-use crate::Reply;
-use crate::StepOutput;
-use crate::Tag;
-use crate::TimerFired;
+use crate::{Exit, Pid, Reply, StepOutput, Tag, TimerFired};
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
@@ -31,7 +25,10 @@ pub(super) struct Child {
     /// It was added at run time, and nothing has become of it yet: if it does not begin, it is forgotten.
     pub(super) is_new: bool,
     pub(super) restarts: u64,
-    pub(super) waiting: Vec<Waiter>,
+    /// Answered when the child is up.
+    pub(super) starters: Vec<Reply<Result<Pid, ChildError>>>,
+    /// Answered when the child has stopped.
+    pub(super) stoppers: Vec<Reply<Result<(), ChildError>>>,
 }
 
 /// Where a child is.
@@ -89,12 +86,6 @@ pub(super) enum Goal {
     Forget,
 }
 
-/// Somebody who is answered when the child is up, or has stopped.
-pub(super) enum Waiter {
-    Up(Reply<Result<Pid, ChildError>>),
-    Down(Reply<Result<(), ChildError>>),
-}
-
 impl Child {
     pub(super) fn new(spec: ChildSpec, batch: u64) -> Child {
         Child {
@@ -108,7 +99,8 @@ impl Child {
             up_since: None,
             is_new: false,
             restarts: 0,
-            waiting: Vec::new(),
+            starters: Vec::new(),
+            stoppers: Vec::new(),
         }
     }
 
@@ -186,27 +178,17 @@ impl Child {
         }
     }
 
-    /// Answers those who wait for it to be up.
+    /// Answers the requests that wait for it to be up.
     pub(super) fn tell_up(&mut self, told: &Result<Pid, ChildError>, out: &mut StepOutput) {
-        for waiter in std::mem::take(&mut self.waiting) {
-            match waiter {
-                Waiter::Up(reply) => out.reply(reply, told.clone()),
-                down => self.waiting.push(down),
-            }
-        }
+        self.starters.drain(..).for_each(|reply| out.reply(reply, told.clone()));
     }
 
-    /// Answers those who wait for it to have stopped.
+    /// Answers the requests that wait for it to have stopped.
     pub(super) fn tell_stopped(&mut self, out: &mut StepOutput) {
-        for waiter in std::mem::take(&mut self.waiting) {
-            match waiter {
-                Waiter::Down(reply) => out.reply(reply, Ok(())),
-                up => self.waiting.push(up),
-            }
-        }
+        self.stoppers.drain(..).for_each(|reply| out.reply(reply, Ok(())));
     }
 
-    /// Answers all who wait, now that it has stopped and is not to be started.
+    /// Answers all requests, now that it has stopped and is not to be started.
     pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
         self.tell_stopped(out);
         self.tell_up(&Err(ChildError::Stopped), out);

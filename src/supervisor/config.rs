@@ -1,16 +1,15 @@
 //! What a supervisor was told when it was built.
 
 use std::any::Any;
-use std::sync::Arc;
 
+use super::backoff::Backoff;
+use super::intensity::RestartWindow;
 use super::spec::{AutoShutdown, ChildSpec, Strategy};
-use super::window::{Backoff, Window};
-use crate::Exit;
 
 pub(super) struct Config {
     pub(super) strategy: Strategy,
     pub(super) auto: AutoShutdown,
-    pub(super) window: Window<(Arc<str>, Exit)>,
+    pub(super) intensity: RestartWindow,
     pub(super) backoff: Option<Backoff>,
     pub(super) limit: Option<usize>,
     pub(super) kind: Option<Kind>,

@@ -1,8 +1,8 @@
 //! Values of the user's that a supervisor keeps: their destructors run in its steps, and it must not end with one that panics.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::any::{Any, type_name};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A value whose destructor may panic, and is not felt.
 pub(super) struct Contained<T>(Option<T>);
@@ -21,6 +21,12 @@ impl<T> Contained<T> {
 
     pub(super) fn into_inner(mut self) -> Option<T> {
         self.0.take()
+    }
+}
+
+impl<T> fmt::Debug for Contained<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(type_name::<T>())
     }
 }
 

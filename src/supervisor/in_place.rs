@@ -13,22 +13,10 @@ use std::time::Duration;
 use super::contained::{Contained, made};
 use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
 use super::spec::{ChildSpec, Start, spawn_child};
-use crate::Address;
-use crate::Event;
-use crate::Events;
-use crate::Exit;
-use crate::ExitError;
-use crate::Latch;
-use crate::Pid;
-use crate::Process;
-use crate::Reason;
-use crate::SpawnError;
-use crate::SpawnOptions;
-use crate::Step;
-use crate::StepOutput;
-use crate::StepResult;
-use crate::Tag;
-use crate::Upgrade;
+use crate::{
+    Address, Event, Events, Exit, ExitError, Latch, Pid, Process, Reason, SpawnError, SpawnOptions, Step, StepOutput,
+    StepResult, Tag, Upgrade,
+};
 
 /// Stands in for a child that has failed, until its supervisor has answered.
 struct Failed<P: Process, F> {

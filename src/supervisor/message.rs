@@ -1,23 +1,21 @@
 //! What a supervisor can be told, and what it says of its children.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use super::contained::Contained;
 use super::spec::{ChildSpec, Restart, SpecError};
-use crate::Exit;
-use crate::Pid;
-use crate::Reply;
-use crate::SpawnError;
+use crate::{Exit, Pid, Reply, SpawnError};
 
 /// A message to a [`Supervisor`](super::Supervisor): made with one of these functions, around the [`Reply`] that it is
 /// answered with. Send it with [`Runtime::ask`](crate::Runtime::ask) or [`StepOutput::ask`](crate::StepOutput::ask).
+#[derive(Debug)]
 pub struct SupervisorMessage {
-    pub(super) order: Order,
+    pub(super) request: Request,
 }
 
-pub(super) enum Order {
+#[derive(Debug)]
+pub(super) enum Request {
     Children(Reply<Vec<ChildInfo>>),
     Add(ChildSpec, Reply<Result<Pid, ChildError>>),
     AddOfKind(Contained<Box<dyn Any + Send>>, &'static str, Reply<Result<Pid, ChildError>>),
@@ -29,6 +27,7 @@ pub(super) enum Order {
 }
 
 /// A child that is to be restarted in place has failed, and waits to be told to go on.
+#[derive(Debug)]
 pub(super) struct InPlaceFailed {
     pub(super) pid: Pid,
     pub(super) exit: Exit,
@@ -38,13 +37,13 @@ pub(super) struct InPlaceFailed {
 impl SupervisorMessage {
     /// What children there are, in the order of their start, and what they are doing.
     pub fn children(reply: Reply<Vec<ChildInfo>>) -> SupervisorMessage {
-        SupervisorMessage { order: Order::Children(reply) }
+        SupervisorMessage { request: Request::Children(reply) }
     }
 
     /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not begin is not
     /// kept.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
-        move |reply| SupervisorMessage { order: Order::Add(spec, reply) }
+        move |reply| SupervisorMessage { request: Request::Add(spec, reply) }
     }
 
     /// Adds a child of the one kind of a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input.
@@ -54,51 +53,36 @@ impl SupervisorMessage {
     ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let input: Box<dyn Any + Send> = Box::new(input);
         let input = Contained::new(input);
-        move |reply| SupervisorMessage { order: Order::AddOfKind(input, std::any::type_name::<I>(), reply) }
+        move |reply| SupervisorMessage { request: Request::AddOfKind(input, std::any::type_name::<I>(), reply) }
     }
 
     /// Stops a child, which stays known. Answered when it has ended.
     pub fn stop(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
         let id = id.into();
-        move |reply| SupervisorMessage { order: Order::Stop(id, reply) }
+        move |reply| SupervisorMessage { request: Request::Stop(id, reply) }
     }
 
     /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
     /// has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
-        move |reply| SupervisorMessage { order: Order::Restart(id, reply) }
+        move |reply| SupervisorMessage { request: Request::Restart(id, reply) }
     }
 
     /// Stops a child and forgets it. Answered when it has ended.
     pub fn delete(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
         let id = id.into();
-        move |reply| SupervisorMessage { order: Order::Delete(id, reply) }
+        move |reply| SupervisorMessage { request: Request::Delete(id, reply) }
     }
 
     /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and be about
     /// to be restarted); with an error if it ends before.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
-        SupervisorMessage { order: Order::Started(reply) }
+        SupervisorMessage { request: Request::Started(reply) }
     }
 
     pub(super) fn in_place_failed(failed: InPlaceFailed) -> SupervisorMessage {
-        SupervisorMessage { order: Order::InPlaceFailed(failed) }
-    }
-}
-
-impl fmt::Debug for SupervisorMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.order {
-            Order::Children(_) => "children",
-            Order::Add(..) => "add",
-            Order::AddOfKind(..) => "add of kind",
-            Order::Stop(..) => "stop",
-            Order::Restart(..) => "restart",
-            Order::Delete(..) => "delete",
-            Order::InPlaceFailed(_) => "failed in place",
-            Order::Started(_) => "started",
-        })
+        SupervisorMessage { request: Request::InPlaceFailed(failed) }
     }
 }
 

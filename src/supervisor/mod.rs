@@ -46,23 +46,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod window;
+mod intensity;
 mod contained;
 mod spec;
+mod backoff;
 mod message;
 mod in_place;
 mod child;
 mod config;
 mod process;
-mod carrying;
-mod hearing;
-mod orders;
+mod batch;
+mod starting;
+mod stopping;
+mod restart;
+mod request;
 mod builder;
 mod tree;
 
+pub use self::backoff::Backoff;
 pub use self::builder::SupervisorBuilder;
 pub use self::message::{ChildError, ChildInfo, ChildState, SupervisorError, SupervisorMessage};
 pub use self::process::Supervisor;
 pub use self::spec::{AutoShutdown, ChildSpec, Restart, Shutdown, SpecError, Strategy};
 pub use self::tree::Tree;
-pub use self::window::Backoff;

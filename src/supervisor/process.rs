@@ -1,57 +1,46 @@
 //! The supervisor: a process whose mail is other processes' exits.
 //!
-//! Every event only changes what is wanted of children: their phases, and the *batch* to which they belong. Then
-//! [`carry_on`](Supervisor::carry_on) does whatever has become possible. In a batch, those that are to be stopped are
-//! stopped in reverse, one after the other; when none is left, those that are to be started are started in order, one after
-//! the other, and after the delay of the batch if it has one. Different batches know nothing of each other, so a child that
-//! takes long, or waits for its delay, holds up only its own batch. And only a batch in which something has changed is
-//! looked at, and in it only who is next: so what an event costs does not grow with the children.
+//! An event only changes the phases of children, and the *batches* to which they belong. Then
+//! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are first stopped
+//! in reverse order, one after the other. When none is left to be stopped, children are started in order, one after the other.
+//! If the batch has a delay, the first start waits for it. Batches are independent of each other: a child that takes long, or waits
+//! for a delay, holds up its own batch only. `carry_on` looks only at the child that is next, so the cost of an event does not
+//! grow with the number of children.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::child::{Child, Goal, Moves, Phase};
+use super::child::{Child, Phase};
 use super::config::Config;
 use super::message::{SupervisorError, SupervisorMessage};
 use super::spec::ChildSpec;
-use crate::Event;
-use crate::Events;
-use crate::Pid;
-use crate::Process;
-use crate::Reply;
-use crate::Step;
-use crate::StepOutput;
-use crate::StepResult;
-use crate::Tag;
-use crate::TimerFired;
+use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag, TimerFired};
 
 /// A process that starts other processes, restarts those that fail, and stops them when it ends.
 ///
-/// Made with [`Supervisor::builder`], spawned like any process, told [`SupervisorMessage`]s. Asked to stop (with a cancel
-/// request), it stops its children in reverse order of their start, each in its own time, and is done when the last has
-/// ended. Terminated by force, it takes its children with it through their links.
+/// Build it with [`Supervisor::builder`], spawn it like any process, and send it [`SupervisorMessage`]s.
+///
+/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The supervisor is
+/// done when the last child has ended. If the supervisor is terminated, its children end through their links.
 pub struct Supervisor {
     pub(super) config: Config,
     /// By number, which is the order of their start.
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) by_id: HashMap<Arc<str>, u64>,
     pub(super) by_pid: HashMap<Pid, u64>,
-    /// Those who have a process that is not to be stopped.
+    /// Children that have a process that is not to be stopped.
     pub(super) running: BTreeSet<u64>,
-    /// Those with whom something is to be done, by batch.
+    /// Children that are to be stopped or started, by batch.
     pub(super) batches: HashMap<u64, Batch>,
-    /// Batches in which something has changed since it was last looked what is possible.
+    /// Batches in which something has changed since the last `carry_on`.
     pub(super) changed: BTreeSet<u64>,
-    /// Of the children that it has from the beginning, those that have not been up yet.
+    /// Children of the specification that have not been up yet.
     pub(super) first: BTreeSet<u64>,
-    /// Delays of batches.
-    pub(super) gates: HashMap<u64, Tag<TimerFired>>,
-    pub(super) timers: HashMap<u64, Timer>,
-    /// Children whose begin is to be answered, by tag.
-    pub(super) begins: HashMap<u64, u64>,
+    /// Answers to commands of its own, by tag.
+    pub(super) awaited: HashMap<u64, Awaited>,
     pub(super) numbers: u64,
     pub(super) life: Life,
-    /// Those who wait for all to have started.
+    /// Answered when all children of the specification are up.
     pub(super) starters: Vec<Reply<()>>,
 }
 
@@ -69,6 +58,8 @@ pub(super) enum Life {
 pub(super) struct Batch {
     pub(super) stopping: BTreeSet<u64>,
     pub(super) starting: BTreeSet<u64>,
+    /// Until this timer has fired, no child of the batch is started.
+    pub(super) delay: Option<Tag<TimerFired>>,
 }
 
 impl Batch {
@@ -76,7 +67,7 @@ impl Batch {
         self.stopping.range(from..).chain(self.starting.range(from..)).copied()
     }
 
-    /// Whether all come from this one on.
+    /// Whether no child of it comes before this one.
     pub(super) fn begins_at(&self, from: u64) -> bool {
         self.stopping.first().into_iter().chain(self.starting.first()).all(|first| *first >= from)
     }
@@ -86,10 +77,13 @@ impl Batch {
     }
 }
 
+/// What the answer to a command is for.
 #[derive(Clone, Copy)]
-pub(super) enum Timer {
+pub(super) enum Awaited {
+    /// A child has begun. If the child is a supervisor, its children are up.
+    Begun(u64),
     /// The delay of a batch.
-    Gate(u64),
+    Delay(u64),
     /// A child's time to stop.
     Limit(u64),
     /// The delay of a child that is restarted in place.
@@ -112,9 +106,7 @@ impl Supervisor {
             batches: HashMap::new(),
             changed: BTreeSet::new(),
             first: BTreeSet::new(),
-            gates: HashMap::new(),
-            timers: HashMap::new(),
-            begins: HashMap::new(),
+            awaited: HashMap::new(),
             numbers: FIRST,
             life: Life::New,
             starters: Vec::new(),
@@ -126,145 +118,47 @@ impl Supervisor {
         supervisor
     }
 
-    pub(super) fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
-    }
-
-    pub(super) fn insert(&mut self, child: Child) -> u64 {
-        let key = self.number();
-        self.by_id.insert(child.spec.id.clone(), key);
-        self.file(key, child.batch, child.moves());
-        self.children.insert(key, child);
-        key
-    }
-
-    /// Notes with its batch that something is to be done with a child.
-    fn file(&mut self, key: u64, batch: u64, moves: Moves) {
-        match moves {
-            Moves::Down => self.batches.entry(batch).or_default().stopping.insert(key),
-            Moves::Up => self.batches.entry(batch).or_default().starting.insert(key),
-            Moves::Not => return,
-        };
-        self.changed.insert(batch);
-    }
-
-    /// The other way round.
-    fn unfile(&mut self, key: u64, batch: u64) {
-        let Some(members) = self.batches.get_mut(&batch) else { return };
-        if members.stopping.remove(&key) | members.starting.remove(&key) {
-            self.changed.insert(batch);
-        }
-        if members.stopping.is_empty() && members.starting.is_empty() {
-            self.batches.remove(&batch);
-        }
-    }
-
-    /// Changes a child, and files it anew if it belongs elsewhere now.
-    pub(super) fn change(&mut self, key: u64, change: impl FnOnce(&mut Child)) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        let before = (child.batch, child.moves());
-        change(child);
-        let now = (child.batch, child.moves());
-        if child.pid().is_some() && !child.is_to_stop() {
-            self.running.insert(key);
-        } else {
-            self.running.remove(&key);
-        }
-        if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
-            self.first.remove(&key);
-        }
-        if now != before {
-            self.unfile(key, before.0);
-            self.file(key, now.0, now.1);
-        }
-    }
-
-    pub(super) fn remove(&mut self, key: u64, out: &mut StepOutput) {
-        if let Some(mut child) = self.children.remove(&key) {
-            child.tell_down(out);
-            self.by_id.remove(&child.spec.id);
-            self.first.remove(&key);
-            self.running.remove(&key);
-            self.unfile(key, child.batch);
-        }
-    }
-
-    pub(super) fn is_ending(&self) -> bool {
-        matches!(self.life, Life::Ending(_) | Life::Failed(_))
-    }
-
-    /// Changes where a child is.
-    pub(super) fn set(&mut self, key: u64, phase: Phase) {
-        self.change(key, |child| child.phase = phase);
-    }
-
-    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
-    pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
-        self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
-        let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
-        self.change(key, |child| {
-            (child.batch, child.goal) = (batch, goal);
-            child.is_up_no_more(now, stable);
-            if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
-                child.phase = Phase::ToStop { pid };
+    fn answered(&mut self, awaited: Awaited, done: &Completion, out: &mut StepOutput) {
+        match awaited {
+            Awaited::Begun(key) => self.begun(key, done, out),
+            Awaited::Delay(batch) => {
+                if let Some(batch) = self.batches.get_mut(&batch) {
+                    batch.delay = None;
+                }
+                self.changed.insert(batch);
             }
-        });
-        if self.children.get(&key).is_some_and(|child| child.pid().is_none()) {
-            self.stopped(key, out);
-        }
-    }
-
-    /// A child that was to be stopped has no process any more.
-    pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
-        let Some(child) = self.children.get_mut(&key) else { return };
-        match child.goal {
-            Goal::Start => {
-                child.tell_stopped(out);
-                self.set(key, Phase::Queued);
+            Awaited::Limit(key) => {
+                if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
+                {
+                    *limit = None;
+                    out.terminate(*pid);
+                }
             }
-            Goal::Stay => {
-                child.tell_down(out);
-                child.is_new = false;
-                self.set(key, Phase::Down);
+            // Of the same start: another one has another PID.
+            Awaited::Ask(key, pid, timer) => {
+                let starts = |child: &Child| matches!(child.phase, Phase::Starting { pid: now, .. } if now == pid);
+                if !self.children.get(&key).is_some_and(starts) || self.ends_with_the_runtime(out) {
+                    return;
+                }
+                match done.take(timer) {
+                    Some(Ok(_)) => self.ask_started(key, out),
+                    // There is no timer. To ask at once would be a loop, so the child is ended: this start has failed.
+                    _ => {
+                        out.terminate(pid);
+                    }
+                }
             }
-            Goal::Forget => self.remove(key, out),
-        }
-    }
-
-    /// Takes a timer back.
-    pub(super) fn forget_timer(&mut self, timer: Option<Tag<TimerFired>>, out: &mut StepOutput) {
-        let Some(timer) = timer else { return };
-        if let Some(Timer::Gate(batch)) = self.timers.remove(&timer.id()) {
-            self.gates.remove(&batch);
-        }
-        out.cancel_timer(timer);
-    }
-
-    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
-    /// more, and nobody is to blame for those who have ended, or have not begun.
-    pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
-        let ends = out.is_shutting_down();
-        if ends {
-            self.end(None, out);
-        }
-        ends
-    }
-
-    /// The supervisor is to end: with its first reason.
-    pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
-        if self.is_ending() {
-            return;
-        }
-        self.life = Life::Ending(why);
-        // Whoever waits for all to be up learns that they will not be.
-        self.starters.clear();
-        for timer in self.gates.values().copied().collect::<Vec<_>>() {
-            self.forget_timer(Some(timer), out);
-        }
-        let batch = self.number();
-        for key in self.children.keys().copied().collect::<Vec<_>>() {
-            self.want_stopped(key, batch, Goal::Forget, out);
+            Awaited::InPlace(key) => {
+                let Some(child) = self.children.get_mut(&key) else { return };
+                // One that was set for an earlier failure has nothing to say about this one.
+                let pid = match child.phase {
+                    Phase::InPlace { pid, timer, .. } if timer.id() == done.tag() => pid,
+                    _ => return,
+                };
+                if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {
+                    self.goes_on(key, pid, reply, out);
+                }
+            }
         }
     }
 }
@@ -300,8 +194,8 @@ impl Process for Supervisor {
                         self.end(Some(SupervisorError::Linked { pid, exit }), out);
                     }
                 },
-                // Of one that is being stopped, and has perhaps taken its link away. If not, its exit is no news any more: no
-                // later step is told of it, but this one may be.
+                // A child that is being stopped may have removed its link. If it has not, its exit event is redundant: no later
+                // step gets it, but this step may.
                 Event::Down(down) => {
                     if let Some(key) = self.by_pid.remove(&down.pid) {
                         out.unlink(down.pid);
@@ -312,13 +206,11 @@ impl Process for Supervisor {
                 Event::Recovered(recovered) => self.recovered(recovered.into_inner(), out),
                 Event::Cancel(_) => self.end(None, out),
                 Event::Completed(done) => {
-                    if let Some(key) = self.begins.remove(&done.tag()) {
-                        self.begun(key, &done, out);
-                    } else if let Some(timer) = self.timers.remove(&done.tag()) {
-                        self.elapsed(timer, &done, out);
+                    if let Some(awaited) = self.awaited.remove(&done.tag()) {
+                        self.answered(awaited, &done, out);
                     }
                 }
-                Event::Message(message) => self.order(message.order, out),
+                Event::Message(message) => self.request(message.request, out),
                 _ => {}
             }
         }
@@ -331,7 +223,7 @@ impl Process for Supervisor {
                     Ok(Step::Continue)
                 }
             },
-            // What was done may have made more possible: a child that could not be spawned makes room for what comes then.
+            // A child that could not be spawned makes room for the next one.
             _ if !self.changed.is_empty() => Ok(Step::Continue),
             _ => Ok(Step::Idle),
         }

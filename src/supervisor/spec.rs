@@ -5,13 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contained::Contained;
-use super::window::Backoff;
-use crate::Pid;
-use crate::Process;
-use crate::SpawnError;
-use crate::SpawnOptions;
-use crate::StepOutput;
-use crate::Tag;
+use crate::{Pid, Process, SpawnError, SpawnOptions, StepOutput, Tag};
 
 /// When a child that has ended is restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -246,12 +240,4 @@ pub enum SpecError {
         /// The random part.
         jitter: f64,
     },
-}
-
-pub(super) fn check_backoff(backoff: &Backoff) -> Result<(), SpecError> {
-    let Backoff { first, cap, jitter, .. } = *backoff;
-    if first.is_zero() || first > cap || !(0.0..=1.0).contains(&jitter) {
-        return Err(SpecError::Backoff { first, cap, jitter });
-    }
-    Ok(())
 }

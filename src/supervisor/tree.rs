@@ -4,9 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::message::{ChildInfo, ChildState, SupervisorMessage};
-use crate::Address;
-use crate::CommandError;
-use crate::Runtime;
+use crate::{Address, CommandError, Runtime};
 
 /// A supervisor with all that is below it, each as it was when it was asked.
 #[derive(Clone, Debug)]

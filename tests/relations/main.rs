@@ -1,5 +1,5 @@
-//! Relations between processes against their contract, through the public interface. The modules follow the sections of
-//! `docs/guarantees/relations.md`.
+//! Relations between processes against their contract, through the public interface. `docs/guarantees/relations.md` says
+//! which test shows which statement.
 
 // Everything here is for this program alone; `pub` says what the modules share.
 #![allow(unreachable_pub)]
@@ -9,29 +9,26 @@ mod wait;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
-mod node;
+mod support;
 
-mod a_monitors;
-mod a_one_event;
-mod a_order;
-mod b_links;
-mod b_storms;
-mod c_groups;
-mod c_names;
-mod c_names_in_a_step;
-mod d_containing;
-mod d_crossing;
-mod d_delays;
-mod d_in_place;
-mod d_last_words;
-mod d_recovered;
-mod d_recovery;
-mod d_stopping;
-mod d_supervisors;
-mod d_trees;
-mod d_untaken;
-mod e_spares;
-mod e_watchdog;
-mod frail;
-mod stuck;
-mod worker;
+mod crossing_requests;
+mod down_event_order;
+mod groups;
+mod link_graphs;
+mod links;
+mod monitors;
+mod names;
+mod names_in_a_step;
+mod one_event_a_step;
+mod panicking_factories;
+mod recovery;
+mod recovery_events;
+mod recovery_untaken_events;
+mod restart_delays;
+mod restart_in_place;
+mod spare_workers;
+mod supervisor_at_shutdown;
+mod supervisor_stop;
+mod supervisor_trees;
+mod supervisors;
+mod watchdog;

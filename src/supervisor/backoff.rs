@@ -1,0 +1,89 @@
+//! Delays between restarts.
+
+use std::time::Duration;
+
+use super::spec::SpecError;
+
+/// Delays between the restarts of a child: the first, doubled with each failure up to a cap, a random part of it taken
+/// off, and begun anew when the child has been up for long enough.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    pub(super) first: Duration,
+    pub(super) cap: Duration,
+    pub(super) jitter: f64,
+    pub(super) stable: Duration,
+    pub(super) seed: u64,
+}
+
+impl Backoff {
+    /// Delays from `first` to `cap`, without jitter; begun anew when a child has been up as long as the cap.
+    pub fn exponential(first: Duration, cap: Duration) -> Backoff {
+        Backoff { first, cap, jitter: 0.0, stable: cap, seed: 0 }
+    }
+
+    /// Up to this part of each delay, from 0 to 1, is taken off at random, so that children which failed together are not
+    /// restarted together.
+    pub fn jitter(mut self, part: f64) -> Backoff {
+        self.jitter = part;
+        self
+    }
+
+    /// How long a child must have been up for its delays to begin anew.
+    pub fn stable_after(mut self, stable: Duration) -> Backoff {
+        self.stable = stable;
+        self
+    }
+
+    /// The seed of the jitter; the same seed gives the same delays.
+    pub fn seed(mut self, seed: u64) -> Backoff {
+        self.seed = seed;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        let Backoff { first, cap, jitter, .. } = *self;
+        if first.is_zero() || first > cap || !(0.0..=1.0).contains(&jitter) {
+            return Err(SpecError::Backoff { first, cap, jitter });
+        }
+        Ok(())
+    }
+
+    /// The delay after so many failures in a row, of a child with this number.
+    pub(super) fn delay(&self, failures: u32, child: u64) -> Duration {
+        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let full = self.first.saturating_mul(doubled).min(self.cap);
+        let mixed = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
+        // 53 random bits are a number from 0 to 1.
+        let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+        // Taken off, for the whole of a delay that is nearly for ever cannot be had as a product.
+        full.saturating_sub(full.mul_f64(self.jitter * random))
+    }
+}
+
+/// The finishing step of SplitMix64: every bit of the result depends on every bit of the seed.
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_cap_and_jitter_only_takes_off() {
+        let ms = Duration::from_millis;
+        let plain = Backoff::exponential(ms(100), ms(1_500));
+        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7)).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1_500, 1_500, 1_500, 1_500].map(ms));
+        let longest = Backoff::exponential(Duration::MAX, Duration::MAX);
+        assert_eq!(longest.delay(1, 7), Duration::MAX, "a child that is never to be restarted by itself");
+        assert!((0..100).all(|child| longest.clone().jitter(1.0).delay(2, child) < Duration::MAX));
+        let jittered = plain.clone().jitter(0.5).seed(9);
+        let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child)).collect();
+        assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));
+        assert!(some.windows(2).any(|pair| pair[0] != pair[1]), "children differ");
+        assert_eq!(jittered.delay(3, 5), jittered.clone().delay(3, 5), "a seed gives the same delays");
+    }
+}

@@ -1,0 +1,112 @@
+//! Work on batches: the next child of each is stopped, or started.
+
+use std::time::Duration;
+
+use super::child::{Child, Moves, Phase};
+use super::process::{Awaited, Life, Supervisor};
+use crate::StepOutput;
+
+impl Supervisor {
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(super) fn insert(&mut self, child: Child) -> u64 {
+        let key = self.number();
+        self.by_id.insert(child.spec.id.clone(), key);
+        self.file(key, child.batch, child.moves());
+        self.children.insert(key, child);
+        key
+    }
+
+    /// Notes with its batch that something is to be done with a child.
+    fn file(&mut self, key: u64, batch: u64, moves: Moves) {
+        match moves {
+            Moves::Down => self.batches.entry(batch).or_default().stopping.insert(key),
+            Moves::Up => self.batches.entry(batch).or_default().starting.insert(key),
+            Moves::Not => return,
+        };
+        self.changed.insert(batch);
+    }
+
+    /// Notes with its batch that nothing is to be done with a child.
+    fn unfile(&mut self, key: u64, batch: u64) {
+        let Some(members) = self.batches.get_mut(&batch) else { return };
+        if members.stopping.remove(&key) | members.starting.remove(&key) {
+            self.changed.insert(batch);
+        }
+    }
+
+    /// Changes a child, and files it anew if it belongs elsewhere now.
+    pub(super) fn change(&mut self, key: u64, change: impl FnOnce(&mut Child)) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let before = (child.batch, child.moves());
+        change(child);
+        let now = (child.batch, child.moves());
+        if child.pid().is_some() && !child.is_to_stop() {
+            self.running.insert(key);
+        } else {
+            self.running.remove(&key);
+        }
+        if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
+            self.first.remove(&key);
+        }
+        if now != before {
+            self.unfile(key, before.0);
+            self.file(key, now.0, now.1);
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: u64, out: &mut StepOutput) {
+        if let Some(mut child) = self.children.remove(&key) {
+            child.tell_down(out);
+            self.by_id.remove(&child.spec.id);
+            self.first.remove(&key);
+            self.running.remove(&key);
+            self.unfile(key, child.batch);
+        }
+    }
+
+    /// Changes where a child is.
+    pub(super) fn set(&mut self, key: u64, phase: Phase) {
+        self.change(key, |child| child.phase = phase);
+    }
+
+    /// Has the batch wait for this delay, and for no other, before it starts a child.
+    pub(super) fn delay(&mut self, number: u64, delay: Duration, out: &mut StepOutput) {
+        let timer = (!delay.is_zero()).then(|| out.after(delay));
+        let before = std::mem::replace(&mut self.batches.entry(number).or_default().delay, timer);
+        self.forget_timer(before, out);
+        if let Some(timer) = timer {
+            self.awaited.insert(timer.id(), Awaited::Delay(number));
+        }
+    }
+
+    pub(super) fn carry_on(&mut self, out: &mut StepOutput) {
+        for batch in std::mem::take(&mut self.changed) {
+            self.carry_on_with(batch, out);
+        }
+        if matches!(self.life, Life::Starting) && self.first.is_empty() {
+            self.life = Life::Up;
+            std::mem::take(&mut self.starters).into_iter().for_each(|reply| out.reply(reply, ()));
+        }
+    }
+
+    fn carry_on_with(&mut self, number: u64, out: &mut StepOutput) {
+        let Some(batch) = self.batches.get(&number) else { return };
+        let (delay, stops, starts) = (batch.delay, batch.stopping.last().copied(), batch.starting.first().copied());
+        if stops.is_none() && starts.is_none() {
+            self.batches.remove(&number);
+            return self.forget_timer(delay, out);
+        }
+        // No child is started before the last one has stopped.
+        let Some(key) = stops.or(starts.filter(|_| delay.is_none())) else { return };
+        match self.children.get(&key).map(|child| &child.phase) {
+            Some(Phase::ToStop { pid }) => self.stop(key, *pid, out),
+            Some(Phase::Queued) => self.start(key, out),
+            // It is being stopped, or started.
+            _ => {}
+        }
+    }
+}

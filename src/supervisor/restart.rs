@@ -1,0 +1,163 @@
+//! Exits of children, and the restarts that follow from them.
+
+use std::time::Duration;
+
+use super::child::{Goal, Phase};
+use super::message::{ChildError, InPlaceFailed, SupervisorError};
+use super::process::{Awaited, Supervisor};
+use super::spec::{AutoShutdown, Restart, Strategy};
+use crate::{Exit, Pid, Recovered, RecoveredBy, Reply, StepOutput};
+
+impl Supervisor {
+    pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        match &mut child.phase {
+            // That it had begun would have been heard before.
+            Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
+            Phase::ToStop { .. } => self.stopped(key, out),
+            Phase::Stopping { limit, .. } => {
+                let limit = limit.take();
+                self.forget_timer(limit, out);
+                self.stopped(key, out);
+            }
+            Phase::InPlace { timer, .. } => {
+                let timer = *timer;
+                self.forget_timer(Some(timer), out);
+                self.ended_by_itself(key, exit, out);
+            }
+            Phase::Up { .. } => self.ended_by_itself(key, exit, out),
+            Phase::Down | Phase::Queued => {}
+        }
+    }
+
+    /// A child that was up has ended, and nobody had wanted it.
+    pub(super) fn ended_by_itself(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let restart = match child.spec.restart {
+            Restart::Permanent => true,
+            Restart::Transient => !exit.is_done(),
+            Restart::Temporary => false,
+        };
+        if restart {
+            return self.failed(key, exit, out);
+        }
+        let (significant, forget) =
+            (child.spec.significant, child.spec.restart == Restart::Temporary || self.config.kind.is_some());
+        if forget {
+            self.remove(key, out)
+        } else {
+            self.set(key, Phase::Down)
+        }
+        if !significant || self.is_ending() {
+            return;
+        }
+        let others_left =
+            || self.children.values().any(|child| child.spec.significant && !matches!(child.phase, Phase::Down));
+        let ends = match self.config.auto {
+            AutoShutdown::Never => false,
+            AutoShutdown::AnySignificant => true,
+            AutoShutdown::AllSignificant => !others_left(),
+        };
+        if ends {
+            self.end(None, out);
+        }
+    }
+
+    /// Counts a restart. The delay before it, or nothing if there is to be none: then the supervisor ends.
+    pub(super) fn count(&mut self, key: u64, exit: Exit, what: &'static str, out: &mut StepOutput) -> Option<Duration> {
+        if self.ends_with_the_runtime(out) {
+            return None;
+        }
+        let now = out.now();
+        let child = self.children.get_mut(&key)?;
+        if let Some(restarts) = self.config.intensity.count(now, &child.spec.id, &exit) {
+            self.end(Some(SupervisorError::TooManyRestarts { restarts }), out);
+            return None;
+        }
+        child.restarts += 1;
+        child.tell_of_restart(&exit, what);
+        let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
+        child.is_up_no_more(now, Some(backoff.stable));
+        child.failures = child.failures.saturating_add(1);
+        Some(backoff.delay(child.failures, key))
+    }
+
+    /// A child is to be restarted, with whomever the strategy says.
+    pub(super) fn failed(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
+        // It has no process; if the supervisor ends with this, there is nothing to stop.
+        self.set(key, Phase::Down);
+        if self.is_ending() {
+            return self.remove(key, out);
+        }
+        let Some(delay) = self.count(key, exit, "a child has ended and is restarted", out) else { return };
+        let batch = match self.config.strategy {
+            Strategy::OneForOne => self.number(),
+            Strategy::OneForAll => self.gather(0, out),
+            Strategy::RestForOne => self.gather(key, out),
+        };
+        self.delay(batch, delay, out);
+        self.change(key, |child| {
+            (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
+        });
+    }
+
+    /// Brings all from this one on into one batch, to be stopped and started again; which.
+    ///
+    /// The largest batch of which all are among them takes in the others. So many who fail one after the other, each before
+    /// those who wait already, do not cost each time as much as wait.
+    fn gather(&mut self, from: u64, out: &mut StepOutput) -> u64 {
+        let whole = self.batches.iter().filter(|(_, batch)| batch.begins_at(from));
+        let largest = whole.max_by_key(|(_, batch)| batch.len()).map(|(number, _)| *number);
+        let batch = largest.unwrap_or_else(|| self.number());
+        let elsewhere = self.batches.iter().filter(|(number, _)| **number != batch);
+        // What somebody has wanted to be stopped, or forgotten, still is.
+        for other in elsewhere.flat_map(|(_, others)| others.all(from)).collect::<Vec<_>>() {
+            self.change(other, |child| child.batch = batch);
+        }
+        for other in self.running.range(from..).copied().collect::<Vec<_>>() {
+            let temporary = self.children.get(&other).is_some_and(|child| child.spec.restart == Restart::Temporary);
+            let goal = if temporary { Goal::Forget } else { Goal::Start };
+            self.want_stopped(other, batch, goal, out);
+        }
+        batch
+    }
+
+    /// A child has failed, and waits to be told that it may go on in place.
+    pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
+        // Whoever is not told to go on ends with its failure: the reply is dropped.
+        let Some(&key) = self.by_pid.get(&pid) else { return };
+        let Some(child) = self.children.get(&key) else { return };
+        if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {
+            return;
+        }
+        let Some(delay) = self.count(key, exit, "a child has failed and is restarted in place", out) else { return };
+        if delay.is_zero() {
+            return self.goes_on(key, pid, reply, out);
+        }
+        let timer = out.after(delay);
+        self.awaited.insert(timer.id(), Awaited::InPlace(key));
+        self.set(key, Phase::InPlace { pid, timer, reply });
+    }
+
+    /// A child has failed, and goes on by itself. That counts as a restart.
+    pub(super) fn recovered(&mut self, recovered: Recovered, out: &mut StepOutput) {
+        let Recovered { pid, exit, by } = recovered;
+        let Some(&key) = self.by_pid.get(&pid) else { return };
+        let Some(child) = self.children.get(&key) else { return };
+        // One that is restarted in place asks whether it may go on, and that is counted.
+        let asks = by == RecoveredBy::SpawnOption && child.spec.start.is_in_place();
+        if asks || !matches!(child.phase, Phase::Starting { .. } | Phase::Up { .. }) {
+            return;
+        }
+        if self.count(key, exit, "a child has failed and has recovered", out).is_some() {
+            let now = out.now();
+            self.change(key, |child| child.up_since = child.is_up().then_some(now));
+        }
+    }
+
+    /// A child that has failed in place is told that it may go on.
+    pub(super) fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
+        out.reply(reply, ());
+        self.up(key, pid, out);
+    }
+}

@@ -1,0 +1,104 @@
+//! Stopping children, and the end of the supervisor.
+
+use super::child::{Child, Goal, Phase};
+use super::message::SupervisorError;
+use super::process::{Awaited, Life, Supervisor};
+use super::spec::Shutdown;
+use crate::{Pid, Reason, StepOutput, Tag, TimerFired};
+
+impl Supervisor {
+    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
+    pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
+        self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
+        let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
+        self.change(key, |child| {
+            (child.batch, child.goal) = (batch, goal);
+            child.is_up_no_more(now, stable);
+            if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
+                child.phase = Phase::ToStop { pid };
+            }
+        });
+        if self.children.get(&key).is_some_and(|child| child.pid().is_none()) {
+            self.stopped(key, out);
+        }
+    }
+
+    pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
+        let Some(child) = self.children.get(&key) else { return };
+        // Its end must be heard of, also if it has taken its link away.
+        let _ = out.monitor(pid);
+        let limit = match child.spec.shutdown {
+            Shutdown::AtOnce => {
+                out.terminate(pid);
+                None
+            }
+            Shutdown::Unlimited => {
+                out.cancel(pid, Reason::Shutdown);
+                None
+            }
+            Shutdown::Within(limit) => {
+                // First the timer: who is asked to stop has no more time than that, however soon it hears of it.
+                let timer = out.after(limit);
+                out.cancel_timeout(pid, Reason::Shutdown, limit);
+                self.awaited.insert(timer.id(), Awaited::Limit(key));
+                Some(timer)
+            }
+        };
+        self.set(key, Phase::Stopping { pid, limit });
+    }
+
+    /// A child that was to be stopped has no process any more.
+    pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        match child.goal {
+            Goal::Start => {
+                child.tell_stopped(out);
+                self.set(key, Phase::Queued);
+            }
+            Goal::Stay => {
+                child.tell_down(out);
+                child.is_new = false;
+                self.set(key, Phase::Down);
+            }
+            Goal::Forget => self.remove(key, out),
+        }
+    }
+
+    /// Takes a timer back.
+    pub(super) fn forget_timer(&mut self, timer: Option<Tag<TimerFired>>, out: &mut StepOutput) {
+        let Some(timer) = timer else { return };
+        self.awaited.remove(&timer.id());
+        out.cancel_timer(timer);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.life, Life::Ending(_) | Life::Failed(_))
+    }
+
+    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
+    /// more, and nobody is to blame for those who have ended, or have not begun.
+    pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
+        let ends = out.is_shutting_down();
+        if ends {
+            self.end(None, out);
+        }
+        ends
+    }
+
+    /// The supervisor is to end: with its first reason.
+    pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
+        if self.is_ending() {
+            return;
+        }
+        self.life = Life::Ending(why);
+        // Whoever waits for all to be up learns that they will not be.
+        self.starters.clear();
+        for delay in self.batches.values_mut().filter_map(|batch| batch.delay.take()).collect::<Vec<_>>() {
+            self.forget_timer(Some(delay), out);
+        }
+        let batch = self.number();
+        for key in self.children.keys().copied().collect::<Vec<_>>() {
+            self.want_stopped(key, batch, Goal::Forget, out);
+        }
+    }
+}
