@@ -35,7 +35,7 @@ impl Runtime {
     pub fn join_group(&self, group: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
         let core = self.core();
         let pid = target.resolve(&**core)?;
-        core.join_group(&group.into(), pid, Doer::Another, &mut core.hands())
+        core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
     }
 
     /// A process leaves a group, once. Whether it was in it.
@@ -68,6 +68,6 @@ impl Runtime {
 
     fn tell(&self, told: Vec<Told>) {
         let core = self.core();
-        told.into_iter().for_each(|told| core.told(told, &mut core.hands()));
+        told.into_iter().for_each(|told| core.told(told, &mut core.executor()));
     }
 }

@@ -101,7 +101,7 @@ impl Runtime {
         }
         body.head.stage = Stage::Open;
         if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
-            core.joins(std::mem::take(&mut given.groups), pid, &mut core.hands());
+            core.joins(std::mem::take(&mut given.groups), pid, &mut core.executor());
         }
         let ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);
@@ -189,7 +189,7 @@ impl Runtime {
     ) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
         let pid = target.resolve(&**core)?;
-        core.cancel(&mut core.hands(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
+        core.cancel(&mut core.executor(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Ends a process: after the step that it may be in, it is not stepped again; it is closed, and its exit says
@@ -200,7 +200,7 @@ impl Runtime {
     pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
         let pid = target.resolve(&**core)?;
-        core.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
+        core.terminate(&mut core.executor(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Whether the process lives, and is not about to be ended.
@@ -329,7 +329,7 @@ impl Runtime {
     /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::Watchdog); none where there is none.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
-        road.lookout.as_ref().map(|lookout| lookout.stuck(road.now_nanos()).0).unwrap_or_default()
+        road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()
     }
 
     /// Counts since the runtime was started.

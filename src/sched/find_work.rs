@@ -122,10 +122,10 @@ impl<const WATCHED: bool> Own<WATCHED> {
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;
-        let steps = |worker: usize| self.road.seats[worker].counters.steps.get();
+        let steps = |worker: usize| self.road.views[worker].counters.steps.get();
         self.robs = self.victim_steps == steps(self.victim) && self.road.queues.own_len(self.victim) > 0;
         if !self.robs {
-            self.victim = (self.victim + 1) % self.road.seats.len();
+            self.victim = (self.victim + 1) % self.road.views.len();
             self.victim_steps = steps(self.victim);
         }
         self.robs

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
-use super::lookout::Lookout;
 use super::queue::Queues;
-pub(crate) use super::seat::Seat;
 use super::sleep::Sleep;
+use super::stuck_steps::StuckSteps;
 use super::table::Table;
+pub(crate) use super::worker_view::WorkerView;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
@@ -22,11 +22,11 @@ pub(crate) struct Road {
     pub(crate) queues: Queues,
     pub(crate) sleep: Sleep,
     /// Of the workers, and behind them of the spares.
-    pub(crate) seats: Box<[Arc<Seat>]>,
+    pub(crate) views: Box<[Arc<WorkerView>]>,
     /// How many workers there are without spares.
     pub(crate) workers: usize,
     /// For the watchdog, if there is one.
-    pub(crate) lookout: Option<Lookout>,
+    pub(crate) stuck_steps: Option<StuckSteps>,
     /// Counts of everybody who is not a worker.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Observer>>,
@@ -90,7 +90,7 @@ impl Roll {
 }
 
 /// Where bodies go that become ready: a worker has places of its own, everybody else has the global queue.
-pub(crate) trait Hands {
+pub(crate) trait Executor {
     /// Steps in a row that a process may have while it has events.
     const STEPS_IN_A_ROW: u32;
 
@@ -173,9 +173,9 @@ impl Road {
             table,
             queues,
             sleep: Sleep::new(workers),
-            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers).collect(),
+            views: std::iter::repeat_with(|| Arc::new(WorkerView::new())).take(workers).collect(),
             workers,
-            lookout: None,
+            stuck_steps: None,
             outside: Counters::shared(),
             hook: None,
             start: clock.now(),
@@ -210,8 +210,8 @@ impl Road {
 
     /// Wakes spares that are too many, so that they leave.
     pub(crate) fn dismiss_surplus(&self) {
-        if let Some(lookout) = &self.lookout {
-            lookout.dismiss_surplus(|spare| self.sleep.wake(spare));
+        if let Some(stuck_steps) = &self.stuck_steps {
+            stuck_steps.dismiss_surplus(|spare| self.sleep.wake(spare));
         }
     }
 
@@ -258,11 +258,11 @@ impl Road {
 }
 
 /// For those who are not workers: everything goes to the global queue at once.
-pub(crate) struct OutsideHands<'a> {
+pub(crate) struct OutsideExecutor<'a> {
     pub(crate) road: &'a Road,
 }
 
-impl Hands for OutsideHands<'_> {
+impl Executor for OutsideExecutor<'_> {
     const STEPS_IN_A_ROW: u32 = 1;
 
     fn counters(&self) -> &Counters {

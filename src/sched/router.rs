@@ -3,7 +3,7 @@
 use std::any::{Any, type_name};
 
 use super::cell::{Doomed, Missing};
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
@@ -15,45 +15,45 @@ use crate::process::{
 use crate::sync::Ordering;
 
 /// The router on behalf of somebody's hands.
-pub(crate) struct Router<'a, H: Hands> {
+pub(crate) struct Router<'a, H: Executor> {
     road: &'a Road,
-    hands: &'a mut H,
+    executor: &'a mut H,
 }
 
-impl<'a, H: Hands> Router<'a, H> {
+impl<'a, H: Executor> Router<'a, H> {
     #[inline]
-    pub(crate) fn new(road: &'a Road, hands: &'a mut H) -> Router<'a, H> {
-        Router { road, hands }
+    pub(crate) fn new(road: &'a Road, executor: &'a mut H) -> Router<'a, H> {
+        Router { road, executor }
     }
 }
 
-impl<H: Hands> Post for Router<'_, H> {
+impl<H: Executor> Post for Router<'_, H> {
     #[inline]
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
         let (ready, queued) = cell.post(to, fill)?;
-        self.hands.posted(queued);
+        self.executor.posted(queued);
         if let Some(ready) = ready {
-            self.hands.woken(ready);
+            self.executor.woken(ready);
         }
         Ok(())
     }
 
     fn dead(&mut self, letter: &DeadLetter<'_>) {
-        self.hands.let_go();
-        self.road.dead_letter(self.hands.counters(), letter);
+        self.executor.let_go();
+        self.road.dead_letter(self.executor.counters(), letter);
     }
 }
 
 /// The router for a question: if it cannot be delivered, the asker is told why.
-pub(crate) struct AskPost<'a, 'r, H: Hands> {
+pub(crate) struct AskPost<'a, 'r, H: Executor> {
     router: Router<'r, H>,
     ask: &'a ProcessAsk,
     missed: Option<Missed>,
     refused: bool,
 }
 
-impl<'a, 'r, H: Hands> AskPost<'a, 'r, H> {
+impl<'a, 'r, H: Executor> AskPost<'a, 'r, H> {
     pub(crate) fn new(router: Router<'r, H>, ask: &'a ProcessAsk) -> AskPost<'a, 'r, H> {
         AskPost { router, ask, missed: None, refused: false }
     }
@@ -63,7 +63,7 @@ impl<'a, 'r, H: Hands> AskPost<'a, 'r, H> {
     }
 }
 
-impl<H: Hands> Post for AskPost<'_, '_, H> {
+impl<H: Executor> Post for AskPost<'_, '_, H> {
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
     }
@@ -83,12 +83,12 @@ impl<H: Hands> Post for AskPost<'_, '_, H> {
 }
 
 /// Makes the next message a dead letter: nobody has the name to which it was sent.
-pub(crate) struct NoSuchName<'a, 'r, H: Hands> {
+pub(crate) struct NoSuchName<'a, 'r, H: Executor> {
     pub(crate) router: Router<'r, H>,
     pub(crate) why: &'a NoSuchProcessError,
 }
 
-impl<H: Hands> Post for NoSuchName<'_, '_, H> {
+impl<H: Executor> Post for NoSuchName<'_, '_, H> {
     fn post(&mut self, _: Pid, _: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         Err(Missed::NoSuchProcess)
     }
@@ -191,31 +191,48 @@ impl Road {
     }
 
     /// Delivers a signal.
-    pub(crate) fn signal<H: Hands>(&self, hands: &mut H, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+    pub(crate) fn signal<H: Executor>(
+        &self,
+        executor: &mut H,
+        to: Pid,
+        signal: Signal,
+    ) -> Result<(), (Missing, Signal)> {
         let Some(cell) = self.table.cell(to) else { return Err((Missing::Never, signal)) };
         if let Some(ready) = cell.signal(to, signal)? {
-            hands.woken(ready);
+            executor.woken(ready);
         }
         Ok(())
     }
 
     /// Delivers the answer to a command. Whoever waited for it may have ended: then it is discarded, and counted.
-    pub(crate) fn answer<H: Hands>(&self, hands: &mut H, to: Pid, tag: u64, answer: Answer) {
-        self.answer_from(hands, None, to, tag, answer);
+    pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
+        self.answer_from(executor, None, to, tag, answer);
     }
 
     /// The same for the answer of a process, which is told before that process's end.
-    pub(crate) fn answer_from<H: Hands>(&self, hands: &mut H, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completion::from(from, tag, answer))) {
-            let counters = hands.counters();
+    pub(crate) fn answer_from<H: Executor>(
+        &self,
+        executor: &mut H,
+        from: Option<Pid>,
+        to: Pid,
+        tag: u64,
+        answer: Answer,
+    ) {
+        if let Err((_, signal)) = self.signal(executor, to, Signal::Completed(Completion::from(from, tag, answer))) {
+            let counters = executor.counters();
             counters.add(&counters.discarded_answers, 1);
-            hands.let_go();
+            executor.let_go();
             drop_contained(signal);
         }
     }
 
     /// Has a process ended instead of stepped, from the moment this returns. Whether it was there to be ended.
-    pub(crate) fn terminate<H: Hands>(&self, hands: &mut H, pid: Pid, by_shutdown: bool) -> Result<bool, Missing> {
+    pub(crate) fn terminate<H: Executor>(
+        &self,
+        executor: &mut H,
+        pid: Pid,
+        by_shutdown: bool,
+    ) -> Result<bool, Missing> {
         let cell = self.table.cell(pid).ok_or(Missing::Never)?;
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
@@ -224,7 +241,7 @@ impl Road {
             self.dooms.fetch_sub(1, Ordering::SeqCst);
         }
         match doomed {
-            Ok(Doomed::Woken(ready)) => hands.woken(ready),
+            Ok(Doomed::Woken(ready)) => executor.woken(ready),
             Ok(Doomed::Noted) => {}
             Ok(Doomed::Already) | Err(Missing::Ended) => return Ok(false),
             Err(Missing::Never) => return Err(Missing::Never),

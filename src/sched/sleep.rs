@@ -17,11 +17,11 @@ pub(crate) struct Sleep {
     /// Those who look in the lower half, those who sleep in the upper half.
     counts: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
-    seats: Box<[Seat]>,
+    views: Box<[WorkerView]>,
 }
 
 #[derive(Default)]
-struct Seat {
+struct WorkerView {
     woken: Mutex<bool>,
     wake: Condvar,
 }
@@ -43,7 +43,7 @@ impl Sleep {
         Sleep {
             counts: AtomicUsize::new(0),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
-            seats: std::iter::repeat_with(Seat::default).take(workers).collect(),
+            views: std::iter::repeat_with(WorkerView::default).take(workers).collect(),
         }
     }
 
@@ -89,10 +89,10 @@ impl Sleep {
         if work() && self.get_up(worker) {
             return false;
         }
-        let seat = &self.seats[worker];
-        let mut woken = lock(&seat.woken);
+        let view = &self.views[worker];
+        let mut woken = lock(&view.woken);
         while !std::mem::take(&mut *woken) {
-            woken = wait(&seat.wake, woken);
+            woken = wait(&view.wake, woken);
         }
         true
     }
@@ -132,9 +132,9 @@ impl Sleep {
     }
 
     fn rouse(&self, worker: usize) {
-        let seat = &self.seats[worker];
-        *lock(&seat.woken) = true;
-        seat.wake.notify_one();
+        let view = &self.views[worker];
+        *lock(&view.woken) = true;
+        view.wake.notify_one();
     }
 
     /// Wakes this worker, if it sleeps, for something other than work. It looks from then on, as any that is woken: before it

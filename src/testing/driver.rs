@@ -180,7 +180,7 @@ impl<P: Process> Driver<P> {
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
-        let after = turn(&*self.engine, &mut self.engine.hands(), &mut self.out, body);
+        let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         if let After::Ready(body) = after {
             self.engine.put(ReadyBody::Here(body));

@@ -21,7 +21,7 @@ use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
 use crate::sched::counters::Counters;
 use crate::sched::engine::Engine;
 use crate::sched::queue::Queues;
-use crate::sched::road::{Hands, Road};
+use crate::sched::road::{Executor, Road};
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::timer::{TimerKey, Timers};
@@ -115,7 +115,7 @@ impl TestEngine {
         self.road.table.cell(self.pid).expect("the cell was made with the engine")
     }
 
-    pub(super) fn hands(&self) -> DriverHands<'_> {
+    pub(super) fn executor(&self) -> DriverHands<'_> {
         DriverHands { engine: self }
     }
 
@@ -143,12 +143,12 @@ impl TestEngine {
 
     /// Puts a signal into the mailbox of the process. Comes back if the process has ended.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), (Missing, Signal)> {
-        self.road.signal(&mut self.hands(), self.pid, signal)
+        self.road.signal(&mut self.executor(), self.pid, signal)
     }
 
     /// Has the process ended by its next turn. Whether it was there to be ended.
     pub(super) fn terminate(&self) -> bool {
-        self.road.terminate(&mut self.hands(), self.pid, false).unwrap_or(false)
+        self.road.terminate(&mut self.executor(), self.pid, false).unwrap_or(false)
     }
 
     fn note<T>(&self, write: impl FnOnce(&mut Notes) -> T) -> T {
@@ -208,7 +208,7 @@ impl Engine for TestEngine {
         &self.road
     }
 
-    fn deliver<H: Hands>(&self, outbox: &mut Outbox, (lane, count): (u32, u32), (_, to): (Pid, Pid), _: &mut H) {
+    fn deliver<H: Executor>(&self, outbox: &mut Outbox, (lane, count): (u32, u32), (_, to): (Pid, Pid), _: &mut H) {
         self.send(outbox, lane, count, to);
     }
 
@@ -234,7 +234,7 @@ impl Engine for TestEngine {
         None
     }
 
-    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, _: &mut H) {
+    fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, _: &mut H) {
         let pid = head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => {
@@ -289,7 +289,7 @@ impl Engine for TestEngine {
         }
     }
 
-    fn relate<H: Hands>(&self, relate: Relate, _: &mut Ready, _: &mut H) -> Option<Unwanted> {
+    fn relate<H: Executor>(&self, relate: Relate, _: &mut Ready, _: &mut H) -> Option<Unwanted> {
         let notes = &mut *lock(&self.notes);
         match relate {
             Relate::Monitor(monitor) => notes.monitors.push(monitor),
@@ -320,13 +320,13 @@ impl Engine for TestEngine {
     // What has relations, a name or groups from its birth is a child, and those are not stepped.
     fn bond(&self, _: Pid, _: Bond) {}
 
-    fn tell_related<H: Hands>(&self, _: Pid, _: &Exit, _: &mut H) {}
+    fn tell_related<H: Executor>(&self, _: Pid, _: &Exit, _: &mut H) {}
 
     fn begins(&self, _: &mut Head) -> Result<(), Exit> {
         Ok(())
     }
 
-    fn joins<H: Hands>(&self, _: Vec<Arc<str>>, _: Pid, _: &mut H) {}
+    fn joins<H: Executor>(&self, _: Vec<Arc<str>>, _: Pid, _: &mut H) {}
 
     fn abandons(&self, head: &mut Head) {
         let mut gone = self.note(|notes| {
@@ -352,7 +352,7 @@ impl Engine for TestEngine {
         cancel.cancel(Reason::Ended);
     }
 
-    fn recover<H: Hands>(&self, _: &Recovered, next: Next, body: &mut Ready, _: &mut H) -> LeftBehind {
+    fn recover<H: Executor>(&self, _: &Recovered, next: Next, body: &mut Ready, _: &mut H) -> LeftBehind {
         let incarnation = body.head.next_incarnation();
         let mut inbox = self.cell().recover(next, incarnation, false);
         let mut signals = body.machine.mailbox().take_of_failed();
@@ -371,7 +371,7 @@ impl Engine for TestEngine {
 
 impl AnswerTo for TestEngine {
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.hands(), to, tag, answer);
+        self.road.answer(&mut self.executor(), to, tag, answer);
     }
 }
 
@@ -441,7 +441,7 @@ pub(super) struct DriverHands<'a> {
     engine: &'a TestEngine,
 }
 
-impl Hands for DriverHands<'_> {
+impl Executor for DriverHands<'_> {
     const STEPS_IN_A_ROW: u32 = 1;
 
     fn counters(&self) -> &Counters {

@@ -1,8 +1,8 @@
 //! What is asked of a cell to find asks that form a cycle; `sched/ask_cycles.rs` has the protocol.
 
+use super::BodyState;
 use super::Cell;
 use super::Inner;
-use super::Place;
 use super::WAITS;
 use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
@@ -42,8 +42,8 @@ impl Cell {
 impl Inner {
     /// The body, if it rests until a command is answered.
     fn waiting(&self, pid: Pid) -> Option<&Body> {
-        match &self.place {
-            Place::Resting(body) if self.stamp & WAITS != 0 && self.missing(pid).is_none() => Some(body),
+        match &self.body {
+            BodyState::Resting(body) if self.stamp & WAITS != 0 && self.missing(pid).is_none() => Some(body),
             _ => None,
         }
     }

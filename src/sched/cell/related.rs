@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 
+use super::BodyState;
 use super::Cell;
 use super::DOOMED;
 use super::HAS_FAILED;
 use super::Inner;
 use super::LinkTold;
-use super::Place;
 use super::RELATED;
 use super::TRAPS;
 use crate::outcome::LinkedExit;
@@ -78,8 +78,8 @@ impl Cell {
         if !inner.is_live(pid) {
             return Vec::new();
         }
-        match &mut inner.place {
-            Place::Out(Some(inbox)) => inbox.forget(unwanted),
+        match &mut inner.body {
+            BodyState::Out(Some(inbox)) => inbox.forget(unwanted),
             _ => Vec::new(),
         }
     }
@@ -88,14 +88,14 @@ impl Cell {
 impl Inner {
     /// Notes through which link the process is ended, where whoever ends it will look.
     fn kill(&mut self, by: LinkedExit) {
-        match &mut self.place {
-            Place::Resting(body) => body.machine.mailbox().kill(by),
-            Place::Out(inbox) => {
+        match &mut self.body {
+            BodyState::Resting(body) => body.machine.mailbox().kill(by),
+            BodyState::Out(inbox) => {
                 if let Some(kind) = self.kind {
                     inbox.get_or_insert_with(kind.new_mailbox).kill(by);
                 }
             }
-            Place::Vacant => {}
+            BodyState::Vacant => {}
         }
     }
 }

@@ -6,11 +6,11 @@
 //! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
 //! successor.
 
+use super::BodyState;
 use super::Cell;
 use super::FLAGS;
 use super::INCARNATION_SHIFT;
 use super::Inner;
-use super::Place;
 use super::TRAPS;
 use crate::process::body::Kind;
 use crate::process::mailbox::{AnyMailbox, Bound, Signal};
@@ -51,8 +51,8 @@ impl Cell {
     /// Whether a request to stop has arrived while the body is out.
     #[cold]
     pub(crate) fn is_asked_to_stop(&self) -> bool {
-        match &mut enter(&self.inner).place {
-            Place::Out(Some(inbox)) => inbox.is_asked_to_stop(),
+        match &mut enter(&self.inner).body {
+            BodyState::Out(Some(inbox)) => inbox.is_asked_to_stop(),
             _ => false,
         }
     }
@@ -64,9 +64,9 @@ impl Inner {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(next.taken);
         self.kind = Some(next.kind);
-        match std::mem::replace(&mut self.place, Place::Out(fresh)) {
-            Place::Out(inbox) => inbox,
-            Place::Resting(_) | Place::Vacant => None,
+        match std::mem::replace(&mut self.body, BodyState::Out(fresh)) {
+            BodyState::Out(inbox) => inbox,
+            BodyState::Resting(_) | BodyState::Vacant => None,
         }
     }
 
