@@ -11,8 +11,7 @@
 use std::fmt;
 
 use super::dispatch::Core;
-use super::inspect::ProcessInfo;
-use super::report::ShutdownReport;
+use super::report::{ShutdownReport, in_words};
 use crate::clock::Clock;
 use crate::outcome::Failure;
 use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
@@ -87,15 +86,6 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
         text += ", and others";
     }
     Some(text)
-}
-
-fn in_words(process: &ProcessInfo) -> String {
-    let ProcessInfo { pid, type_name, state, .. } = process;
-    let name = process.name.as_ref().map_or(String::new(), |name| format!(" {name:?}"));
-    match process.in_step {
-        Some(time) => format!("{pid} {type_name}{name} ({state} for {time:?})"),
-        None => format!("{pid} {type_name}{name} ({state})"),
-    }
 }
 
 /// A runtime was shut down through its [state](crate::Runtime::shutdown_node), or otherwise, and something had to be forced

@@ -34,15 +34,145 @@ mod replacing;
 
 pub(crate) use self::asking::AskWait;
 pub(crate) use self::replacing::Next;
-pub(crate) use super::answers::{
-    Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
-};
+pub(crate) use super::marks::{Birth, Marks};
+use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
 use crate::sync::{Brief, BriefGuard, enter};
+
+/// Why a PID names no living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No process has had it.
+    Never,
+    /// Its process has ended, or is being ended.
+    Ended,
+}
+
+/// What a process wants after a step that did not end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To be stepped again.
+    Again,
+    /// To be stepped again on the pool.
+    AgainOnPool,
+    /// To be stepped when there is an event that it has not been shown.
+    AnyEvent,
+    /// To be stepped when there is an event that has come since the step was given its events: it took none of those.
+    NewEvent,
+    /// To be stepped when there is a signal.
+    Signal,
+}
+
+/// What came of a step.
+#[must_use]
+pub(crate) enum Settled {
+    /// The body is at rest.
+    Resting,
+    /// It is at rest, and waits for one answer, of this process.
+    AskFuture(Pid),
+    /// It is to be stepped again.
+    Again(Ready),
+    /// It is to be ended.
+    Doomed(Ready),
+    /// It waits for a signal, and none can come.
+    WaitsForNothing(Ready),
+}
+
+/// What a mailbox with a bound has let go of.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Freed {
+    /// Messages that were pushed out.
+    pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
+    /// Senders that wait for room, if there is some.
+    pub(crate) waiting: Vec<Latch<()>>,
+}
+
+/// What came of dooming a process.
+#[must_use]
+pub(crate) enum Doomed {
+    /// It was at rest: whoever has the body now must see to its end.
+    Woken(Ready),
+    /// Whoever has the body will find out.
+    Noted,
+    /// It was doomed before.
+    Already,
+}
+
+/// What came of telling a process that one to which it is linked has ended.
+#[must_use]
+pub(crate) enum LinkTold {
+    /// It traps exits, and this was put into its mailbox. With its body, if that woke it.
+    Trapped(Option<Ready>),
+    /// It is to be ended. With its body, if it was at rest.
+    Doomed(Option<Ready>),
+    /// It has ended, or is being ended, or does not mind.
+    Refused(Control),
+}
+
+/// What is left in the cell of a process that has ended.
+pub(crate) struct Vacated {
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    pub(crate) marks: Marks,
+    pub(crate) untold: Untold,
+    /// Messages that no step had taken.
+    pub(crate) queued: u32,
+}
+
+/// The right to tell of the end of a process. It is there when the cell is vacant, and not before: see the table of
+/// `relations.rs`.
+#[must_use]
+pub(crate) struct Untold {
+    /// There is somebody to be told.
+    is_related: bool,
+}
+
+impl Untold {
+    fn of(marks: Marks) -> Untold {
+        Untold { is_related: marks.has(Marks::RELATED) }
+    }
+
+    /// Tells, with this function, all that are related to the process.
+    #[inline]
+    pub(crate) fn tell(self, tell: impl FnOnce()) {
+        if self.is_related {
+            tell();
+        }
+    }
+}
+
+/// What a state machine leaves behind that has failed, and was replaced.
+pub(crate) struct LeftBehind {
+    /// The process that has spawned this one with a link was told that it goes on.
+    pub(crate) told: bool,
+    /// What has arrived for the process, and is for its successor.
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    /// What waited for the failed one alone. To be dropped elsewhere.
+    pub(crate) signals: Vec<Signal>,
+}
+
+/// What an onlooker sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) generation: u32,
+    pub(crate) kind: &'static Kind,
+    pub(crate) rest: Rest,
+    pub(crate) steps: u64,
+    pub(crate) queued: u32,
+    /// Microseconds since the runtime was started, to within 1,024 of them.
+    pub(crate) born: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Idle,
+    Waiting,
+    Out,
+}
 
 /// One slot of the process table. A cache line, so that neighbours do not disturb each other.
 #[repr(align(64))]

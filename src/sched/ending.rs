@@ -7,7 +7,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
 use crate::process::mailbox::AnyMailbox;
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity, StepActivity};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.
@@ -81,7 +81,7 @@ pub(crate) fn end<E: Engine, H: Hands>(
 ) {
     let road = engine.road();
     let pid = body.head.pid;
-    hands.ends();
+    hands.shows(StepActivity::AfterStep);
     close(hands, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
     let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);

@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
-use crate::process::{DeadLetter, Observer, Pid};
+use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
@@ -118,15 +118,9 @@ pub(crate) trait Hands {
     /// A process was spawned.
     fn spawned(&mut self, ready: Ready);
 
-    /// A process that this one has woken is to be stepped next.
-    fn has_next(&self) -> bool {
-        false
-    }
-
-    /// It is this one, so it cannot be at rest.
-    fn is_next(&self, pid: Pid) -> bool {
-        let _ = pid;
-        false
+    /// The process that is to be stepped next, because the one in hand has woken it. It cannot be at rest.
+    fn next(&self) -> Option<Pid> {
+        None
     }
 
     /// Nothing else is ready for this worker: a process that continues need not make room.
@@ -142,9 +136,11 @@ pub(crate) trait Hands {
     /// A step begins.
     fn begins(&mut self, pid: Pid);
 
-    /// It begins with `init`.
+    /// What the worker does for the step from now on.
     #[inline]
-    fn enters(&mut self) {}
+    fn shows(&mut self, activity: StepActivity) {
+        let _ = activity;
+    }
 
     /// Now the step itself.
     #[inline]
@@ -157,10 +153,6 @@ pub(crate) trait Hands {
     fn after_step(&mut self, body: &mut Ready) {
         let _ = body;
     }
-
-    /// The process is ended, with or without a step before.
-    #[inline]
-    fn ends(&mut self) {}
 
     /// Microseconds since the start of the runtime, not necessarily to the last step.
     fn about_now(&self) -> u64;

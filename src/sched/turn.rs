@@ -15,7 +15,7 @@ use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, DeadLetterReason, Relate, WaitedForNothing};
+use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.
@@ -50,7 +50,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         hands.begins(pid);
         let is_first = body.head.stage == Stage::New;
         if is_first {
-            hands.enters();
+            hands.shows(StepActivity::Init);
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
             if let Some(exit) = ended {
@@ -108,7 +108,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::AskFuture(asked) => {
-                if !hands.is_next(asked) {
+                if hands.next() != Some(asked) {
                     road.came_to_rest(hands, pid, asked);
                 }
                 return After::Nothing;
@@ -145,7 +145,7 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                     until = hands.about_now() + LONG;
                 }
                 let goes_on =
-                    want != Want::Again && in_a_row < allowed && !hands.has_next() && hands.about_now() <= until;
+                    want != Want::Again && in_a_row < allowed && hands.next().is_none() && hands.about_now() <= until;
                 if !goes_on && !hands.is_alone() {
                     return After::Ready(body);
                 }

@@ -280,12 +280,9 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
         self.offered = true;
     }
 
-    fn has_next(&self) -> bool {
-        self.next.is_some()
-    }
-
-    fn is_next(&self, pid: Pid) -> bool {
-        self.next.as_ref().is_some_and(|next| next.head.pid == pid)
+    #[inline]
+    fn next(&self) -> Option<Pid> {
+        self.next.as_ref().map(|next| next.head.pid)
     }
 
     fn is_alone(&mut self) -> bool {
@@ -327,9 +324,9 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     }
 
     #[inline]
-    fn enters(&mut self) {
+    fn shows(&mut self, activity: StepActivity) {
         if WATCHED {
-            self.seat.pulse.sight.note(StepActivity::Init);
+            self.seat.pulse.sight.note(activity);
         }
     }
 
@@ -344,13 +341,6 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     fn after_step(&mut self, body: &mut Ready) {
         if WATCHED {
             self.hide_step(body);
-        }
-    }
-
-    #[inline]
-    fn ends(&mut self) {
-        if WATCHED {
-            self.seat.pulse.sight.note(StepActivity::AfterStep);
         }
     }
 

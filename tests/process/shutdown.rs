@@ -161,7 +161,7 @@ fn the_report_names_what_is_stuck_in_a_step_and_the_rest_is_ended_even_with_no_w
     assert_eq!(culprit.name.as_deref(), Some("the culprit"));
     assert!(culprit.type_name.contains("stuck"), "{}", culprit.type_name);
     let text = report.to_string();
-    assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running)"), "{text}");
+    assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running for "), "{text}");
     assert!(runtime.send(stuck.address(), 1).is_err());
     // When the step returns after all, the process is ended.
     go.set(()).unwrap();

@@ -1,9 +1,6 @@
 //! What is asked of a cell to find asks that form a cycle; `sched/ask_cycles.rs` has the protocol.
 
-use super::Cell;
-use super::Inner;
-use super::Place;
-use super::WAITS;
+use super::{Cell, Inner, Place, WAITS};
 use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
 use crate::sync::{Arc, enter};

@@ -3,14 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::Cell;
-use super::DOOMED;
-use super::HAS_FAILED;
-use super::Inner;
-use super::LinkTold;
-use super::Place;
-use super::RELATED;
-use super::TRAPS;
+use super::{Cell, DOOMED, HAS_FAILED, Inner, LinkTold, Place, RELATED, TRAPS};
 use crate::outcome::LinkedExit;
 use crate::process::Pid;
 use crate::process::mailbox::{Control, Signal, Unwanted};

@@ -6,12 +6,7 @@
 //! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
 //! successor.
 
-use super::Cell;
-use super::FLAGS;
-use super::INCARNATION_SHIFT;
-use super::Inner;
-use super::Place;
-use super::TRAPS;
+use super::{Cell, FLAGS, INCARNATION_SHIFT, Inner, Place, TRAPS};
 use crate::process::body::Kind;
 use crate::process::mailbox::{AnyMailbox, Bound, Signal};
 use crate::sync::enter;
