@@ -13,9 +13,9 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::dispatch::Core;
 use super::shutdown::Shutdown;
-use super::staff::{Spare, Staff};
 use super::system::{Owner, Runtime};
-use super::watchdog::{Patrol, Watchdog};
+use super::watchdog::{Watchdog, WatchdogTimer};
+use super::worker_threads::{Spare, WorkerThreads};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::gate::Gate;
@@ -27,10 +27,10 @@ use crate::process::body::{Ready, StepOutput};
 use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::counters::Counters;
-use crate::sched::lookout::Lookout;
 use crate::sched::queue::Queues;
-use crate::sched::road::{Reaper, Road, Roll, Seat};
+use crate::sched::road::{Reaper, Road, Roll, WorkerView};
 use crate::sched::sleep::Sleep;
+use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Weak};
@@ -293,9 +293,9 @@ impl RuntimeBuilder {
             table,
             queues,
             sleep: Sleep::new(workers + spares),
-            seats: std::iter::repeat_with(|| Arc::new(Seat::new())).take(workers + spares).collect(),
+            views: std::iter::repeat_with(|| Arc::new(WorkerView::new())).take(workers + spares).collect(),
             workers,
-            lookout: watchdog.map(|(_, limit)| Lookout::new(workers, spares, limit)),
+            stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
             outside: Counters::shared(),
             hook: self.hook,
             start: self.clock.now(),
@@ -327,19 +327,20 @@ impl RuntimeBuilder {
         });
         let reaper: Weak<dyn Reaper> = core.me.clone();
         road.reaper.get_or_init(|| reaper);
-        let staff = Arc::new(Staff::new(self.stack_size));
-        let patrol = watchdog.map(|(watchdog, _)| Patrol::new(watchdog, &core, &staff, format!("{name}-watchdog")));
-        let shutdown = Shutdown::new(core.clone(), staff.clone(), patrol.clone(), self.shutdown_limit);
+        let worker_threads = Arc::new(WorkerThreads::new(self.stack_size));
+        let watchdog_timer = watchdog
+            .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
+        let shutdown = Shutdown::new(core.clone(), worker_threads.clone(), watchdog_timer.clone(), self.shutdown_limit);
         let runtime = Runtime { owner: Arc::new(Owner { core, shutdown }) };
-        Ok(Assembled { runtime, staff, patrol, deques, name: self.thread_name, seed })
+        Ok(Assembled { runtime, worker_threads, watchdog_timer, deques, name: self.thread_name, seed })
     }
 }
 
 /// A runtime whose workers have not begun.
 struct Assembled {
     runtime: Runtime,
-    staff: Arc<Staff>,
-    patrol: Option<Arc<Patrol>>,
+    worker_threads: Arc<WorkerThreads>,
+    watchdog_timer: Option<Arc<WatchdogTimer>>,
     /// One for each worker, and behind them for each spare.
     deques: Vec<Deque<Ready>>,
     name: String,
@@ -348,28 +349,28 @@ struct Assembled {
 
 impl Assembled {
     fn begin(self) -> Result<Runtime, BuildError> {
-        let Assembled { runtime, staff, patrol, deques, name, seed } = self;
+        let Assembled { runtime, worker_threads, watchdog_timer, deques, name, seed } = self;
         let core = runtime.core();
         let workers = core.road.workers;
         for (index, deque) in deques.into_iter().enumerate() {
             // If a thread cannot be started, dropping the runtime ends those that could.
             let thread = format!("{name}-worker-{index}");
-            let Some(patrol) = &patrol else {
+            let Some(watchdog_timer) = &watchdog_timer else {
                 let mut worker = new_worker::<false>(core, index, deque, seed);
-                staff.start(thread, move || worker.run()).map_err(BuildError::Start)?;
+                worker_threads.start(thread, move || worker.run()).map_err(BuildError::Start)?;
                 continue;
             };
             let mut worker = new_worker::<true>(core, index, deque, seed);
             if index < workers {
                 // Kept, for the worker may be stuck longer than anybody has the runtime, and its step's end is told all the same.
-                let patrol = patrol.clone();
+                let watchdog_timer = watchdog_timer.clone();
                 let works = move || {
                     worker.run();
-                    drop(patrol);
+                    drop(watchdog_timer);
                 };
-                staff.start(thread, works).map_err(BuildError::Start)?;
+                worker_threads.start(thread, works).map_err(BuildError::Start)?;
             } else {
-                staff.sits_down(Spare { name: format!("{name}-spare-{}", index - workers), worker });
+                worker_threads.add_spare(Spare { name: format!("{name}-spare-{}", index - workers), worker });
             }
         }
         tell_log(|| tracing::debug!(node = core.road.table.node(), workers, "runtime started"));

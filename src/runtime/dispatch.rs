@@ -20,7 +20,7 @@ use crate::process::{
 };
 use crate::relations::Relations;
 use crate::sched::cell::{LeftBehind, Missing, Next};
-use crate::sched::road::{Hands, OutsideHands, Reaper, Road};
+use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
 use crate::sched::router::{AskPost, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
@@ -50,8 +50,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn hands(&self) -> OutsideHands<'_> {
-        OutsideHands { road: &self.road }
+    pub(crate) fn executor(&self) -> OutsideExecutor<'_> {
+        OutsideExecutor { road: &self.road }
     }
 
     /// Itself, for those who outlive the call. Somebody holds the core as long as anything of it runs.
@@ -60,21 +60,26 @@ impl Core {
     }
 
     /// Sends a cancel request. Whether the process was there to be told.
-    pub(crate) fn cancel<H: Hands>(
+    pub(crate) fn cancel<H: Executor>(
         &self,
-        hands: &mut H,
+        executor: &mut H,
         to: Pid,
         reason: Reason,
         limit: Option<Duration>,
     ) -> Result<bool, Missing> {
         let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
         let request = Control::Cancel(CancelRequest { reason, deadline });
-        known(self.road.signal(hands, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
+        known(self.road.signal(executor, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
     }
 
     /// Has a process ended instead of stepped. Whether it was there to be ended.
-    pub(crate) fn terminate<H: Hands>(&self, hands: &mut H, pid: Pid, by_shutdown: bool) -> Result<bool, Missing> {
-        let told = self.road.terminate(hands, pid, by_shutdown);
+    pub(crate) fn terminate<H: Executor>(
+        &self,
+        executor: &mut H,
+        pid: Pid,
+        by_shutdown: bool,
+    ) -> Result<bool, Missing> {
+        let told = self.road.terminate(executor, pid, by_shutdown);
         self.leave_pool(pid);
         told
     }
@@ -91,18 +96,18 @@ impl Core {
     }
 
     /// Sends a question that a process asks, and sets the timer that ends its wait.
-    fn ask<H: Hands>(
+    fn ask<H: Executor>(
         &self,
         head: &mut Head,
         (to, lane): (Pid, u32),
         ask: Arc<ProcessAsk>,
         limit: Duration,
         outbox: &mut Outbox,
-        hands: &mut H,
+        executor: &mut H,
     ) {
-        let counters = hands.counters();
+        let counters = executor.counters();
         counters.add(&counters.accepted, 1);
-        let mut post = AskPost::new(Router::new(&self.road, hands), &ask);
+        let mut post = AskPost::new(Router::new(&self.road, executor), &ask);
         outbox.deliver(lane, 1, to, head.pid, &mut post);
         // Otherwise it is not looked at here: who answers it may be about to, on another processor.
         if post.is_refused() && ask.is_decided() {
@@ -138,7 +143,7 @@ impl Core {
         if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
 
-    fn set_timer<H: Hands>(&self, head: &mut Head, tag: u64, delay: Duration, hands: &mut H) {
+    fn set_timer<H: Executor>(&self, head: &mut Head, tag: u64, delay: Duration, executor: &mut H) {
         let Some(core) = self.shared() else { return };
         let pid = head.pid;
         let action = Box::new(move || core.answer(pid, tag, Ok(Box::new(TimerFired))));
@@ -146,21 +151,21 @@ impl Core {
             Ok(key) => {
                 head.timers_set(tag, key, || self.road.clock.now());
             }
-            Err(_) => self.road.answer(hands, pid, tag, Err(CommandError::Cancelled(self.why_no_timer()))),
+            Err(_) => self.road.answer(executor, pid, tag, Err(CommandError::Cancelled(self.why_no_timer()))),
         }
     }
 
-    fn cancel_timer<H: Hands>(&self, head: &mut Head, tag: u64, hands: &mut H) {
+    fn cancel_timer<H: Executor>(&self, head: &mut Head, tag: u64, executor: &mut H) {
         let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
         // A timer for never has no key, and cannot be on its way.
         if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
-            self.road.answer(hands, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+            self.road.answer(executor, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
         }
     }
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        // What is yielded with `Done` does not end with the process, but with the runtime.
+        // Work that is yielded with `Done` does not end with the process, but with the runtime.
         let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and that is an answer.
@@ -189,49 +194,49 @@ impl Engine for Core {
         &self.road
     }
 
-    fn perform<H: Hands>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, hands: &mut H) {
+    fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H) {
         let pid = head.pid;
         match one {
-            Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, hands),
-            // Wakers of whoever has asked may take their time.
-            Yield::Reply(PendingReply::Outside(send)) => send(&mut || hands.let_go()),
+            Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, executor),
+            // The wakers of the asker may take their time.
+            Yield::Reply(PendingReply::Outside(send)) => send(&mut || executor.let_go()),
             Yield::Reply(reply) => {
-                reply.send(self, |to, tag, answer| self.road.answer_from(hands, Some(pid), to, tag, answer));
+                reply.send(self, |to, tag, answer| self.road.answer_from(executor, Some(pid), to, tag, answer));
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
-            Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, hands),
-            Yield::CancelTimer { tag } => self.cancel_timer(head, tag, hands),
+            Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, executor),
+            Yield::CancelTimer { tag } => self.cancel_timer(head, tag, executor),
             Yield::Command { tag, command } => {
                 match (self.handlers.get(&command.kind()), self.shared()) {
                     (Some(handler), Some(core)) => {
                         // The handler is user code on this thread.
-                        hands.let_go();
+                        executor.let_go();
                         handler.handle(command.command, core, pid, tag, self.cancel_of(head));
                     }
                     _ => {
-                        self.road.answer(hands, pid, tag, Err(CommandError::Unknown { name: command.name }));
-                        hands.let_go();
+                        self.road.answer(executor, pid, tag, Err(CommandError::Unknown { name: command.name }));
+                        executor.let_go();
                         drop_contained(command.command);
                     }
                 }
             }
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
-                let told = self.cancel(hands, to, reason, limit);
-                self.road.answer(hands, pid, tag, as_answer(told, to));
+                let told = self.cancel(executor, to, reason, limit);
+                self.road.answer(executor, pid, tag, as_answer(told, to));
             }
             Yield::Terminate { tag, to } => {
-                let told = self.terminate(hands, to, false);
-                self.road.answer(hands, pid, tag, as_answer(told, to));
+                let told = self.terminate(executor, to, false);
+                self.road.answer(executor, pid, tag, as_answer(told, to));
             }
-            Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, hands),
+            Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
             // The road does these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
     }
 
-    fn relate<H: Hands>(&self, relate: Relate, body: &mut Ready, hands: &mut H) -> Option<Unwanted> {
-        self.relate_process(relate, body.head.pid, hands)
+    fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted> {
+        self.relate_process(relate, body.head.pid, executor)
     }
 
     fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
@@ -242,11 +247,11 @@ impl Engine for Core {
         self.relations.bond(&*self.road, child, bond);
     }
 
-    fn tell_related<H: Hands>(&self, pid: Pid, exit: &Exit, hands: &mut H) {
-        // Who is told of the end finds the names free.
+    fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H) {
+        // A process that is told of the end finds the names free.
         self.names.ended(pid);
-        self.groups.ended(&*self.road, pid, |told| self.told(told, hands));
-        self.relations.ended(&*self.road, pid, exit, |told| self.told(told, hands));
+        self.groups.ended(&*self.road, pid, |told| self.told(told, executor));
+        self.relations.ended(&*self.road, pid, exit, |told| self.told(told, executor));
     }
 
     #[inline]
@@ -257,17 +262,23 @@ impl Engine for Core {
         }
     }
 
-    fn joins<H: Hands>(&self, groups: Vec<Arc<str>>, pid: Pid, hands: &mut H) {
-        self.join_given(groups, pid, hands);
+    fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
+        self.join_given(groups, pid, executor);
     }
 
     fn abandons(&self, head: &mut Head) {
         self.abandon(head);
     }
 
-    fn recover<H: Hands>(&self, recovered: &Recovered, next: Next, body: &mut Ready, hands: &mut H) -> LeftBehind {
-        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, hands));
-        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, hands))
+    fn recover<H: Executor>(
+        &self,
+        recovered: &Recovered,
+        next: Next,
+        body: &mut Ready,
+        executor: &mut H,
+    ) -> LeftBehind {
+        self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, executor));
+        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, executor))
     }
 
     fn ended(&self, head: &mut Head) {
@@ -297,7 +308,7 @@ impl Engine for Core {
         let turn = PoolTurn { core, pid, begun: false };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
-        // Who terminates it marks it first and looks here afterwards; so one of both sees the other.
+        // A call that terminates it marks it first and looks here afterwards. So one of both sees the other.
         if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {
             self.leave_pool(pid);
         }
@@ -312,11 +323,11 @@ impl Core {
         while let Some(ready) = self.road.queues.take_any() {
             let pid = ready.head.pid;
             first(identity(&ready));
-            let _ = self.road.terminate(&mut self.hands(), pid, true);
-            match contain(|| turn(self, &mut self.hands(), &mut out, ready)) {
+            let _ = self.road.terminate(&mut self.executor(), pid, true);
+            match contain(|| turn(self, &mut self.executor(), &mut out, ready)) {
                 Ok(After::Ready(ready)) => self.road.queues.push(ready),
                 Ok(After::Nothing) => {}
-                Err(panic) => body_lost(self, &mut self.hands(), &mut out, pid, panic),
+                Err(panic) => body_lost(self, &mut self.executor(), &mut out, pid, panic),
             }
         }
         give_back(self, &mut out);
@@ -340,11 +351,11 @@ impl Reaper for Core {
 
 impl AnswerTo for Core {
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.hands(), to, tag, answer);
+        self.road.answer(&mut self.executor(), to, tag, answer);
     }
 
     fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer_from(&mut self.hands(), Some(from), to, tag, answer);
+        self.road.answer_from(&mut self.executor(), Some(from), to, tag, answer);
     }
 }
 
@@ -454,8 +465,8 @@ impl PoolTurn {
         let (pid, key, me) = (self.pid, self.pid.to_word(), thread::current().id());
         lock(&core.pool_steps).insert(key, (core.road.clock.now(), me));
         let mut out = StepOutput::new(core.clone());
-        let after = contain(|| turn(&*core, &mut core.hands(), &mut out, ready)).unwrap_or_else(|panic| {
-            body_lost(&*core, &mut core.hands(), &mut out, pid, panic);
+        let after = contain(|| turn(&*core, &mut core.executor(), &mut out, ready)).unwrap_or_else(|panic| {
+            body_lost(&*core, &mut core.executor(), &mut out, pid, panic);
             After::Nothing
         });
         {
@@ -482,7 +493,7 @@ impl Drop for PoolTurn {
             if no_thread && let Some(cell) = self.core.road.table.cell(self.pid) {
                 cell.has_no_thread(self.pid);
             }
-            let _ = self.core.road.terminate(&mut self.core.hands(), self.pid, !no_thread);
+            let _ = self.core.road.terminate(&mut self.core.executor(), self.pid, !no_thread);
             self.core.road.inject(ready);
         }
     }

@@ -9,8 +9,8 @@ use crate::pool::PoolStats;
 use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
-use crate::sched::lookout::Lookout;
-use crate::sched::seat::Seat;
+use crate::sched::stuck_steps::StuckSteps;
+use crate::sched::worker_view::WorkerView;
 use crate::sync::{Arc, Ordering, lock};
 
 /// What a process is doing.
@@ -167,8 +167,8 @@ impl Core {
         let before = self.pool.stats();
         // While all workers sleep nothing is stepped; only a job, a timer or somebody outside could wake one of them.
         let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
-        let asleep = match &road.lookout {
-            Some(lookout) => lookout.with_all(asleep),
+        let asleep = match &road.stuck_steps {
+            Some(stuck_steps) => stuck_steps.with_all(asleep),
             None => asleep(road.workers),
         };
         let after = self.pool.stats();
@@ -217,9 +217,9 @@ impl Core {
     fn running(&self) -> HashMap<u64, Duration> {
         let road = &self.road;
         let now = road.now_nanos();
-        let on_workers = road.seats.iter().map(|seat| {
-            let current = seat.current.load(Ordering::Acquire);
-            (current, Duration::from_nanos(now.saturating_sub(seat.since.load(Ordering::Relaxed))))
+        let on_workers = road.views.iter().map(|view| {
+            let current = view.current.load(Ordering::Acquire);
+            (current, Duration::from_nanos(now.saturating_sub(view.since.load(Ordering::Relaxed))))
         });
         let mut running: HashMap<u64, Duration> = on_workers.filter(|(current, _)| *current != 0).collect();
         let now = road.clock.now();
@@ -246,7 +246,7 @@ impl Core {
 
     pub(super) fn stats(&self) -> Stats {
         let road = &self.road;
-        let all: Vec<&Counters> = road.seats.iter().map(|seat| &seat.counters).chain([&road.outside]).collect();
+        let all: Vec<&Counters> = road.views.iter().map(|view| &view.counters).chain([&road.outside]).collect();
         let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
         let ended = ExitCounts {
             done: sum(|counters| &counters.done),
@@ -276,18 +276,18 @@ impl Core {
             timers: self
                 .timers
                 .pending()
-                .saturating_sub(usize::from(road.lookout.as_ref().is_some_and(Lookout::is_armed))),
-            workers: road.seats.iter().enumerate().map(|(worker, seat)| self.of_worker(worker, seat)).collect(),
-            spare_workers: road.lookout.as_ref().map_or(0, Lookout::spares),
-            stuck_steps: road.lookout.as_ref().map_or(0, |lookout| lookout.stuck(0).1),
+                .saturating_sub(usize::from(road.stuck_steps.as_ref().is_some_and(StuckSteps::is_armed))),
+            workers: road.views.iter().enumerate().map(|(worker, view)| self.of_worker(worker, view)).collect(),
+            spare_workers: road.stuck_steps.as_ref().map_or(0, StuckSteps::spares),
+            stuck_steps: road.stuck_steps.as_ref().map_or(0, |stuck_steps| stuck_steps.stuck(0).1),
             steps_elsewhere: road.outside.steps.get(),
             global_queue: road.queues.global_len(),
             blocking_queue: self.pool.stats().waiting,
         }
     }
 
-    fn of_worker(&self, worker: usize, seat: &Seat) -> WorkerStats {
-        let counters = &seat.counters;
+    fn of_worker(&self, worker: usize, view: &WorkerView) -> WorkerStats {
+        let counters = &view.counters;
         WorkerStats {
             steps: counters.steps.get(),
             handed_off: counters.handed_off.get(),

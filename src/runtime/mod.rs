@@ -6,7 +6,7 @@ mod naming;
 mod inspect;
 mod report;
 mod tree;
-mod staff;
+mod worker_threads;
 mod watchdog;
 mod shutdown;
 mod handle;

@@ -45,7 +45,7 @@ impl Runtime {
     /// The process has ended, or the group's name is empty.
     pub fn join_group(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), NameError> {
         let core = self.core();
-        core.join_group(&group.into(), pid, Doer::Another, &mut core.hands())
+        core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
     }
 
     /// A process leaves a group, once. Whether it was in it.
@@ -77,7 +77,7 @@ impl Runtime {
 
     fn tell(&self, told: Vec<Told>) {
         let core = self.core();
-        told.into_iter().for_each(|told| core.told(told, &mut core.hands()));
+        told.into_iter().for_each(|told| core.told(told, &mut core.executor()));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::groups::Doer;
 use crate::outcome::{Exit, Failure};
 use crate::process::body::Rare;
 use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError};
-use crate::sched::road::Hands;
+use crate::sched::road::Executor;
 use crate::sync::Arc;
 
 impl Core {
@@ -32,43 +32,43 @@ impl Core {
     }
 
     /// Puts a process into a group.
-    pub(super) fn join_group<H: Hands>(
+    pub(super) fn join_group<H: Executor>(
         &self,
         group: &Arc<str>,
         pid: Pid,
         by: Doer,
-        hands: &mut H,
+        executor: &mut H,
     ) -> Result<(), NameError> {
         let told = self.groups.join(&*self.road, group, pid, by)?;
-        told.into_iter().for_each(|told| self.told(told, hands));
+        told.into_iter().for_each(|told| self.told(told, executor));
         Ok(())
     }
 
     /// A process that begins joins the groups that it was given.
     #[cold]
-    pub(super) fn join_given<H: Hands>(&self, groups: Vec<Arc<str>>, pid: Pid, hands: &mut H) {
+    pub(super) fn join_given<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
         for group in groups {
             // Its body is in hand and no name is empty, so it is not refused.
-            let _ = self.join_group(&group, pid, Doer::Another, hands);
+            let _ = self.join_group(&group, pid, Doer::Another, executor);
         }
     }
 
     /// Does what a process wants done with names or groups, and answers it.
-    pub(super) fn name_process<H: Hands>(&self, by: Pid, tag: u64, naming: Naming, hands: &mut H) {
+    pub(super) fn name_process<H: Executor>(&self, by: Pid, tag: u64, naming: Naming, executor: &mut H) {
         let failed = |why: NameError| CommandError::Failed(Failure::new(why));
         let answer: Answer = match naming {
             Naming::Register { name, pid } => self.register(&name, pid).map(|()| Box::new(()) as _).map_err(failed),
             Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
             Naming::Join { group, pid } => {
-                self.join_group(&group, pid, doer(by, pid), hands).map(|()| Box::new(()) as _).map_err(failed)
+                self.join_group(&group, pid, doer(by, pid), executor).map(|()| Box::new(()) as _).map_err(failed)
             }
             Naming::Leave { group, pid } => {
                 let (was_in, told) = self.groups.leave(&*self.road, &group, pid, doer(by, pid));
-                told.into_iter().for_each(|told| self.told(told, hands));
+                told.into_iter().for_each(|told| self.told(told, executor));
                 Ok(Box::new(was_in))
             }
         };
-        self.road.answer(hands, by, tag, answer);
+        self.road.answer(executor, by, tag, answer);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Relations, carried out: what a process wants begun or ended, and whoever is told of an end.
+//! Relations, carried out: links and monitors begin and end, and related processes are told of an end.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::process::mailbox::Unwanted;
 use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
-use crate::sched::road::{Hands, Road};
+use crate::sched::road::{Executor, Road};
 use crate::sync::AtomicUsize;
 
 impl Cells for Road {
@@ -24,12 +24,12 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Begins or ends a relation of the process in hand. What that may have been told already, and does not want to be.
-    pub(super) fn relate_process<H: Hands>(&self, relate: Relate, pid: Pid, hands: &mut H) -> Option<Unwanted> {
+    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and must not get.
+    pub(super) fn relate_process<H: Executor>(&self, relate: Relate, pid: Pid, executor: &mut H) -> Option<Unwanted> {
         let road = &*self.road;
         match relate {
-            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), hands),
-            Relate::Link(other) => self.told(self.relations.link(road, pid, other), hands),
+            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
+            Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
             Relate::Demonitor(monitor) => {
                 let untold = self.relations.demonitor(pid, monitor);
                 return (!untold).then_some(Unwanted::Down(monitor));
@@ -38,7 +38,7 @@ impl Core {
                 return self.relations.unlink(road, pid, other).1;
             }
             Relate::Subscribe(subscription) => {
-                self.told(self.groups.subscribe(road, &subscription, pid), hands);
+                self.told(self.groups.subscribe(road, &subscription, pid), executor);
             }
             Relate::Unsubscribe(subscription) => {
                 self.groups.unsubscribe(&subscription, pid);
@@ -53,7 +53,7 @@ impl Core {
         None
     }
 
-    /// What tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
+    /// The token that tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
     pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
         head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
+    /// Takes these events out of the mailbox: out of the part that is in hand, and out of the inbox.
     pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
         body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
@@ -81,18 +81,18 @@ impl Core {
     }
 
     /// Does what telling somebody has left to be done.
-    pub(super) fn told<H: Hands>(&self, told: Told, hands: &mut H) {
+    pub(super) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {
             Told::Nothing => {}
-            Told::Woken(ready) => hands.woken(ready),
+            Told::Woken(ready) => executor.woken(ready),
             Told::Doomed(pid, ready) => {
-                ready.into_iter().for_each(|ready| hands.woken(ready));
+                ready.into_iter().for_each(|ready| executor.woken(ready));
                 self.leave_pool(pid);
             }
             Told::Refused(control) => drop_contained(control),
             Told::Outside(latch, down) => {
-                // Wakers and callbacks of whoever watches.
-                hands.let_go();
+                // Wakers and callbacks of the watcher.
+                executor.let_go();
                 drop_contained(latch.set(down));
                 drop_contained(latch);
             }

@@ -26,7 +26,7 @@ pub struct ShutdownReport {
     pub jobs_running: usize,
     /// Jobs on the pool that still waited for a thread when the limit was over, and were never begun.
     pub jobs_abandoned: usize,
-    /// The stage in which user code hangs. What comes after it in this stage may not be done.
+    /// The stage in which user code hangs. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
     /// How long it took.
     pub took: Duration,

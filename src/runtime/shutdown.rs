@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 
 use super::dispatch::Core;
 use super::report::{ShutdownError, ShutdownReport, ShutdownStage};
-use super::staff::Staff;
 use super::tree::Tree;
-use super::watchdog::Patrol;
+use super::watchdog::WatchdogTimer;
+use super::worker_threads::WorkerThreads;
 use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
@@ -54,8 +54,8 @@ const THREAD: &str = "procession-shutdown";
 /// The end of a runtime.
 pub(super) struct Shutdown {
     core: Arc<Core>,
-    staff: Arc<Staff>,
-    patrol: Option<Arc<Patrol>>,
+    worker_threads: Arc<WorkerThreads>,
+    watchdog_timer: Option<Arc<WatchdogTimer>>,
     tree: Tree,
     /// Threads that may be running an `init` for a spawn from outside, or the end itself: they cannot wait for the end.
     inside: Mutex<Vec<ThreadId>>,
@@ -100,12 +100,12 @@ impl Shutdown {
     /// The tree's request is a shutdown with this `limit`.
     pub(super) fn new(
         core: Arc<Core>,
-        staff: Arc<Staff>,
-        patrol: Option<Arc<Patrol>>,
+        worker_threads: Arc<WorkerThreads>,
+        watchdog_timer: Option<Arc<WatchdogTimer>>,
         limit: Duration,
     ) -> Arc<Shutdown> {
         Arc::new_cyclic(|me: &Weak<Shutdown>| {
-            let (checks, asks, working) = (me.clone(), me.clone(), staff.inside.clone());
+            let (checks, asks, working) = (me.clone(), me.clone(), worker_threads.inside.clone());
             let is_inside = move || checks.upgrade().is_some_and(|shutdown| shutdown.is_inside());
             let tree = Tree::declare(&core, is_inside, move || working.inside());
             let asked = tree.processes.end().on_cancel(move |_| {
@@ -115,8 +115,8 @@ impl Shutdown {
             });
             Shutdown {
                 core,
-                staff,
-                patrol,
+                worker_threads,
+                watchdog_timer,
                 tree,
                 inside: Mutex::default(),
                 begun: OnceLock::new(),
@@ -139,7 +139,10 @@ impl Shutdown {
     /// Whether the calling thread works for this runtime: then it cannot wait for its end.
     fn is_inside(&self) -> bool {
         let (me, core) = (thread::current().id(), &self.core);
-        self.staff.is_current() || core.pool.is_inside() || core.timers.is_current() || lock(&self.inside).contains(&me)
+        self.worker_threads.is_current()
+            || core.pool.is_inside()
+            || core.timers.is_current()
+            || lock(&self.inside).contains(&me)
     }
 
     /// Ends the runtime, and waits for the report.
@@ -221,7 +224,7 @@ impl Shutdown {
         self.ask_all_to_stop(deadline);
         let in_time = road.roll.empty.wait_until(&road.clock, deadline);
         if in_time {
-            // What they have yielded with their last steps has the limit, too.
+            // Work that they have yielded with their last steps has the limit, too.
             core.pool.drain_until(&road.clock, deadline);
             road.door.empty().wait_until(&road.clock, deadline);
         }
@@ -251,20 +254,21 @@ impl Shutdown {
         self.dismiss_workers();
         if in_time {
             // A worker may be half-way through the end of a process, which has the limit, too.
-            self.staff.inside.empty().wait_until(&road.clock, deadline);
+            self.worker_threads.inside.empty().wait_until(&road.clock, deadline);
         }
-        self.staff.inside.empty().wait_until(&Clock::system(), workers);
+        self.worker_threads.inside.empty().wait_until(&Clock::system(), workers);
         // Pairs with `Road::inject`.
         fence(Ordering::SeqCst);
         core.reap(|process| self.stage(ShutdownStage::Process(process)));
 
         self.stage(ShutdownStage::Threads);
-        let (left, stuck): (Vec<_>, Vec<_>) = self.staff.take().into_iter().partition(|worker| worker.left.is_set());
+        let (left, stuck): (Vec<_>, Vec<_>) =
+            self.worker_threads.take().into_iter().partition(|worker| worker.left.is_set());
         if !stuck.is_empty() {
             tell_log(|| tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind"));
         }
         threads.extend(left.into_iter().map(|worker| worker.handle));
-        threads.extend(self.patrol.as_ref().and_then(|patrol| patrol.teller()));
+        threads.extend(self.watchdog_timer.as_ref().and_then(|watchdog_timer| watchdog_timer.reporter()));
         // The last one, because an action of a timer may hold it up.
         threads.extend(timers);
         let me = thread::current().id();
@@ -286,7 +290,7 @@ impl Shutdown {
         let (pending, _) = core.timers.halt();
         let waiting = core.pool.abandon();
         self.dismiss_workers();
-        self.staff.inside.empty().wait_until(&Clock::system(), soon);
+        self.worker_threads.inside.empty().wait_until(&Clock::system(), soon);
         fence(Ordering::SeqCst);
         let exits = core.set_exits();
         // From here on user code runs.
@@ -322,7 +326,7 @@ impl Shutdown {
         let (core, road) = (&self.core, &self.core.road);
         for (slot, cell) in road.table.cells() {
             let Some(pid) = cell.look().and_then(|look| road.table.pid(slot, look.generation)) else { continue };
-            if core.terminate(&mut core.hands(), pid, true).unwrap_or(false) {
+            if core.terminate(&mut core.executor(), pid, true).unwrap_or(false) {
                 lock(&self.progress).forced.push(pid);
             }
         }
@@ -332,7 +336,7 @@ impl Shutdown {
     fn dismiss_workers(&self) {
         self.core.road.stopped.store(true, Ordering::SeqCst);
         self.core.road.sleep.wake_all();
-        self.staff.inside.close();
+        self.worker_threads.inside.close();
     }
 
     /// How many have left the table, where there are so many, and are still being ended.
@@ -340,14 +344,14 @@ impl Shutdown {
         self.core.road.roll.left().saturating_sub(in_table)
     }
 
-    /// What is known of the end at this moment.
+    /// The report, as far as the end is known at this moment.
     fn make_report(&self, hangs: bool) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
         let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };
         let progress = lock(&self.progress);
         let late = self.half_ended(stuck.len());
         // Workers may be ending processes that had left the table before the others were asked to stop.
-        let steps = road.seats.iter().filter_map(|seat| Pid::from_word(seat.current.load(Ordering::Acquire)));
+        let steps = road.views.iter().filter_map(|view| Pid::from_word(view.current.load(Ordering::Acquire)));
         let by_workers = steps.filter(|pid| stuck.iter().all(|stuck| stuck.pid != *pid)).count();
         let terminated = progress.forced.iter().filter(|pid| stuck.iter().all(|stuck| stuck.pid != **pid)).count();
         // Of those that are half-way through their end now, the forced ones were not when the limit was over.

@@ -99,7 +99,7 @@ impl Runtime {
         }
         body.head.stage = Stage::Open;
         if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
-            core.joins(std::mem::take(&mut given.groups), pid, &mut core.hands());
+            core.joins(std::mem::take(&mut given.groups), pid, &mut core.executor());
         }
         let ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);
@@ -163,7 +163,7 @@ impl Runtime {
     /// There has never been a process with this PID.
     pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>) -> Result<bool, NoSuchProcess> {
         let core = self.core();
-        core.cancel(&mut core.hands(), pid, reason.into(), None).map_err(|_| NoSuchProcess { pid })
+        core.cancel(&mut core.executor(), pid, reason.into(), None).map_err(|_| NoSuchProcess { pid })
     }
 
     /// The same, and the process is told that it should have stopped within `limit`; nothing happens when that is over.
@@ -172,7 +172,7 @@ impl Runtime {
     /// As [`cancel`](Self::cancel).
     pub fn cancel_timeout(&self, pid: Pid, reason: impl Into<Reason>, limit: Duration) -> Result<bool, NoSuchProcess> {
         let core = self.core();
-        core.cancel(&mut core.hands(), pid, reason.into(), Some(limit)).map_err(|_| NoSuchProcess { pid })
+        core.cancel(&mut core.executor(), pid, reason.into(), Some(limit)).map_err(|_| NoSuchProcess { pid })
     }
 
     /// Ends a process: after the step that it may be in, it is not stepped again; it is closed, and its exit says
@@ -182,7 +182,7 @@ impl Runtime {
     /// There has never been a process with this PID.
     pub fn terminate(&self, pid: Pid) -> Result<bool, NoSuchProcess> {
         let core = self.core();
-        core.terminate(&mut core.hands(), pid, false).map_err(|_| NoSuchProcess { pid })
+        core.terminate(&mut core.executor(), pid, false).map_err(|_| NoSuchProcess { pid })
     }
 
     /// Whether the process lives, and is not about to be ended.
@@ -316,7 +316,7 @@ impl Runtime {
     /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::Watchdog); none where there is none.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
-        road.lookout.as_ref().map(|lookout| lookout.stuck(road.now_nanos()).0).unwrap_or_default()
+        road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()
     }
 
     /// Counts since the runtime was started.

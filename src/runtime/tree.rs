@@ -70,7 +70,7 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
 /// So many are named.
 const NAMED: usize = 8;
 
-/// Who keeps a shutdown from ending.
+/// The processes that keep a shutdown from ending.
 fn who_is_left(core: &Weak<Core>) -> Option<String> {
     let left = core.upgrade()?.processes();
     let mut text = match left.len() {
@@ -96,7 +96,7 @@ pub struct UncleanShutdown {
 }
 
 impl UncleanShutdown {
-    /// What was forced, and what is left.
+    /// The report: it says what was forced, and what is left.
     pub fn report(&self) -> &ShutdownReport {
         &self.report
     }

@@ -33,7 +33,7 @@ impl Runtime {
         let monitor = Monitor::new(numbers.start, pid);
         let down = Latch::new();
         let told = core.relations.watch(&*core.road, monitor, down.clone());
-        core.told(told, &mut core.hands());
+        core.told(told, &mut core.executor());
         ExitWatcher { monitor, core: Arc::downgrade(core), down: Waiting::new(down), clock: core.road.clock.clone() }
     }
 }

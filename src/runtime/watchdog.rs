@@ -1,17 +1,17 @@
 //! The watchdog: looks at the workers as long as somebody works, has the places of those that are stuck taken by spares, and
 //! tells of them.
 //!
-//! `sched/lookout.rs` decides, and has the protocol. Here is what it needs threads for: a look is a timer's action, and who is
+//! `sched/stuck_steps.rs` decides, and has the protocol. Here is what it needs threads for: a look is a timer's action, and who is
 //! told (the log and the hook) is told on a thread of its own that lives as long as there is something to tell. So neither the
 //! timers nor a worker wait for code of the user's.
 
 use std::time::Duration;
 
 use super::dispatch::Core;
-use super::staff::Staff;
+use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::process::{Pid, ProcessIdentity};
-use crate::sched::lookout::{Lookout, Report, Scene, Watchman};
+use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::threads;
@@ -30,7 +30,7 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 /// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
 /// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
-/// What runs elsewhere is not watched, for it may block: blocking closures, steps after
+/// Code that runs elsewhere is not watched, because it may block: blocking closures, steps after
 /// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
 /// [`Runtime::spawn`](crate::Runtime::spawn).
 ///
@@ -86,50 +86,55 @@ impl Watchdog {
 }
 
 /// Makes the looks.
-pub(super) struct Patrol {
+pub(super) struct WatchdogTimer {
     core: Weak<Core>,
-    staff: Arc<Staff>,
+    worker_threads: Arc<WorkerThreads>,
     interval: Duration,
-    /// What its thread is called.
+    /// The name of its thread.
     name: String,
     /// The thread that tells, or the last that did.
-    teller: Mutex<Option<JoinHandle<()>>>,
-    me: Weak<Patrol>,
+    reporter: Mutex<Option<JoinHandle<()>>>,
+    me: Weak<WatchdogTimer>,
 }
 
-impl Patrol {
-    pub(super) fn new(watchdog: Watchdog, core: &Arc<Core>, staff: &Arc<Staff>, name: String) -> Arc<Patrol> {
-        let patrol = Arc::new_cyclic(|me: &Weak<Patrol>| Patrol {
+impl WatchdogTimer {
+    pub(super) fn new(
+        watchdog: Watchdog,
+        core: &Arc<Core>,
+        worker_threads: &Arc<WorkerThreads>,
+        name: String,
+    ) -> Arc<WatchdogTimer> {
+        let watchdog_timer = Arc::new_cyclic(|me: &Weak<WatchdogTimer>| WatchdogTimer {
             core: Arc::downgrade(core),
-            staff: staff.clone(),
+            worker_threads: worker_threads.clone(),
             interval: watchdog.interval(),
             name,
-            teller: Mutex::default(),
+            reporter: Mutex::default(),
             me: me.clone(),
         });
-        if let Some(lookout) = &core.road.lookout {
-            let watchman: Weak<dyn Watchman> = patrol.me.clone();
-            lookout.watchman.get_or_init(|| watchman);
+        if let Some(stuck_steps) = &core.road.stuck_steps {
+            let step_watcher: Weak<dyn StepWatcher> = watchdog_timer.me.clone();
+            stuck_steps.step_watcher.get_or_init(|| step_watcher);
         }
-        patrol
+        watchdog_timer
     }
 
     fn look(&self) {
         let Some(core) = self.core.upgrade() else { return };
         let road = &core.road;
-        let Some(lookout) = &road.lookout else { return };
-        let looked = lookout.look(&Scene {
+        let Some(stuck_steps) = &road.stuck_steps else { return };
+        let looked = stuck_steps.look(&Scene {
             now: road.now_nanos(),
-            seats: &road.seats,
+            views: &road.views,
             exact: road.exact_times,
             describe: |pid| describe(&core, pid),
             work: || road.queues.has_work(),
             resting: || road.sleep.resting(),
         });
         for _ in 0..looked.spares {
-            let started = self.staff.start_spare(self.me.upgrade());
+            let started = self.worker_threads.start_spare(self.me.upgrade());
             if !matches!(started, Ok(true)) {
-                lookout.spare_failed();
+                stuck_steps.spare_failed();
             }
             if let Err(error) = started {
                 tell_log(|| tracing::error!(%error, "no thread for a spare worker; the next look tries again"));
@@ -143,7 +148,7 @@ impl Patrol {
     }
 
     fn tell_all(core: &Core) {
-        while let Some(Report { step, over }) = core.road.lookout.as_ref().and_then(Lookout::next_report) {
+        while let Some(Report { step, over }) = core.road.stuck_steps.as_ref().and_then(StuckSteps::next_report) {
             let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
             let time = step.running_for;
             if over {
@@ -157,40 +162,40 @@ impl Patrol {
         }
     }
 
-    /// The thread that tells, to be joined by somebody who waits only so long.
-    pub(super) fn teller(&self) -> Option<JoinHandle<()>> {
-        lock(&self.teller).take()
+    /// The thread that tells, to be joined.
+    pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
+        lock(&self.reporter).take()
     }
 }
 
-impl Watchman for Patrol {
+impl StepWatcher for WatchdogTimer {
     fn look_later(&self) {
         let Some(core) = self.core.upgrade() else { return };
         let me = self.me.clone();
         let look = Box::new(move || {
-            if let Some(patrol) = me.upgrade() {
-                patrol.look();
+            if let Some(watchdog_timer) = me.upgrade() {
+                watchdog_timer.look();
             }
         });
         if core.timers.after(self.interval, look).is_err()
-            && let Some(lookout) = &core.road.lookout
+            && let Some(stuck_steps) = &core.road.stuck_steps
         {
-            lookout.disarm();
+            stuck_steps.disarm();
         }
     }
 
     fn tell(&self) {
         let Some(core) = self.core.upgrade() else { return };
-        if !core.road.lookout.as_ref().is_some_and(Lookout::is_to_tell) {
+        if !core.road.stuck_steps.as_ref().is_some_and(StuckSteps::is_to_tell) {
             return;
         }
-        // The thread has the core: whoever has the report may be the last of the runtime.
+        // The thread has the core: it may be the last that has it.
         let tells = core.clone();
-        match threads::start(self.name.clone(), move || Patrol::tell_all(&tells)) {
-            Ok(thread) => *lock(&self.teller) = Some(thread),
+        match threads::start(self.name.clone(), move || WatchdogTimer::tell_all(&tells)) {
+            Ok(thread) => *lock(&self.reporter) = Some(thread),
             Err(error) => {
                 tell_log(|| tracing::error!(%error, "no thread to tell of stuck steps: it is done here"));
-                Patrol::tell_all(&core);
+                WatchdogTimer::tell_all(&core);
             }
         }
     }
@@ -241,11 +246,11 @@ mod tests {
         runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
         wait(&begun);
         let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
-        // Looks are made by whoever moves the clock.
+        // The thread that moves the clock makes the looks.
         threads::refuse(true);
         clock.advance(LIMIT * 2);
         assert_eq!((runtime.stuck_steps().len(), runtime.stats().spare_workers), (1, 0));
-        assert!(runtime.core().road.lookout.as_ref().unwrap().next_report().is_none(), "it was told here");
+        assert!(runtime.core().road.stuck_steps.as_ref().unwrap().next_report().is_none(), "it was told here");
         threads::refuse(false);
         clock.advance(LIMIT / LOOKS_IN_A_LIMIT);
         assert_eq!(runtime.stats().spare_workers, 1);

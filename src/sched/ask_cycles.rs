@@ -39,7 +39,7 @@
 //! entered its cell since, and sees the hand-on in the second look.
 
 use super::cell::{AskWait, Cell};
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use crate::outcome::tell_log;
 use crate::process::{CommandError, Cycle, Decided, Pid};
 use crate::sync::{Mutex, lock};
@@ -54,13 +54,13 @@ pub(super) const LONGEST: usize = 3;
 impl Road {
     /// A process has come to rest and waits for one answer, of `asked`. If that closes a cycle, its ask ends with an error.
     #[inline(never)]
-    pub(super) fn came_to_rest<H: Hands>(&self, hands: &mut H, pid: Pid, asked: Pid) {
+    pub(super) fn came_to_rest<H: Executor>(&self, executor: &mut H, pid: Pid, asked: Pid) {
         let closed = closes_cycle(&|pid| self.table.cell(pid), &self.ask_cycles, pid, asked);
         if let Some((cycle, Decided::Deliver { to, tag, answer, .. })) = closed {
             // A subscriber of the log may take long.
-            hands.let_go();
+            executor.let_go();
             tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
-            self.answer(hands, to, tag, answer);
+            self.answer(executor, to, tag, answer);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | **resting**, and waits for such an event | it goes into the body's mailbox, and the sender *takes the body out*: that is the wake, and it can happen once only | — |
 //! | **resting**, and waits for something else | it goes into the body's mailbox | — |
-//! | **out** (in a queue, or in somebody's hands) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
+//! | **out** (in a queue, or in an executor) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
 //! When a step has said `Idle`, "the process waits for any of it" depends on what the step did with its events:
@@ -52,7 +52,7 @@ pub(crate) enum Missing {
     Ended,
 }
 
-/// What a process wants after a step that did not end it.
+/// The wish of a process after a step that did not end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// To be stepped again.
@@ -67,7 +67,7 @@ pub(crate) enum Want {
     Signal,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[must_use]
 pub(crate) enum Settled {
     /// The body is at rest.
@@ -82,7 +82,7 @@ pub(crate) enum Settled {
     WaitsForNothing(Ready),
 }
 
-/// What a mailbox with a bound has let go of.
+/// Messages and senders that a mailbox with a bound has let go of.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Freed {
@@ -92,18 +92,18 @@ pub(crate) struct Freed {
     pub(crate) waiting: Vec<Latch<()>>,
 }
 
-/// What came of dooming a process.
+/// The outcome of dooming a process.
 #[must_use]
 pub(crate) enum Doomed {
-    /// It was at rest: whoever has the body now must see to its end.
+    /// It was at rest: the caller has the body now, and must see to its end.
     Woken(Ready),
-    /// Whoever has the body will find out.
+    /// The thread that has the body will find out.
     Noted,
     /// It was doomed before.
     Already,
 }
 
-/// What came of telling a process that one to which it is linked has ended.
+/// The outcome of telling a process that a linked process has ended.
 #[must_use]
 pub(crate) enum LinkTold {
     /// It traps exits, and this was put into its mailbox. With its body, if that woke it.
@@ -114,7 +114,7 @@ pub(crate) enum LinkTold {
     Refused(Control),
 }
 
-/// What is left in the cell of a process that has ended.
+/// The contents of the cell of a process that has ended.
 pub(crate) struct Vacated {
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
     pub(crate) marks: Marks,
@@ -145,17 +145,17 @@ impl Untold {
     }
 }
 
-/// What a state machine leaves behind that has failed, and was replaced.
+/// Things that a failed state machine leaves to its successor.
 pub(crate) struct LeftBehind {
     /// The process that has spawned this one with a link was told that it goes on.
     pub(crate) told: bool,
-    /// What has arrived for the process, and is for its successor.
+    /// Messages that have arrived for the process, and are for its successor.
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
-    /// What waited for the failed one alone. To be dropped elsewhere.
+    /// Signals that were for the failed one alone. To be dropped outside of the lock.
     pub(crate) signals: Vec<Signal>,
 }
 
-/// What an onlooker sees.
+/// A look at a process from outside.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) generation: u32,
@@ -181,7 +181,7 @@ pub(crate) struct Cell {
 }
 
 struct Inner {
-    place: Place,
+    body: BodyState,
     /// The type of the process; of the last one, if the slot is vacant.
     kind: Option<&'static Kind>,
     steps: u64,
@@ -192,7 +192,7 @@ struct Inner {
     queued: u32,
 }
 
-enum Place {
+enum BodyState {
     Vacant,
     Resting(Ready),
     /// With what has arrived meanwhile. A mailbox with a bound is always here while the body is out.
@@ -222,12 +222,19 @@ const BORN_UNIT: u32 = 10;
 impl Cell {
     pub(crate) fn new() -> Cell {
         Cell {
-            inner: Brief::new(Inner { place: Place::Vacant, kind: None, steps: 0, stamp: 0, generation: 0, queued: 0 }),
+            inner: Brief::new(Inner {
+                body: BodyState::Vacant,
+                kind: None,
+                steps: 0,
+                stamp: 0,
+                generation: 0,
+                queued: 0,
+            }),
         }
     }
 
     /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
-    /// process may begin any more; that is asked under the lock, so that who looks through the table after closing sees
+    /// process may begin any more; that is asked under the lock, so that a look through the table after the closing sees
     /// every process.
     pub(crate) fn install(
         &self,
@@ -245,7 +252,7 @@ impl Cell {
         }
         let flags = birth.marks.bits() | if inbox.is_some() { BOUNDED } else { 0 };
         *inner = Inner {
-            place: Place::Out(inbox),
+            body: BodyState::Out(inbox),
             kind: Some(kind),
             steps: 0,
             stamp: (born >> BORN_UNIT) << BORN_SHIFT | flags,
@@ -266,17 +273,17 @@ impl Cell {
         let mut inner = enter(&self.inner);
         let Some(kind) = inner.kind.filter(|_| inner.missing(pid).is_none()) else { return Err(Missed::NoSuchProcess) };
         let opened = if inner.stamp & BOUNDED != 0 {
-            let mailbox = match &mut inner.place {
-                Place::Resting(body) => body.head.rare().bounded.as_deref_mut(),
-                Place::Out(inbox) => inbox.as_deref_mut(),
-                Place::Vacant => None,
+            let mailbox = match &mut inner.body {
+                BodyState::Resting(body) => body.head.rare().bounded.as_deref_mut(),
+                BodyState::Out(inbox) => inbox.as_deref_mut(),
+                BodyState::Vacant => None,
             };
             Opened::Bounded(mailbox.ok_or(Missed::NoSuchProcess)?)
         } else {
-            match &mut inner.place {
-                Place::Resting(body) => Opened::Free(body.machine.mailbox()),
-                Place::Out(inbox) => Opened::Free(&mut **inbox.get_or_insert_with(kind.new_mailbox)),
-                Place::Vacant => return Err(Missed::NoSuchProcess),
+            match &mut inner.body {
+                BodyState::Resting(body) => Opened::Free(body.machine.mailbox()),
+                BodyState::Out(inbox) => Opened::Free(&mut **inbox.get_or_insert_with(kind.new_mailbox)),
+                BodyState::Vacant => return Err(Missed::NoSuchProcess),
             }
         };
         let Some(more) = fill(opened) else { return Err(Missed::WrongType(kind.message_name)) };
@@ -313,11 +320,11 @@ impl Cell {
             && !stepped.signals
             && stepped.taken <= 1
             && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
-            && matches!(inner.place, Place::Out(None))
+            && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
             // Nothing was there; forgetting it spares asking what it would have to drop.
-            std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
+            std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
             return Settled::Resting;
         }
         Cell::settle_otherwise(inner, body, want, stepped)
@@ -330,10 +337,10 @@ impl Cell {
         }
         let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
         let mut spare = None;
-        if let Place::Out(Some(inbox)) = &mut inner.place {
+        if let BodyState::Out(Some(inbox)) = &mut inner.body {
             // Messages under a bound stay here until a step is about to be given them; the others until those that came
             // before them are stepped, so that they are never copied: the empty queue goes the other way.
-            // What is new to one that took nothing goes to it at once, so that the next step finds nothing here for new.
+            // New events go to a process that took nothing at once, so that the next step finds nothing new here.
             let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
             news = inbox.has_new() || inbox.has_signals();
@@ -356,7 +363,7 @@ impl Cell {
         if want == Want::Signal && body.head.outstanding == 0 {
             return Settled::WaitsForNothing(body);
         }
-        if let Place::Out(inbox @ Some(_)) = &mut inner.place {
+        if let BodyState::Out(inbox @ Some(_)) = &mut inner.body {
             let mut inbox = inbox.take();
             if inner.stamp & BOUNDED != 0 {
                 if let Some(inbox) = &mut inbox {
@@ -377,8 +384,8 @@ impl Cell {
         let waits = want == Want::Signal;
         let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
-        // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
-        std::mem::forget(std::mem::replace(&mut inner.place, Place::Resting(body)));
+        // The old value has no body and no inbox; forgetting it spares the question what it would have to drop.
+        std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
         drop(inner);
         drop(spare);
         asked.map_or(Settled::Resting, Settled::AskFuture)
@@ -392,7 +399,7 @@ impl Cell {
         if inner.stamp & BOUNDED != 0 {
             return None;
         }
-        let Place::Out(inbox @ Some(_)) = &mut inner.place else { return None };
+        let BodyState::Out(inbox @ Some(_)) = &mut inner.body else { return None };
         let mut inbox = inbox.take()?;
         let completions = body.machine.mailbox().absorb(&mut *inbox, usize::MAX);
         body.head.answered(completions);
@@ -403,7 +410,7 @@ impl Cell {
     pub(crate) fn fill(&self, body: &mut Ready, bound: Bound, budget: u32) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body, bound);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
+        let BodyState::Out(Some(inbox)) = &mut inner.body else { return Freed::default() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
         let completions = mailbox.absorb(&mut **inbox, wanted);
@@ -417,7 +424,7 @@ impl Cell {
     pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body, bound);
-        let Place::Out(Some(inbox)) = &mut inner.place else { return Freed::default() };
+        let BodyState::Out(Some(inbox)) = &mut inner.body else { return Freed::default() };
         inbox.hold(body.machine.held());
         let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
         Freed { oldest, waiting }
@@ -446,7 +453,7 @@ impl Cell {
     /// Whether something has arrived that must not wait: a signal, or that the process is to be ended.
     pub(crate) fn is_urgent(&self) -> bool {
         let inner = enter(&self.inner);
-        let has_signals = matches!(&inner.place, Place::Out(Some(inbox)) if inbox.has_signals());
+        let has_signals = matches!(&inner.body, BodyState::Out(Some(inbox)) if inbox.has_signals());
         has_signals || inner.stamp & DOOMED != 0
     }
 
@@ -458,9 +465,9 @@ impl Cell {
     /// The process has ended: from here on its PID names nobody.
     pub(crate) fn vacate(&self) -> Vacated {
         let mut inner = enter(&self.inner);
-        let inbox = match std::mem::replace(&mut inner.place, Place::Vacant) {
-            Place::Out(inbox) => inbox,
-            Place::Resting(_) | Place::Vacant => None,
+        let inbox = match std::mem::replace(&mut inner.body, BodyState::Vacant) {
+            BodyState::Out(inbox) => inbox,
+            BodyState::Resting(_) | BodyState::Vacant => None,
         };
         let (queued, marks) = (std::mem::take(&mut inner.queued), Marks::of(inner.stamp & FLAGS));
         Vacated { inbox, marks, untold: Untold::of(marks), queued }
@@ -476,7 +483,7 @@ impl Cell {
     pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
         let is_out = {
             let inner = enter(&self.inner);
-            inner.is_live(pid) && matches!(inner.place, Place::Out(_))
+            inner.is_live(pid) && matches!(inner.body, BodyState::Out(_))
         };
         // Nobody has the body, so nothing can have changed.
         is_out.then(|| self.vacate())
@@ -492,7 +499,7 @@ impl Cell {
     /// if that woke it.
     pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
         let mut inner = enter(&self.inner);
-        if matches!(inner.place, Place::Vacant) {
+        if matches!(inner.body, BodyState::Vacant) {
             return None;
         }
         inner.stamp |= WATCHED;
@@ -506,22 +513,22 @@ impl Cell {
     /// How many latches are kept for senders that wait for room, or have waited.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
-        match &enter(&self.inner).place {
-            Place::Resting(body) => body.head.rare.as_ref().and_then(|rare| Some(rare.bounded.as_ref()?.waiting())),
-            Place::Out(inbox) => inbox.as_ref().map(|inbox| inbox.waiting()),
-            Place::Vacant => None,
+        match &enter(&self.inner).body {
+            BodyState::Resting(body) => body.head.rare.as_ref().and_then(|rare| Some(rare.bounded.as_ref()?.waiting())),
+            BodyState::Out(inbox) => inbox.as_ref().map(|inbox| inbox.waiting()),
+            BodyState::Vacant => None,
         }
         .unwrap_or_default()
     }
 
-    /// What an onlooker sees, if a process lives here.
+    /// A look at the process that lives here, if there is one.
     pub(crate) fn look(&self) -> Option<Look> {
         let inner = enter(&self.inner);
-        let rest = match inner.place {
-            Place::Vacant => return None,
-            Place::Out(_) => Rest::Out,
-            Place::Resting(_) if inner.stamp & WAITS != 0 => Rest::Waiting,
-            Place::Resting(_) => Rest::Idle,
+        let rest = match inner.body {
+            BodyState::Vacant => return None,
+            BodyState::Out(_) => Rest::Out,
+            BodyState::Resting(_) if inner.stamp & WAITS != 0 => Rest::Waiting,
+            BodyState::Resting(_) => Rest::Idle,
         };
         Some(Look {
             generation: inner.generation,
@@ -537,7 +544,7 @@ impl Cell {
 impl Inner {
     /// Under a bound that drops the oldest: takes out of the body what is too much. It is older than all that is here.
     fn push_out(&mut self, body: &mut Ready, bound: Bound) -> Option<Box<dyn AnyMailbox>> {
-        let Place::Out(Some(inbox)) = &self.place else { return None };
+        let BodyState::Out(Some(inbox)) = &self.body else { return None };
         if bound.overflow != Overflow::DropOldest {
             return None;
         }
@@ -547,7 +554,7 @@ impl Inner {
     }
 
     fn is_live(&self, pid: Pid) -> bool {
-        self.generation == pid.generation() && !matches!(self.place, Place::Vacant)
+        self.generation == pid.generation() && !matches!(self.body, BodyState::Vacant)
     }
 
     #[inline]
@@ -573,30 +580,30 @@ impl Inner {
     /// Takes the body out, if it is at rest: the one way in which a process is woken.
     #[inline(always)]
     fn wake(&mut self) -> Option<Ready> {
-        if !matches!(self.place, Place::Resting(_)) {
+        if !matches!(self.body, BodyState::Resting(_)) {
             return None;
         }
-        let Place::Resting(mut body) = std::mem::replace(&mut self.place, Place::Out(None)) else { return None };
+        let BodyState::Resting(mut body) = std::mem::replace(&mut self.body, BodyState::Out(None)) else { return None };
         if self.stamp & BOUNDED != 0 {
-            self.place = Place::Out(body.head.rare().bounded.take());
+            self.body = BodyState::Out(body.head.rare().bounded.take());
         }
         Some(body)
     }
 
     fn signal(&mut self, signal: Signal) -> Option<Ready> {
-        match &mut self.place {
-            Place::Resting(body) => {
+        match &mut self.body {
+            BodyState::Resting(body) => {
                 body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
                 body.machine.mailbox().signal(signal);
                 self.wake()
             }
-            Place::Out(inbox) => {
+            BodyState::Out(inbox) => {
                 if let Some(kind) = self.kind {
                     inbox.get_or_insert_with(kind.new_mailbox).signal(signal);
                 }
                 None
             }
-            Place::Vacant => None,
+            BodyState::Vacant => None,
         }
     }
 }

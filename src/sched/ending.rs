@@ -1,8 +1,8 @@
-//! The begin and the end of a process, as others are told of it: what it had goes, and who waits for its end hears of it.
+//! The end of a process: it lets go of all that it had, and joiners, links and monitors are told.
 
 use super::cell::{Cell, Marks, Vacated};
 use super::engine::Engine;
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
@@ -29,10 +29,10 @@ pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
 
 /// Calls `close`, if `init` was called and `close` was not.
 #[inline]
-pub(super) fn close<H: Hands>(hands: &mut H, body: &mut Ready) {
+pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     if body.head.stage == Stage::Open {
         body.head.stage = Stage::Closed;
-        hands.let_go();
+        executor.let_go();
         body.machine.close();
     }
 }
@@ -46,25 +46,25 @@ pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
 
 /// Reports every message in a mailbox that no step will see, and drops it.
 #[inline]
-pub(super) fn bury<H: Hands>(
+pub(super) fn bury<H: Executor>(
     road: &Road,
-    hands: &mut H,
+    executor: &mut H,
     pid: Pid,
     mailbox: &mut dyn AnyMailbox,
     reason: DeadLetterReason,
 ) {
     if mailbox.messages() > 0 {
-        bury_as(road, hands, mailbox, &DeadLetter::new(pid, reason));
+        bury_as(road, executor, mailbox, &DeadLetter::new(pid, reason));
     }
 }
 
 /// The same, with what is said of all of them.
-pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn AnyMailbox, all: &DeadLetter<'_>) {
+pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut dyn AnyMailbox, all: &DeadLetter<'_>) {
     if mailbox.messages() == 0 {
         return;
     }
-    hands.let_go();
-    let counters = hands.counters();
+    executor.let_go();
+    let counters = executor.counters();
     mailbox.bury(&mut |from, type_name, message| {
         road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..*all });
     });
@@ -72,22 +72,22 @@ pub(super) fn bury_as<H: Hands>(road: &Road, hands: &mut H, mailbox: &mut dyn An
 
 /// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
 #[inline(never)]
-pub(crate) fn end<E: Engine, H: Hands>(
+pub(crate) fn end<E: Engine, H: Executor>(
     engine: &E,
-    hands: &mut H,
+    executor: &mut H,
     out: &mut StepOutput,
     mut body: Ready,
     mut exit: Exit,
 ) {
     let road = engine.road();
     let pid = body.head.pid;
-    hands.shows(StepActivity::AfterStep);
-    close(hands, &mut body);
+    executor.shows(StepActivity::AfterStep);
+    close(executor, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
     let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
-        // The hook, and the callbacks of those who are told that it has ended, may take their time.
-        hands.let_go();
+        // The hook, and the callbacks that are told that it has ended, may take their time.
+        executor.let_go();
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
     if !out.orders.is_empty() {
@@ -95,18 +95,18 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
-            road.answer_from(hands, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
+            road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
         }
         engine.ended(&mut body.head);
     }
-    bury(road, hands, pid, body.machine.left(), DeadLetterReason::Ended);
+    bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
     if let Some(mut inbox) = inbox {
-        bury(road, hands, pid, &mut *inbox, DeadLetterReason::Ended);
+        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
     body.machine.mailbox().drop_signals();
-    let counters = hands.counters();
+    let counters = executor.counters();
     counters.ended(&exit);
     told_of_exit(road, &body, &exit);
     let last_word = body.machine.last_word(&exit);
@@ -115,13 +115,13 @@ pub(crate) fn end<E: Engine, H: Hands>(
         Some(next) if out.stock.len() < road.stock => out.stock.push(next),
         _ => road.table.give_back_after(pid),
     }
-    // Its state is dropped and its place is free: whoever is told may put another there.
-    untold.tell(|| engine.tell_related(pid, &exit, hands));
+    // Its state is dropped and its slot is free: a receiver of the news may put another process there.
+    untold.tell(|| engine.tell_related(pid, &exit, executor));
     drop_contained(exit);
     if let Some(last_word) = last_word {
         // Wakers and callbacks of those who wait for the end may take their time.
         last_word(&mut || {
-            hands.let_go();
+            executor.let_go();
             true
         });
     }
@@ -130,14 +130,14 @@ pub(crate) fn end<E: Engine, H: Hands>(
     }
 }
 
-/// Takes the process out of its cell: from here on its PID names nobody. What was in the cell. `exit` becomes how the process
+/// Takes the process out of its cell: from here on its PID names nobody. Returns what was in the cell. `exit` becomes how the process
 /// has ended.
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
     if let Some(reason) = vacated.marks.doom() {
         dooms.fetch_sub(1, Ordering::SeqCst);
-        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+        // It was terminated while its last step ran. The caller was told that it was there to be ended.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
             *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
         }
@@ -145,7 +145,7 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
     vacated
 }
 
-/// What is answered to a parent whose child's `init` did not return, or not well.
+/// The answer to a parent whose child's `init` failed or was not called.
 fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
     match exit {
         Exit::Failed(failure) => CommandError::Failed(failure.clone()),
@@ -162,12 +162,18 @@ fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<R
 }
 
 /// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
-/// without one. What it had yielded is not sent by the next.
+/// without one. The next process on this worker does not send its yields.
 #[cold]
-pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, pid: Pid, panic: Panic) {
+pub(crate) fn body_lost<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    pid: Pid,
+    panic: Panic,
+) {
     let road = engine.road();
     tell_log(|| tracing::error!(%pid, %panic, "a panic in the runtime has ended a process"));
-    hands.let_go();
+    executor.let_go();
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
@@ -183,19 +189,19 @@ pub(crate) fn body_lost<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mu
     let mut unseen = queued;
     if let Some(mut inbox) = inbox {
         unseen = unseen.saturating_sub(inbox.messages() as u32);
-        bury(road, hands, pid, &mut *inbox, DeadLetterReason::Ended);
+        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
     // Those that were in the body are gone; they are counted all the same.
-    let counters = hands.counters();
+    let counters = executor.counters();
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
     let exit = Exit::Panicked(panic);
     counters.ended(&exit);
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
     road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
-    untold.tell(|| engine.tell_related(pid, &exit, hands));
+    untold.tell(|| engine.tell_related(pid, &exit, executor));
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }

@@ -24,7 +24,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     fn look_beyond(&mut self) -> Option<Ready> {
         let own = &mut self.own;
         if self.searches == self.global_at {
-            // What is in the own deque now comes first: a process of the global queue that continues and spawns more
+            // The processes in the own deque come first: a process of the global queue that continues and spawns more
             // than a few in each step would otherwise fill the deque faster than it is emptied.
             self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
             own.looks_elsewhere();
@@ -122,10 +122,10 @@ impl<const WATCHED: bool> Own<WATCHED> {
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;
-        let steps = |worker: usize| self.road.seats[worker].counters.steps.get();
+        let steps = |worker: usize| self.road.views[worker].counters.steps.get();
         self.robs = self.victim_steps == steps(self.victim) && self.road.queues.own_len(self.victim) > 0;
         if !self.robs {
-            self.victim = (self.victim + 1) % self.road.seats.len();
+            self.victim = (self.victim + 1) % self.road.views.len();
             self.victim_steps = steps(self.victim);
         }
         self.robs

@@ -1,9 +1,9 @@
-//! The flags of a process that the fewest have, and what a process has from its birth.
+//! Flags of a process, and the properties that it has from its birth.
 
 use crate::outcome::Reason;
 use crate::process::mailbox::Bound;
 
-/// What a process has from its birth.
+/// The properties that a process has from its birth.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Birth {
     /// The bound of its mailbox.
@@ -13,7 +13,7 @@ pub(crate) struct Birth {
     pub(crate) marks: Marks,
 }
 
-/// What few processes have: a bit for each, of the lowest ten.
+/// Properties that few processes have: a bit for each, of the lowest ten.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u16);
 

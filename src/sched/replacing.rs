@@ -4,17 +4,17 @@
 use super::cell::{Cell, Freed, LeftBehind, Next};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, StepOutput, Successor};
 use crate::process::mailbox::{AnyMailbox, Signal};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 
-/// Replaces the state machine by what a step has said. What waited for the old one and is of a type that the new one does not
-/// take, is dead.
-pub(super) fn upgrade<H: Hands>(
+/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not take are dead
+/// letters.
+pub(super) fn upgrade<H: Executor>(
     road: &Road,
-    hands: &mut H,
+    executor: &mut H,
     body: Ready,
     successor: Box<dyn Successor>,
     taken: u32,
@@ -23,50 +23,50 @@ pub(super) fn upgrade<H: Hands>(
     let (mut body, refused) = successor.succeed(body);
     let Some(cell) = road.table.cell(pid) else { return body };
     let inbox = cell.upgrade(next(&body, taken));
-    take_over(road, hands, cell, &mut body, inbox, refused);
+    take_over(road, executor, cell, &mut body, inbox, refused);
     body
 }
 
 /// A step has failed: the process recovers, or it ends. The body, if it goes on.
 #[cold]
-pub(super) fn failed<E: Engine, H: Hands>(
+pub(super) fn failed<E: Engine, H: Executor>(
     engine: &E,
-    hands: &mut H,
+    executor: &mut H,
     out: &mut StepOutput,
     mut body: Ready,
     taken: u32,
 ) -> Option<Ready> {
     let (road, pid, process) = (engine.road(), body.head.pid, body.machine.kind().process);
-    lost(road, hands, &body, taken);
+    lost(road, executor, &body, taken);
     let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
     let recovery = road.table.cell(pid).and_then(|cell| Some((cell, recovery(cell, &mut body, &exit)?)));
     let Some((cell, (successor, by))) = recovery else {
-        end(engine, hands, out, body, exit);
+        end(engine, executor, out, body, exit);
         return None;
     };
     out.renounce();
     out.clear();
-    close(hands, &mut body);
+    close(executor, &mut body);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = successor.succeed(body);
     let recovered = Recovered { pid, exit, by };
-    let LeftBehind { told, inbox, signals } = engine.recover(&recovered, next(&body, taken), &mut body, hands);
-    hands.let_go();
+    let LeftBehind { told, inbox, signals } = engine.recover(&recovered, next(&body, taken), &mut body, executor);
+    executor.let_go();
     for signal in signals {
         if let Signal::Completed(_) = signal {
-            hands.count(|counters| &counters.discarded_answers, 1);
+            executor.count(|counters| &counters.discarded_answers, 1);
         }
         drop_contained(signal);
     }
     body.machine.mailbox().ask_to_stop_again();
-    take_over(road, hands, cell, &mut body, inbox, refused);
+    take_over(road, executor, cell, &mut body, inbox, refused);
     tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
     Some(body)
 }
 
-/// What replaces a state machine that has failed, if anything.
+/// The successor of a state machine that has failed, if there is one.
 fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
     let (mut successor, by) = match body.machine.recover(exit) {
         Some(successor) => (successor, RecoveredBy::Process),
@@ -97,10 +97,10 @@ fn next(body: &Ready, taken: u32) -> Next {
     Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
 }
 
-/// The successor gets what has arrived meanwhile. What is of a type that it does not take, is dead.
-fn take_over<H: Hands>(
+/// The successor gets the messages that have arrived meanwhile. Messages of a type that it does not take are dead letters.
+fn take_over<H: Executor>(
     road: &Road,
-    hands: &mut H,
+    executor: &mut H,
     cell: &Cell,
     body: &mut Ready,
     mut inbox: Option<Box<dyn AnyMailbox>>,
@@ -116,34 +116,34 @@ fn take_over<H: Hands>(
         dead += mailbox.messages() as u32;
         let takes = Some((body.machine.kind().message_name)());
         let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadLetterReason::WrongType) };
-        bury_as(road, hands, &mut *mailbox, &letter);
+        bury_as(road, executor, &mut *mailbox, &letter);
     }
     cell.forget_messages(dead);
-    hold(road, hands, cell, body);
+    hold(road, executor, cell, body);
 }
 
-/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
+/// Messages that a step under a bound has left count again. If the bound drops the oldest, these go first.
 #[cold]
-pub(super) fn hold<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };
     let freed = cell.hold(body, bound);
-    tell_of_freed(road, hands, body, freed);
+    tell_of_freed(road, executor, body, freed);
 }
 
 /// Tells what has lost its place in a mailbox with a bound, and the senders that wait for room.
-pub(super) fn tell_of_freed<H: Hands>(road: &Road, hands: &mut H, body: &Ready, freed: Freed) {
+pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
-        bury(road, hands, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
+        bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
     tell_of_room(freed.waiting);
 }
 
 /// The messages that a failed step had taken are dead letters, though nobody has them any more.
-fn lost<H: Hands>(road: &Road, hands: &mut H, body: &Ready, taken: u32) {
-    hands.let_go();
+fn lost<H: Executor>(road: &Road, executor: &mut H, body: &Ready, taken: u32) {
+    executor.let_go();
     for _ in 0..taken {
         let type_name = (body.machine.kind().message_name)();
         let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadLetterReason::StepFailed) };
-        road.dead_letter(hands.counters(), &letter);
+        road.dead_letter(executor.counters(), &letter);
     }
 }

@@ -1,13 +1,13 @@
-//! Everything that workers, senders and the shutdown share, and what each of them has for hands.
+//! Everything that workers, senders and the shutdown share, and the executor, which gives turns.
 
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
-use super::lookout::Lookout;
 use super::queue::Queues;
-pub(crate) use super::seat::Seat;
 use super::sleep::Sleep;
+use super::stuck_steps::StuckSteps;
 use super::table::Table;
+pub(crate) use super::worker_view::WorkerView;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
@@ -22,12 +22,12 @@ pub(crate) struct Road {
     pub(crate) queues: Queues,
     pub(crate) sleep: Sleep,
     /// Of the workers, and behind them of the spares.
-    pub(crate) seats: Box<[Arc<Seat>]>,
+    pub(crate) views: Box<[Arc<WorkerView>]>,
     /// How many workers there are without spares.
     pub(crate) workers: usize,
     /// For the watchdog, if there is one.
-    pub(crate) lookout: Option<Lookout>,
-    /// Counts of everybody who is not a worker.
+    pub(crate) stuck_steps: Option<StuckSteps>,
+    /// Counts of all threads that are not workers.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Observer>>,
     pub(crate) clock: Clock,
@@ -35,7 +35,7 @@ pub(crate) struct Road {
     pub(crate) start: Instant,
     /// Processes that are to be ended and have not been told: while there are none, nobody looks for them.
     pub(crate) dooms: AtomicUsize,
-    /// Closed when no process may begin any more, but for those who are half-way through.
+    /// Closed when no process may begin any more, except spawns that have begun.
     pub(crate) door: Gate,
     /// The shutdown has begun to look through the table: from here on nobody may begin.
     pub(crate) roll_called: AtomicBool,
@@ -44,7 +44,7 @@ pub(crate) struct Road {
     pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to leave.
     pub(crate) stopped: AtomicBool,
-    /// Who ends what becomes ready when they have left.
+    /// Ends processes that become ready after the workers have left.
     pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
     /// The most new events for one step.
     pub(crate) budget: u32,
@@ -82,7 +82,7 @@ impl Roll {
 
     /// A process has ended; or, the last call of the count, all have been counted.
     pub(crate) fn strike(&self) {
-        // Ordering: AcqRel, so that who sees the roll empty sees all that the processes did.
+        // Ordering: AcqRel, so that a thread that sees the roll empty sees all that the processes did.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let _ = self.empty.set(());
         }
@@ -90,7 +90,7 @@ impl Roll {
 }
 
 /// Where bodies go that become ready: a worker has places of its own, everybody else has the global queue.
-pub(crate) trait Hands {
+pub(crate) trait Executor {
     /// Steps in a row that a process may have while it has events.
     const STEPS_IN_A_ROW: u32;
 
@@ -136,7 +136,7 @@ pub(crate) trait Hands {
     /// A step begins.
     fn begins(&mut self, pid: Pid);
 
-    /// What the worker does for the step from now on.
+    /// The worker does this for the step from now on.
     #[inline]
     fn shows(&mut self, activity: StepActivity) {
         let _ = activity;
@@ -176,8 +176,8 @@ impl Road {
 
     /// Wakes spares that are too many, so that they leave.
     pub(crate) fn dismiss_surplus(&self) {
-        if let Some(lookout) = &self.lookout {
-            lookout.dismiss_surplus(|spare| self.sleep.wake(spare));
+        if let Some(stuck_steps) = &self.stuck_steps {
+            stuck_steps.dismiss_surplus(|spare| self.sleep.wake(spare));
         }
     }
 
@@ -222,12 +222,12 @@ impl Road {
     }
 }
 
-/// For those who are not workers: everything goes to the global queue at once.
-pub(crate) struct OutsideHands<'a> {
+/// For threads that are not workers: everything goes to the global queue at once.
+pub(crate) struct OutsideExecutor<'a> {
     pub(crate) road: &'a Road,
 }
 
-impl Hands for OutsideHands<'_> {
+impl Executor for OutsideExecutor<'_> {
     const STEPS_IN_A_ROW: u32 = 1;
 
     fn counters(&self) -> &Counters {

@@ -3,7 +3,7 @@
 use std::any::{Any, type_name};
 
 use super::cell::{Doomed, Missing};
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::process::bounded::{BoundedMailbox, Offer};
@@ -12,46 +12,46 @@ use crate::process::outbox::{Missed, Opened, Post};
 use crate::process::{Answer, CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessAsk, SendError};
 use crate::sync::Ordering;
 
-/// The router on behalf of somebody's hands.
-pub(crate) struct Router<'a, H: Hands> {
+/// The router on behalf of an executor.
+pub(crate) struct Router<'a, H: Executor> {
     road: &'a Road,
-    hands: &'a mut H,
+    executor: &'a mut H,
 }
 
-impl<'a, H: Hands> Router<'a, H> {
+impl<'a, H: Executor> Router<'a, H> {
     #[inline]
-    pub(crate) fn new(road: &'a Road, hands: &'a mut H) -> Router<'a, H> {
-        Router { road, hands }
+    pub(crate) fn new(road: &'a Road, executor: &'a mut H) -> Router<'a, H> {
+        Router { road, executor }
     }
 }
 
-impl<H: Hands> Post for Router<'_, H> {
+impl<H: Executor> Post for Router<'_, H> {
     #[inline]
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
         let (ready, queued) = cell.post(to, fill)?;
-        self.hands.posted(queued);
+        self.executor.posted(queued);
         if let Some(ready) = ready {
-            self.hands.woken(ready);
+            self.executor.woken(ready);
         }
         Ok(())
     }
 
     fn dead(&mut self, letter: &DeadLetter<'_>) {
-        self.hands.let_go();
-        self.road.dead_letter(self.hands.counters(), letter);
+        self.executor.let_go();
+        self.road.dead_letter(self.executor.counters(), letter);
     }
 }
 
 /// The router for a question: if it cannot be delivered, the asker is told why.
-pub(crate) struct AskPost<'a, 'r, H: Hands> {
+pub(crate) struct AskPost<'a, 'r, H: Executor> {
     router: Router<'r, H>,
     ask: &'a ProcessAsk,
     missed: Option<Missed>,
     refused: bool,
 }
 
-impl<'a, 'r, H: Hands> AskPost<'a, 'r, H> {
+impl<'a, 'r, H: Executor> AskPost<'a, 'r, H> {
     pub(crate) fn new(router: Router<'r, H>, ask: &'a ProcessAsk) -> AskPost<'a, 'r, H> {
         AskPost { router, ask, missed: None, refused: false }
     }
@@ -61,7 +61,7 @@ impl<'a, 'r, H: Hands> AskPost<'a, 'r, H> {
     }
 }
 
-impl<H: Hands> Post for AskPost<'_, '_, H> {
+impl<H: Executor> Post for AskPost<'_, '_, H> {
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
         self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
     }
@@ -86,7 +86,7 @@ pub(crate) struct Refused<M> {
     pub(crate) room: Option<Latch<()>>,
 }
 
-/// What became of a message from outside.
+/// The fate of a message from outside.
 enum Sent<M> {
     Taken,
     /// It was taken, or dropped, at the cost of this one.
@@ -133,7 +133,7 @@ impl Road {
                 }
                 match &sent {
                     Sent::Taken => Some(1),
-                    // What it was at the beginning: the mailbox is for another type.
+                    // As at the beginning: the mailbox is for another type.
                     Sent::Refused(_, SendError::NoSuchProcess { .. }, _) => None,
                     Sent::Dead(..) | Sent::Refused(..) => Some(0),
                 }
@@ -172,31 +172,48 @@ impl Road {
     }
 
     /// Delivers a signal.
-    pub(crate) fn signal<H: Hands>(&self, hands: &mut H, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+    pub(crate) fn signal<H: Executor>(
+        &self,
+        executor: &mut H,
+        to: Pid,
+        signal: Signal,
+    ) -> Result<(), (Missing, Signal)> {
         let Some(cell) = self.table.cell(to) else { return Err((Missing::Never, signal)) };
         if let Some(ready) = cell.signal(to, signal)? {
-            hands.woken(ready);
+            executor.woken(ready);
         }
         Ok(())
     }
 
-    /// Delivers the answer to a command. Whoever waited for it may have ended: then it is discarded, and counted.
-    pub(crate) fn answer<H: Hands>(&self, hands: &mut H, to: Pid, tag: u64, answer: Answer) {
-        self.answer_from(hands, None, to, tag, answer);
+    /// Delivers the answer to a command. If the process has ended, the answer is discarded and counted.
+    pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
+        self.answer_from(executor, None, to, tag, answer);
     }
 
     /// The same for the answer of a process, which is told before that process's end.
-    pub(crate) fn answer_from<H: Hands>(&self, hands: &mut H, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        if let Err((_, signal)) = self.signal(hands, to, Signal::Completed(Completion::from(from, tag, answer))) {
-            let counters = hands.counters();
+    pub(crate) fn answer_from<H: Executor>(
+        &self,
+        executor: &mut H,
+        from: Option<Pid>,
+        to: Pid,
+        tag: u64,
+        answer: Answer,
+    ) {
+        if let Err((_, signal)) = self.signal(executor, to, Signal::Completed(Completion::from(from, tag, answer))) {
+            let counters = executor.counters();
             counters.add(&counters.discarded_answers, 1);
-            hands.let_go();
+            executor.let_go();
             drop_contained(signal);
         }
     }
 
     /// Has a process ended instead of stepped, from the moment this returns. Whether it was there to be ended.
-    pub(crate) fn terminate<H: Hands>(&self, hands: &mut H, pid: Pid, by_shutdown: bool) -> Result<bool, Missing> {
+    pub(crate) fn terminate<H: Executor>(
+        &self,
+        executor: &mut H,
+        pid: Pid,
+        by_shutdown: bool,
+    ) -> Result<bool, Missing> {
         let cell = self.table.cell(pid).ok_or(Missing::Never)?;
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
@@ -205,7 +222,7 @@ impl Road {
             self.dooms.fetch_sub(1, Ordering::SeqCst);
         }
         match doomed {
-            Ok(Doomed::Woken(ready)) => hands.woken(ready),
+            Ok(Doomed::Woken(ready)) => executor.woken(ready),
             Ok(Doomed::Noted) => {}
             Ok(Doomed::Already) | Err(Missing::Ended) => return Ok(false),
             Err(Missing::Never) => return Err(Missing::Never),

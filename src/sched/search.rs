@@ -1,7 +1,7 @@
 //! How a worker that has nothing to do comes to work, to sleep, or to its end.
 //!
 //! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps of the worker
-//! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `lookout.rs`.
+//! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `stuck_steps.rs`.
 
 use super::sleep::Sleep;
 use crate::sync::thread;
@@ -10,7 +10,7 @@ use crate::sync::thread;
 const TIGHT: u32 = 4;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// What a search must know of its worker.
+/// A worker, as far as a search must know it.
 pub(crate) trait Searcher {
     type Work;
 

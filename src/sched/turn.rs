@@ -1,6 +1,6 @@
 //! A turn: a process in hand is stepped, what it wants is done, and its body is put to rest, or passed on, or it ends.
 //!
-//! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
+//! Every [`Executor`] can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
-use super::road::{Hands, Road};
+use super::road::{Executor, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
@@ -18,7 +18,7 @@ use crate::process::mailbox::Unwanted;
 use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sync::Ordering;
 
-/// What is to be done with the body after a turn.
+/// The state of the body after a turn.
 #[must_use]
 pub(crate) enum After {
     /// Nothing: it rests, or is gone.
@@ -35,7 +35,12 @@ const LONG: u64 = 500;
 
 /// Gives the process a turn.
 #[inline(always)]
-pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, mut body: Ready) -> After {
+pub(crate) fn turn<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+) -> After {
     let road = engine.road();
     let pid = body.head.pid;
     let Some(cell) = road.table.cell(pid) else { return After::Nothing };
@@ -43,22 +48,22 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
     loop {
         let doom = || if road.dooms.load(Ordering::Relaxed) > 0 { cell.doomed() } else { None };
         if let Some(reason) = doom() {
-            hands.begins(pid);
-            end(engine, hands, out, body, Exit::Terminated(reason));
+            executor.begins(pid);
+            end(engine, executor, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }
-        hands.begins(pid);
+        executor.begins(pid);
         let is_first = body.head.stage == Stage::New;
         if is_first {
-            hands.shows(StepActivity::Init);
+            executor.shows(StepActivity::Init);
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
             if let Some(exit) = ended {
-                end(engine, hands, out, body, exit);
+                end(engine, executor, out, body, exit);
                 return After::Nothing;
             }
             if body.head.rare.is_some() {
-                entered(engine, hands, &mut body);
+                entered(engine, executor, &mut body);
             }
             // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
             if body.machine.mailbox().messages() != 1 {
@@ -66,60 +71,60 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
         }
         if body.head.rare.is_some() {
-            prepare(road, hands, cell, &mut body, out);
+            prepare(road, executor, cell, &mut body, out);
         }
-        let stepped = step(road, hands, out, &mut body);
+        let stepped = step(road, executor, out, &mut body);
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
-            // The first step often only sets up. What came before it waits for the second one, as what came after it does.
+            // The first step often only sets up. Events that came before it wait for the second one, as events that came after it do.
             Verdict::Declined if is_first => Want::AnyEvent,
             Verdict::Declined => {
-                tell_of_declining(hands, &mut body);
+                tell_of_declining(executor, &mut body);
                 Want::NewEvent
             }
             Verdict::Wait => Want::Signal,
             Verdict::Blocking => Want::AgainOnPool,
             Verdict::Done => {
                 // Closed first: what its last messages set off elsewhere finds its resources released.
-                close(hands, &mut body);
+                close(executor, &mut body);
                 body.head.stage = Stage::Done;
-                perform(engine, hands, out, &mut body);
-                end(engine, hands, out, body, Exit::Done(()));
+                perform(engine, executor, out, &mut body);
+                end(engine, executor, out, body, Exit::Done(()));
                 return After::Nothing;
             }
             Verdict::Broken => {
-                return failed(engine, hands, out, body, stepped.taken).map_or(After::Nothing, After::Ready);
+                return failed(engine, executor, out, body, stepped.taken).map_or(After::Nothing, After::Ready);
             }
             Verdict::Upgrade => {
-                close(hands, &mut body);
-                perform(engine, hands, out, &mut body);
+                close(executor, &mut body);
+                perform(engine, executor, out, &mut body);
                 if let Some(successor) = out.successor.take() {
-                    body = upgrade(road, hands, body, successor, stepped.taken);
+                    body = upgrade(road, executor, body, successor, stepped.taken);
                 }
                 // Behind the others, as one that continues: it might do the same again.
                 return After::Ready(body);
             }
         };
-        perform(engine, hands, out, &mut body);
+        perform(engine, executor, out, &mut body);
         if body.head.is_bounded() {
-            hold(road, hands, cell, &mut body);
+            hold(road, executor, cell, &mut body);
         }
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::AskFuture(asked) => {
-                if hands.next() != Some(asked) {
-                    road.came_to_rest(hands, pid, asked);
+                if executor.next() != Some(asked) {
+                    road.came_to_rest(executor, pid, asked);
                 }
                 return After::Nothing;
             }
             Settled::Doomed(body) => {
                 let reason = cell.doomed().unwrap_or(Reason::Terminated);
-                end(engine, hands, out, body, Exit::Terminated(reason));
+                end(engine, executor, out, body, Exit::Terminated(reason));
                 return After::Nothing;
             }
             Settled::WaitsForNothing(body) => {
-                end(engine, hands, out, body, Exit::Failed(Failure::new(WaitedForNothing)));
+                end(engine, executor, out, body, Exit::Failed(Failure::new(WaitedForNothing)));
                 return After::Nothing;
             }
             Settled::Again(ready) if want == Want::AgainOnPool => {
@@ -128,9 +133,9 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
             }
             Settled::Again(mut ready) => {
                 if want == Want::Again {
-                    // Who has been told something must not wait for it.
+                    // A process that has got a signal must not wait.
                     let told = ready.machine.mailbox().has_signals();
-                    ready.head.passes = if told { 0 } else { hands.turns_to_pass() };
+                    ready.head.passes = if told { 0 } else { executor.turns_to_pass() };
                     if ready.head.passes > 0 {
                         return After::Ready(ready);
                     }
@@ -138,18 +143,20 @@ pub(crate) fn turn<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut Ste
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
-                    // What others have sent in their turns is not left to pile up, turn by turn: what is there now is
+                    // Messages of others must not pile up, turn by turn: the messages that are there now are
                     // stepped now, within reason.
                     let waiting = body.machine.mailbox().messages() / road.budget as usize;
                     allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
-                    until = hands.about_now() + LONG;
+                    until = executor.about_now() + LONG;
                 }
-                let goes_on =
-                    want != Want::Again && in_a_row < allowed && hands.next().is_none() && hands.about_now() <= until;
-                if !goes_on && !hands.is_alone() {
+                let goes_on = want != Want::Again
+                    && in_a_row < allowed
+                    && executor.next().is_none()
+                    && executor.about_now() <= until;
+                if !goes_on && !executor.is_alone() {
                     return After::Ready(body);
                 }
-                hands.goes_on();
+                executor.goes_on();
             }
         }
     }
@@ -163,24 +170,24 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
 
 /// The `init` of a process that has more than most has returned: it joins its groups, and its parent is told.
 #[inline(never)]
-fn entered<E: Engine, H: Hands>(engine: &E, hands: &mut H, body: &mut Ready) {
+fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Ready) {
     let pid = body.head.pid;
     let Some(rare) = &mut body.head.rare else { return };
     if let Some(given) = &mut rare.given {
-        engine.joins(std::mem::take(&mut given.groups), pid, hands);
+        engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
     if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().answer_from(hands, Some(pid), parent, tag, Ok(Box::new(())));
+        engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
         // The parent, if that woke it, must not wait for the first step.
-        hands.let_go();
+        executor.let_go();
     }
 }
 
 /// Before a step of a process that has more than most.
 #[inline(never)]
-fn prepare<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
     if body.head.is_bounded() {
-        fill(road, hands, cell, body);
+        fill(road, executor, cell, body);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
@@ -188,17 +195,17 @@ fn prepare<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready, 
 }
 
 #[inline]
-fn step<H: Hands>(road: &Road, hands: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
-    hands.before_step(body);
+fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+    executor.before_step(body);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
         step_traced(road, out, body)
     } else {
         body.machine.step(&mut body.head, out, road.budget)
     };
-    hands.after_step(body);
-    hands.count(|counters| &counters.steps, 1);
+    executor.after_step(body);
+    executor.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
-        hands.count(|counters| &counters.stepped, u64::from(stepped.taken));
+        executor.count(|counters| &counters.stepped, u64::from(stepped.taken));
     }
     stepped
 }
@@ -212,12 +219,12 @@ fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
 
 /// Warns, once for each process, of a step that takes nothing and says `Idle`: mostly it was meant otherwise.
 #[cold]
-fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
+fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
     if std::mem::replace(&mut body.head.warned, true) {
         return;
     }
     let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name().map(|name| &**name));
-    hands.let_go();
+    executor.let_go();
     tell_log(|| {
         tracing::warn!(
             %pid,
@@ -231,37 +238,37 @@ fn tell_of_declining<H: Hands>(hands: &mut H, body: &mut Ready) {
 
 /// Performs what the step has yielded, in order.
 #[inline(always)]
-fn perform<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
+fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
     match out.orders[..] {
         [] => {}
-        // What most steps do.
+        // The usual case.
         [Order::Send { lane, count, to }] => {
             out.orders.clear();
-            hands.count(|counters| &counters.accepted, u64::from(count));
-            out.outbox.deliver(lane, count, to, body.head.pid, &mut Router::new(engine.road(), hands));
+            executor.count(|counters| &counters.accepted, u64::from(count));
+            out.outbox.deliver(lane, count, to, body.head.pid, &mut Router::new(engine.road(), executor));
         }
-        _ => perform_all(engine, hands, out, body),
+        _ => perform_all(engine, executor, out, body),
     }
 }
 
 #[inline(never)]
-fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOutput, body: &mut Ready) {
+fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
     let (road, pid) = (engine.road(), body.head.pid);
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
-    // What was told of what the step takes back is looked for in the mailbox once, at the end, for that may be long. Nothing
+    // Events of relations that the step takes back are looked for in the mailbox once, at the end, for that may be long. Nothing
     // more is told of it meanwhile.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
         match order {
             Order::Send { lane, count, to } => {
-                hands.count(|counters| &counters.accepted, u64::from(count));
-                outbox.deliver(lane, count, to, pid, &mut Router::new(road, hands));
+                executor.count(|counters| &counters.accepted, u64::from(count));
+                outbox.deliver(lane, count, to, pid, &mut Router::new(road, executor));
             }
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(mut child)) => {
-                    // What the parent sends it at once is with it from the beginning, before anybody else can reach it.
+                    // Messages that the parent sends it at once are with it from the beginning, before others can reach it.
                     let mut given = 0;
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
@@ -271,7 +278,7 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                         given += count;
                         orders.next();
                     }
-                    begin(engine, hands, child, given);
+                    begin(engine, executor, child, given);
                 }
                 Some(Yield::Relate(relate)) => {
                     // A link that is made anew is told of anew: what was told of the old one goes before.
@@ -280,14 +287,14 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
                     {
                         engine.forget_told(&told, body);
                     }
-                    match engine.relate(relate, body, hands) {
+                    match engine.relate(relate, body, executor) {
                         // That one lives. The next yield may have it begin another link, and more is told of it then.
                         Some(told @ Unwanted::Recovered(_)) => engine.forget_told(&HashSet::from([told]), body),
                         Some(told) => _ = unwanted.get_or_insert_default().insert(told),
                         None => {}
                     }
                 }
-                Some(other) => engine.perform(other, &mut body.head, outbox, hands),
+                Some(other) => engine.perform(other, &mut body.head, outbox, executor),
                 None => {}
             },
         }
@@ -299,9 +306,9 @@ fn perform_all<E: Engine, H: Hands>(engine: &E, hands: &mut H, out: &mut StepOut
 }
 
 /// A process that a step has spawned takes its place in the table, with so many messages in its mailbox.
-fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given: u32) {
+fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready, given: u32) {
     let road = engine.road();
-    hands.count(|counters| &counters.accepted, u64::from(given));
+    executor.count(|counters| &counters.accepted, u64::from(given));
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
@@ -313,22 +320,21 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         // Before anybody can end it: so its end is never unnoticed.
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
     }
-    let installed = road
-        .table
-        .cell(pid)
-        .is_some_and(|cell| cell.install(pid.generation(), kind, birth, hands.about_now(), || road.door.is_closed()));
+    let installed = road.table.cell(pid).is_some_and(|cell| {
+        cell.install(pid.generation(), kind, birth, executor.about_now(), || road.door.is_closed())
+    });
     if !installed {
         // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
-        bury(road, hands, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
+        bury(road, executor, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
         road.table.give_back_after(pid);
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
         if let Some((parent, tag)) = begun {
-            road.answer_from(hands, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
         }
         if birth.marks.has(Marks::RELATED) {
-            engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), hands);
+            engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);
         }
         return;
     }
@@ -337,18 +343,18 @@ fn begin<E: Engine, H: Hands>(engine: &E, hands: &mut H, mut child: Ready, given
         // is still taken then.
         drop_contained(engine.begins(&mut child.head));
     }
-    hands.count(|counters| &counters.spawned, 1);
+    executor.count(|counters| &counters.spawned, 1);
     if road.hook.is_some() {
-        hands.let_go();
+        executor.let_go();
     }
     told_of_spawn(road, &child);
-    hands.spawned(child);
+    executor.spawned(child);
 }
 
 /// Gives a process with a bound its share for the next step.
 #[inline(never)]
-fn fill<H: Hands>(road: &Road, hands: &mut H, cell: &Cell, body: &mut Ready) {
+fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };
     let freed = cell.fill(body, bound, road.budget);
-    tell_of_freed(road, hands, body, freed);
+    tell_of_freed(road, executor, body, freed);
 }

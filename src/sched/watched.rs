@@ -1,7 +1,7 @@
-//! What a worker does for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
-//! any more. `lookout.rs` has the protocol. Without `WATCHED` each of these is nothing.
+//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
+//! any more. `stuck_steps.rs` has the protocol. Without `WATCHED` each of these is nothing.
 
-use super::road::Hands;
+use super::road::Executor;
 use super::worker::Own;
 use crate::process::StepActivity;
 use crate::process::body::Ready;
@@ -15,7 +15,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         if !WATCHED {
             return;
         }
-        let pulse = &self.seat.pulse;
+        let pulse = &self.view.pulse;
         self.beat = (self.beat + 1) & !1;
         pulse.beat.store(self.beat, Ordering::Relaxed);
         // Ordering: pairs with the fence of a look: if that reads anything that is written from here on, it reads this beat as
@@ -30,15 +30,15 @@ impl<const WATCHED: bool> Own<WATCHED> {
     pub(super) fn pulse_goes_on(&mut self) {
         if WATCHED {
             self.beat += 1;
-            // Ordering: Release, so that who sees this beat sees whose it is.
-            self.seat.pulse.beat.store(self.beat, Ordering::Release);
+            // Ordering: Release, so that a look that sees this beat sees whose it is.
+            self.view.pulse.beat.store(self.beat, Ordering::Release);
         }
     }
 
     #[inline]
     pub(super) fn turn_is_over(&mut self) {
         self.pulse_stops();
-        self.seat.current.store(0, Ordering::Relaxed);
+        self.view.current.store(0, Ordering::Relaxed);
     }
 
     /// The step that has just come to its end, or one before it, was stuck.
@@ -46,26 +46,26 @@ impl<const WATCHED: bool> Own<WATCHED> {
     fn was_reported(&mut self) {
         // If there is no thread for the reports, they are told on this one, which may take its time.
         self.let_go();
-        self.seat.current.store(0, Ordering::Relaxed);
-        let Some(lookout) = &self.road.lookout else { return };
-        lookout.returned(self.index, &self.seat, self.road.now_nanos());
+        self.view.current.store(0, Ordering::Relaxed);
+        let Some(stuck_steps) = &self.road.stuck_steps else { return };
+        stuck_steps.returned(self.index, &self.view, self.road.now_nanos());
         self.road.dismiss_surplus();
-        if let Some(watchman) = lookout.watchman() {
-            watchman.tell();
+        if let Some(step_watcher) = stuck_steps.step_watcher() {
+            step_watcher.tell();
         }
     }
 
     /// This worker has begun, or has looked for work and found it: somebody is to look whether it goes on.
     #[inline]
     pub(super) fn works(&self) {
-        if WATCHED && let Some(lookout) = &self.road.lookout {
-            lookout.works();
+        if WATCHED && let Some(stuck_steps) = &self.road.stuck_steps {
+            stuck_steps.works();
         }
     }
 
     /// Gives the step signals in which it can be seen.
     pub(super) fn show_step(&mut self, body: &mut Ready) {
-        let sight = &self.seat.pulse.sight;
+        let sight = &self.view.pulse.sight;
         sight.note(StepActivity::Step);
         match body.machine.mailbox().signals() {
             Some(signals) => signals.look_at(Some(sight.clone())),
@@ -77,19 +77,20 @@ impl<const WATCHED: bool> Own<WATCHED> {
         let signals = body.machine.mailbox().signals();
         if signals.as_ref().is_some_and(|signals| signals.is_needless()) {
             self.signals = signals.take().map(|mut signals| {
-                signals.look_at(Some(self.seat.pulse.sight.clone()));
+                signals.look_at(Some(self.view.pulse.sight.clone()));
                 signals
             });
         } else if let Some(signals) = signals {
             signals.look_at(None);
         }
-        self.seat.pulse.sight.note(StepActivity::AfterStep);
+        self.view.pulse.sight.note(StepActivity::AfterStep);
     }
 
     /// Spares are too many, and this worker is one.
     #[inline]
     pub(super) fn is_surplus(&self) -> bool {
-        self.index >= self.road.workers && self.road.lookout.as_ref().is_some_and(|lookout| lookout.has_surplus())
+        self.index >= self.road.workers
+            && self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.has_surplus())
     }
 
     /// A spare, which neither looks nor sleeps, gives back what it has, and leaves if it is too many.
@@ -97,7 +98,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     pub(super) fn leaves(&mut self) -> bool {
         let queues = &self.road.queues;
         // Nobody has to wait for what this worker would have stepped next.
-        self.seat.current.store(0, Ordering::Relaxed);
+        self.view.current.store(0, Ordering::Relaxed);
         let mut gives = false;
         while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
             queues.push(ready);
@@ -111,6 +112,6 @@ impl<const WATCHED: bool> Own<WATCHED> {
         if self.road.stopped.load(Ordering::SeqCst) {
             return false;
         }
-        self.road.lookout.as_ref().is_some_and(|lookout| lookout.leaves())
+        self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.leaves())
     }
 }

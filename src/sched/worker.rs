@@ -5,7 +5,7 @@ use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
-use super::road::{Hands, Road, Seat};
+use super::road::{Executor, Road, WorkerView};
 use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
@@ -52,7 +52,7 @@ pub(crate) struct Worker<E, const WATCHED: bool> {
 /// Where a worker puts what becomes ready in its turns.
 pub(super) struct Own<const WATCHED: bool> {
     pub(super) road: Arc<Road>,
-    pub(super) seat: Arc<Seat>,
+    pub(super) view: Arc<WorkerView>,
     pub(super) index: usize,
     pub(super) deque: Deque<Ready>,
     pub(super) next: Option<Ready>,
@@ -89,7 +89,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         seed: u64,
     ) -> Self {
         let own = Own {
-            seat: road.seats[index].clone(),
+            view: road.views[index].clone(),
             road,
             index,
             deque,
@@ -127,7 +127,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         while let Some(ready) = find(self) {
             self.take_up(ready);
         }
-        // What a worker keeps for itself goes back, so that the table can be told from a leak.
+        // Vacancies that the worker keeps for itself go back to the table.
         for vacancy in self.out.stock.drain(..) {
             self.own.road.table.give_back(vacancy);
         }
@@ -170,7 +170,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         let is_urgent = || road.table.cell(pid).is_none_or(super::cell::Cell::is_urgent);
         if *passes & FOLLOWS != 0 {
             // Ordering: Acquire, so that the worker that sees another process there sees it in its step.
-            if road.seats.iter().any(|seat| seat.current.load(Ordering::Acquire) == pid.to_word()) && !is_urgent() {
+            if road.views.iter().any(|view| view.current.load(Ordering::Acquire) == pid.to_word()) && !is_urgent() {
                 return true;
             }
             *passes &= !FOLLOWS;
@@ -190,7 +190,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
 impl<const WATCHED: bool> Own<WATCHED> {
     #[inline]
     pub(super) fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
-        which(&self.seat.counters).add_alone(1);
+        which(&self.view.counters).add_alone(1);
     }
 
     pub(super) fn take_next(&mut self) -> Option<Ready> {
@@ -234,7 +234,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     }
 }
 
-impl<const WATCHED: bool> Hands for Own<WATCHED> {
+impl<const WATCHED: bool> Executor for Own<WATCHED> {
     const STEPS_IN_A_ROW: u32 = 16;
 
     #[inline]
@@ -246,17 +246,17 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     fn turns_to_pass(&mut self) -> u8 {
         let passes = (std::mem::take(&mut self.backlog) / OUTRUN).min(MOST_PASSES) as u8;
         // With one worker, no other one could step it first.
-        if self.next.is_some() && self.road.seats.len() > 1 { passes | FOLLOWS } else { passes }
+        if self.next.is_some() && self.road.views.len() > 1 { passes | FOLLOWS } else { passes }
     }
 
     #[inline]
     fn counters(&self) -> &Counters {
-        &self.seat.counters
+        &self.view.counters
     }
 
     #[inline]
     fn count(&self, which: impl FnOnce(&Counters) -> &Count, by: u64) {
-        which(&self.seat.counters).add_alone(by);
+        which(&self.view.counters).add_alone(by);
     }
 
     #[inline]
@@ -310,23 +310,23 @@ impl<const WATCHED: bool> Hands for Own<WATCHED> {
     #[inline]
     fn begins(&mut self, pid: Pid) {
         self.pulse_stops();
-        let seat = &self.seat;
+        let view = &self.view;
         if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
             let now = self.road.now_nanos();
             self.now = now / 1_000;
-            seat.since.store(now, Ordering::Relaxed);
+            view.since.store(now, Ordering::Relaxed);
         }
         self.steps = self.steps.wrapping_add(1);
         self.backlog = 0;
-        // Ordering: Release, so that who sees this process sees a time that is not older than its step.
-        seat.current.store(pid.to_word(), Ordering::Release);
+        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
+        view.current.store(pid.to_word(), Ordering::Release);
         self.pulse_goes_on();
     }
 
     #[inline]
     fn shows(&mut self, activity: StepActivity) {
         if WATCHED {
-            self.seat.pulse.sight.note(activity);
+            self.view.pulse.sight.note(activity);
         }
     }
 

@@ -1,4 +1,4 @@
-//! E. Ending: who is asked to stop by a shutdown, and when the end of a runtime returns.
+//! E. Ending: a shutdown asks every process to stop, and returns when all have ended.
 
 use std::cell::RefCell;
 use std::sync::Arc;

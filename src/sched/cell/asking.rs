@@ -1,6 +1,6 @@
-//! What is asked of a cell to find asks that form a cycle; `sched/ask_cycles.rs` has the protocol.
+//! The questions to a cell that find asks which form a cycle; `sched/ask_cycles.rs` has the protocol.
 
-use super::{Cell, Inner, Place, WAITS};
+use super::{BodyState, Cell, Inner, WAITS};
 use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
 use crate::sync::{Arc, enter};
@@ -39,8 +39,8 @@ impl Cell {
 impl Inner {
     /// The body, if it rests until a command is answered.
     fn waiting(&self, pid: Pid) -> Option<&Body> {
-        match &self.place {
-            Place::Resting(body) if self.stamp & WAITS != 0 && self.missing(pid).is_none() => Some(body),
+        match &self.body {
+            BodyState::Resting(body) if self.stamp & WAITS != 0 && self.missing(pid).is_none() => Some(body),
             _ => None,
         }
     }

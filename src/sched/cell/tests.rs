@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::{Birth, Cell, Place, Settled, Want};
+use super::{Birth, BodyState, Cell, Settled, Want};
 use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Envelope, Mailbox, Overflow};
@@ -45,7 +45,7 @@ fn a_mailbox_with_a_bound_keeps_no_large_buffer_at_rest() {
     let stepped = Stepped { verdict: Verdict::Idle, unseen: false, signals: false, taken: BURST };
     assert!(matches!(cell.settle(body, Want::AnyEvent, stepped), Settled::Resting));
     let inner = enter(&cell.inner);
-    let Place::Resting(body) = &inner.place else { panic!("it rests") };
+    let BodyState::Resting(body) = &inner.body else { panic!("it rests") };
     let mailbox = body.head.rare.as_ref().unwrap().bounded.as_deref().unwrap();
     assert!(!(mailbox as &dyn Any).downcast_ref::<BoundedMailbox<u64>>().unwrap().has_buffer());
 }

@@ -12,12 +12,12 @@ use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock, thread};
 use crate::threads;
 
-pub(super) struct Staff {
+pub(super) struct WorkerThreads {
     stack_size: Option<usize>,
     threads: Mutex<Vec<WorkerThread>>,
     /// The workers are inside as long as they run.
     pub(super) inside: Gate,
-    bench: Mutex<Vec<Spare>>,
+    spares: Mutex<Vec<Spare>>,
 }
 
 pub(super) struct WorkerThread {
@@ -31,10 +31,10 @@ pub(super) struct Spare {
     pub(super) worker: Worker<Core, true>,
 }
 
-impl Staff {
+impl WorkerThreads {
     /// Nobody yet. Each thread will have a stack of so many bytes.
-    pub(super) fn new(stack_size: Option<usize>) -> Staff {
-        Staff { stack_size, threads: Mutex::default(), inside: Gate::new(), bench: Mutex::default() }
+    pub(super) fn new(stack_size: Option<usize>) -> WorkerThreads {
+        WorkerThreads { stack_size, threads: Mutex::default(), inside: Gate::new(), spares: Mutex::default() }
     }
 
     /// Starts the thread of a worker, which runs `main`, unless the runtime ends.
@@ -59,28 +59,28 @@ impl Staff {
     }
 
     /// A worker that is started when it is needed.
-    pub(super) fn sits_down(&self, spare: Spare) {
-        lock(&self.bench).push(spare);
+    pub(super) fn add_spare(&self, spare: Spare) {
+        lock(&self.spares).push(spare);
     }
 
     /// Starts a spare worker, if one sits there: the last one that left may not have come so far. It sits down again when it
     /// leaves. Whether one was started. As long as it runs it keeps `kept`.
-    pub(super) fn start_spare(self: &Arc<Staff>, kept: impl Send + 'static) -> io::Result<bool> {
-        let Some(spare) = lock(&self.bench).pop() else { return Ok(false) };
-        let (staff, name) = (self.clone(), spare.name.clone());
+    pub(super) fn start_spare(self: &Arc<WorkerThreads>, kept: impl Send + 'static) -> io::Result<bool> {
+        let Some(spare) = lock(&self.spares).pop() else { return Ok(false) };
+        let (worker_threads, name) = (self.clone(), spare.name.clone());
         // Whether it runs or not, it is not lost.
         let place = Arc::new(Mutex::new(Some(spare)));
         let runs = place.clone();
         let started = self.start(name, move || {
             let Some(mut spare) = lock(&runs).take() else { return };
             spare.worker.run();
-            staff.sits_down(spare);
+            worker_threads.add_spare(spare);
             drop(kept);
         });
         if started.is_err()
             && let Some(spare) = lock(&place).take()
         {
-            self.sits_down(spare);
+            self.add_spare(spare);
         }
         started.map(|()| true)
     }
@@ -97,8 +97,8 @@ impl Staff {
     }
 }
 
-impl Drop for Staff {
+impl Drop for WorkerThreads {
     fn drop(&mut self) {
-        std::mem::take(&mut *lock(&self.bench)).into_iter().for_each(drop_contained);
+        std::mem::take(&mut *lock(&self.spares)).into_iter().for_each(drop_contained);
     }
 }

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use super::Lookout;
 use super::Record;
 use super::Scene;
-use super::Watchman;
+use super::StepWatcher;
+use super::StuckSteps;
 use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
 use crate::sched::search::{Searcher, find, search};
-use crate::sched::seat::Seat;
 use crate::sched::sleep::Sleep;
+use crate::sched::worker_view::WorkerView;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 
 /// Counts the looks that are to come.
 struct Looks(AtomicUsize);
 
-impl Watchman for Looks {
+impl StepWatcher for Looks {
     fn look_later(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -28,27 +28,27 @@ impl Watchman for Looks {
 #[test]
 fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
     loom::model(|| {
-        let (sleep, lookout) = (Arc::new(Sleep::new(1)), Arc::new(Lookout::new(1, 0, 1)));
+        let (sleep, stuck_steps) = (Arc::new(Sleep::new(1)), Arc::new(StuckSteps::new(1, 0, 1)));
         let looks = Arc::new(Looks(AtomicUsize::new(1)));
-        let watchman: Arc<dyn Watchman> = looks.clone();
-        lookout.watchman.get_or_init(|| Arc::downgrade(&watchman));
-        lookout.armed.store(true, Ordering::Relaxed);
+        let step_watcher: Arc<dyn StepWatcher> = looks.clone();
+        stuck_steps.step_watcher.get_or_init(|| Arc::downgrade(&step_watcher));
+        stuck_steps.armed.store(true, Ordering::Relaxed);
         sleep.start_looking();
         let worker = loom::thread::spawn({
-            let (sleep, lookout) = (sleep.clone(), lookout.clone());
+            let (sleep, stuck_steps) = (sleep.clone(), stuck_steps.clone());
             move || {
                 sleep.work_found(|| false);
-                lookout.works();
+                stuck_steps.works();
             }
         });
         let describe = |pid| (ProcessIdentity { pid, type_name: "", name: None }, "");
-        let scene = Scene { now: 0, seats: &[], exact: false, describe, work: || false, resting: || sleep.resting() };
-        if !lookout.look(&scene).again {
+        let scene = Scene { now: 0, views: &[], exact: false, describe, work: || false, resting: || sleep.resting() };
+        if !stuck_steps.look(&scene).again {
             looks.0.fetch_sub(1, Ordering::SeqCst);
         }
         worker.join().unwrap();
         assert_eq!(looks.0.load(Ordering::SeqCst), 1);
-        assert!(lookout.armed.load(Ordering::SeqCst));
+        assert!(stuck_steps.armed.load(Ordering::SeqCst));
     });
 }
 
@@ -56,10 +56,10 @@ fn take(work: &AtomicUsize) -> bool {
     work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
-/// What a worker and a spare share.
+/// Things that a worker and a spare share.
 struct Shared {
     sleep: Sleep,
-    lookout: Lookout,
+    stuck_steps: StuckSteps,
     work: AtomicUsize,
     over: AtomicBool,
 }
@@ -113,11 +113,11 @@ impl Searcher for Searches<'_> {
     }
 
     fn is_surplus(&self) -> bool {
-        self.is_spare() && self.shared.lookout.has_surplus()
+        self.is_spare() && self.shared.stuck_steps.has_surplus()
     }
 
     fn leaves(&mut self) -> bool {
-        self.shared.lookout.leaves()
+        self.shared.stuck_steps.leaves()
     }
 
     fn sleeps(&mut self) {}
@@ -125,7 +125,7 @@ impl Searcher for Searches<'_> {
     fn has_woken(&mut self) {}
 }
 
-/// Work arrives while a spare is told that it is too many, and leaves. Whoever was relied upon, the work is done, and the spare
+/// Work arrives while a spare is told that it is too many, and leaves. The work is done, and the spare
 /// is gone: else somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without
 /// `work_found`'s question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
 #[test]
@@ -135,13 +135,13 @@ fn a_spare_leaves_while_work_arrives() {
     model.check(|| {
         let shared = Arc::new(Shared {
             sleep: Sleep::new(2),
-            lookout: Lookout::new(1, 1, 1),
+            stuck_steps: StuckSteps::new(1, 1, 1),
             work: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         });
         {
             // The worker is stuck, and the spare runs.
-            let mut state = lock(&shared.lookout.state);
+            let mut state = lock(&shared.stuck_steps.state);
             (state.stuck, state.running) = (1, 1);
             let process = ProcessIdentity { pid: Pid::FIRST, type_name: "", name: None };
             let step = StuckStep { process, message_type: "", doing: StepActivity::Step, running_for: Duration::ZERO };
@@ -155,8 +155,8 @@ fn a_spare_leaves_while_work_arrives() {
             let shared = shared.clone();
             move || {
                 // The step is over.
-                shared.lookout.returned(0, &Seat::new(), 1);
-                shared.lookout.dismiss_surplus(|spare| shared.sleep.wake(spare));
+                shared.stuck_steps.returned(0, &WorkerView::new(), 1);
+                shared.stuck_steps.dismiss_surplus(|spare| shared.sleep.wake(spare));
                 shared.works(0);
             }
         });

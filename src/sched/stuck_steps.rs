@@ -1,6 +1,6 @@
 //! The watchdog's half of the road: which steps are stuck, who takes their workers' places, and when nobody need look.
 //!
-//! Every so often somebody *looks* at the seats of the workers. A worker that is watched has a pulse there: a number, odd while
+//! Every so often somebody *looks* at the workers. A worker that is watched has a pulse there: a number, odd while
 //! a step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**. Looks are
 //! all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache line.
 //!
@@ -35,25 +35,25 @@
 //! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as they do:
 //!    asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
 //!
-//! **Why no work is left lying.** Who adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
+//! **Why no work is left lying.** A thread that adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
 //! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
 //! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
 //! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
-//! workers without spares (one that is stuck and not known to be is found by a look, as ever). What it had itself is in the
+//! workers without spares (one that is stuck and not known to be is found by a look, as ever). Its own work is in the
 //! global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag is set sees it: it is entered in
 //! the list, and the list looked through, under one lock, and the flag is set before and read after.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::seat::Seat;
+use super::worker_view::WorkerView;
 use crate::process::{Pid, ProcessIdentity, StuckStep};
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 
-/// Reports that wait to be told. When so many do, whoever is told is stuck as well, and further ones are left out.
+/// Reports that wait to be told. When so many do, the observer hangs as well, and further ones are left out.
 const MOST_REPORTS: usize = 1024;
 
-pub(crate) struct Lookout {
+pub(crate) struct StuckSteps {
     workers: usize,
     spares: usize,
     /// For how long a step may run, in nanoseconds.
@@ -64,11 +64,11 @@ pub(crate) struct Lookout {
     surplus: AtomicBool,
     state: Mutex<State>,
     /// Set once, before the first worker begins.
-    pub(crate) watchman: OnceLock<Weak<dyn Watchman>>,
+    pub(crate) step_watcher: OnceLock<Weak<dyn StepWatcher>>,
 }
 
-/// Who makes the looks, and tells what they have found.
-pub(crate) trait Watchman: Send + Sync {
+/// Makes the looks, and tells what they have found.
+pub(crate) trait StepWatcher: Send + Sync {
     /// Somebody works, and there is no next look: there is to be one before long.
     fn look_later(&self);
 
@@ -78,7 +78,7 @@ pub(crate) trait Watchman: Send + Sync {
 
 #[derive(Default)]
 struct State {
-    /// What the last look has found, by seat.
+    /// The findings of the last look, by worker.
     seen: Vec<Seen>,
     /// Steps that are stuck now.
     stuck: usize,
@@ -112,12 +112,12 @@ pub(crate) struct Report {
     pub(crate) over: bool,
 }
 
-/// What came of a look.
+/// The outcome of a look.
 #[must_use]
 pub(crate) struct Looked {
     /// There is to be another look.
     pub(crate) again: bool,
-    /// So many spares are to be started; each that cannot be is to be told of with [`Lookout::spare_failed`].
+    /// So many spares are to be started; each that cannot be is to be told of with [`StuckSteps::spare_failed`].
     pub(crate) spares: usize,
 }
 
@@ -125,8 +125,8 @@ pub(crate) struct Looked {
 pub(crate) struct Scene<'a, D, W, R> {
     /// Nanoseconds since the start of the runtime.
     pub(crate) now: u64,
-    pub(crate) seats: &'a [Arc<Seat>],
-    /// Whether seats say exactly when a step began.
+    pub(crate) views: &'a [Arc<WorkerView>],
+    /// Whether views say exactly when a step began.
     pub(crate) exact: bool,
     /// Whose step it is, and the type of its messages.
     pub(crate) describe: D,
@@ -136,31 +136,31 @@ pub(crate) struct Scene<'a, D, W, R> {
     pub(crate) resting: R,
 }
 
-impl Lookout {
-    pub(crate) fn new(workers: usize, spares: usize, limit: u64) -> Lookout {
+impl StuckSteps {
+    pub(crate) fn new(workers: usize, spares: usize, limit: u64) -> StuckSteps {
         let state = State { seen: vec![Seen::default(); workers + spares], ..State::default() };
-        Lookout {
+        StuckSteps {
             workers,
             spares,
             limit,
             armed: AtomicBool::new(false),
             surplus: AtomicBool::new(false),
             state: Mutex::new(state),
-            watchman: OnceLock::new(),
+            step_watcher: OnceLock::new(),
         }
     }
 
-    /// The seats of the spares.
-    pub(crate) fn spare_seats(&self) -> std::ops::Range<usize> {
+    /// The views of the spares.
+    pub(crate) fn spare_views(&self) -> std::ops::Range<usize> {
         self.workers..self.workers + self.spares
     }
 
     /// A worker has left those who rest.
     pub(crate) fn works(&self) {
         if self.arms()
-            && let Some(watchman) = self.watchman()
+            && let Some(step_watcher) = self.step_watcher()
         {
-            watchman.look_later();
+            step_watcher.look_later();
         }
     }
 
@@ -180,7 +180,7 @@ impl Lookout {
         self.armed.store(false, Ordering::SeqCst);
     }
 
-    /// Whether there is to be another look by whoever has just looked.
+    /// Whether the thread that has just looked is to look again.
     fn goes_on(&self, all_rest: impl Fn() -> bool) -> bool {
         if !all_rest() {
             return true;
@@ -191,7 +191,7 @@ impl Lookout {
         !all_rest() && !self.armed.swap(true, Ordering::SeqCst)
     }
 
-    /// Looks at all seats.
+    /// Looks at all workers.
     pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
     where
         D: Fn(Pid) -> (ProcessIdentity, &'static str),
@@ -199,8 +199,8 @@ impl Lookout {
         R: Fn() -> usize,
     {
         let mut state = lock(&self.state);
-        for (place, seat) in scene.seats.iter().enumerate() {
-            self.look_at(&mut state, place, seat, scene);
+        for (place, view) in scene.views.iter().enumerate() {
+            self.look_at(&mut state, place, view, scene);
         }
         let missing = state.stuck.min(self.spares).saturating_sub(state.running);
         let spares = if missing > 0 && (scene.work)() { missing } else { 0 };
@@ -213,15 +213,15 @@ impl Lookout {
         Looked { again, spares }
     }
 
-    fn look_at<D, W, R>(&self, state: &mut State, place: usize, seat: &Seat, scene: &Scene<'_, D, W, R>)
+    fn look_at<D, W, R>(&self, state: &mut State, place: usize, view: &WorkerView, scene: &Scene<'_, D, W, R>)
     where
         D: Fn(Pid) -> (ProcessIdentity, &'static str),
     {
         // Ordering: Acquire, so that what belongs to this step is seen, and nothing older.
-        let beat = seat.pulse.beat.load(Ordering::Acquire);
+        let beat = view.pulse.beat.load(Ordering::Acquire);
         if state.seen[place].beat != beat {
-            state.over(place, seat, scene.now);
-            let since = if scene.exact { seat.since.load(Ordering::Relaxed) } else { scene.now };
+            state.over(place, view, scene.now);
+            let since = if scene.exact { view.since.load(Ordering::Relaxed) } else { scene.now };
             state.seen[place] = Seen { beat, since, record: None };
         }
         let seen = &state.seen[place];
@@ -229,17 +229,17 @@ impl Lookout {
         if beat.is_multiple_of(2) || seen.record.is_some() || ran < self.limit {
             return;
         }
-        let pid = Pid::from_word(seat.current.load(Ordering::Relaxed));
-        let (Some(pid), Some(doing)) = (pid, seat.pulse.sight.read()) else { return };
+        let pid = Pid::from_word(view.current.load(Ordering::Relaxed));
+        let (Some(pid), Some(doing)) = (pid, view.pulse.sight.read()) else { return };
         // Shown before it is asked for the last time whether the step runs: a worker whose step ends from there on, however long
         // this takes, knows that there is a record, or will be. Ordering: Relaxed: only a hint; a look finds what the worker
         // misses.
-        seat.pulse.reported.store(true, Ordering::Relaxed);
+        view.pulse.reported.store(true, Ordering::Relaxed);
         // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is of a later
         // step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown later than that.
         fence(Ordering::SeqCst);
-        if seat.pulse.beat.load(Ordering::Relaxed) != beat {
-            seat.pulse.reported.store(false, Ordering::Relaxed);
+        if view.pulse.beat.load(Ordering::Relaxed) != beat {
+            view.pulse.reported.store(false, Ordering::Relaxed);
             return;
         }
         let (process, message_type) = (scene.describe)(pid);
@@ -254,15 +254,15 @@ impl Lookout {
     }
 
     /// A worker's step is over that was reported.
-    pub(crate) fn returned(&self, place: usize, seat: &Seat, now: u64) {
+    pub(crate) fn returned(&self, place: usize, view: &WorkerView, now: u64) {
         let mut state = lock(&self.state);
-        state.over(place, seat, now);
+        state.over(place, view, now);
         self.note_surplus(&state);
     }
 
     fn note_surplus(&self, state: &State) {
         if self.too_many(state) > 0 {
-            // Ordering: SeqCst is more than is needed: who sleeps is found under the lock of the list, which orders this.
+            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders this.
             self.surplus.store(true, Ordering::SeqCst);
         }
     }
@@ -274,7 +274,7 @@ impl Lookout {
     /// Wakes spares that are too many, so that they leave. `wake` says whether the spare slept.
     pub(crate) fn dismiss_surplus(&self, wake: impl Fn(usize) -> bool) {
         let mut too_many = if self.has_surplus() { self.too_many(&lock(&self.state)) } else { 0 };
-        for spare in self.spare_seats() {
+        for spare in self.spare_views() {
             if too_many == 0 {
                 return;
             }
@@ -344,17 +344,17 @@ impl Lookout {
         next
     }
 
-    pub(crate) fn watchman(&self) -> Option<Arc<dyn Watchman>> {
-        self.watchman.get().and_then(Weak::upgrade)
+    pub(crate) fn step_watcher(&self) -> Option<Arc<dyn StepWatcher>> {
+        self.step_watcher.get().and_then(Weak::upgrade)
     }
 }
 
 impl State {
     /// A step is over. If it was stuck, that is told.
-    fn over(&mut self, place: usize, seat: &Seat, now: u64) {
+    fn over(&mut self, place: usize, view: &WorkerView, now: u64) {
         let seen = &mut self.seen[place];
         let Some(record) = seen.record.take() else { return };
-        seat.pulse.reported.store(false, Ordering::Relaxed);
+        view.pulse.reported.store(false, Ordering::Relaxed);
         self.stuck -= 1;
         let Record { step, untold } = *record;
         if !untold {
@@ -372,23 +372,23 @@ mod tests {
     /// If it were shown so later, only the next look would find that the step is over, and there may be none for long.
     #[test]
     fn a_worker_whose_step_ends_while_it_is_being_recorded_is_shown_that_it_is() {
-        let (lookout, seats, shown) = (Lookout::new(1, 0, 1), [Arc::new(Seat::new())], Cell::new(false));
-        let seat = &*seats[0];
-        seat.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);
-        seat.pulse.beat.store(1, Ordering::Relaxed);
+        let (stuck_steps, views, shown) = (StuckSteps::new(1, 0, 1), [Arc::new(WorkerView::new())], Cell::new(false));
+        let view = &*views[0];
+        view.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);
+        view.pulse.beat.store(1, Ordering::Relaxed);
         for now in [0, 1] {
             let describe = |pid| {
-                shown.set(seat.pulse.reported.load(Ordering::Relaxed));
+                shown.set(view.pulse.reported.load(Ordering::Relaxed));
                 (ProcessIdentity { pid, type_name: "", name: None }, "")
             };
-            let scene = Scene { now, seats: &seats, exact: false, describe, work: || false, resting: || 0 };
-            assert!(lookout.look(&scene).again);
+            let scene = Scene { now, views: &views, exact: false, describe, work: || false, resting: || 0 };
+            assert!(stuck_steps.look(&scene).again);
             assert_eq!(shown.get(), now == 1);
         }
-        assert_eq!(lookout.stuck(1).0.len(), 1);
-        seat.pulse.beat.store(2, Ordering::Relaxed);
-        lookout.returned(0, seat, 2);
-        assert!(lookout.stuck(2).0.is_empty() && !seat.pulse.reported.load(Ordering::Relaxed));
+        assert_eq!(stuck_steps.stuck(1).0.len(), 1);
+        view.pulse.beat.store(2, Ordering::Relaxed);
+        stuck_steps.returned(0, view, 2);
+        assert!(stuck_steps.stuck(2).0.is_empty() && !view.pulse.reported.load(Ordering::Relaxed));
     }
 }
 

@@ -1,11 +1,11 @@
-//! What the others can see of a worker.
+//! A worker, as other threads see it.
 
 use super::counters::Counters;
 use crate::process::sight::Sight;
 use crate::sync::{Arc, AtomicBool, AtomicU64};
 
-/// What the others can see of a worker.
-pub(crate) struct Seat {
+/// A worker, as other threads see it.
+pub(crate) struct WorkerView {
     pub(crate) counters: Counters,
     /// The PID of the process that it steps, in one word; or 0.
     pub(crate) current: AtomicU64,
@@ -23,9 +23,9 @@ pub(crate) struct Pulse {
     pub(crate) sight: Arc<Sight>,
 }
 
-impl Seat {
-    pub(crate) fn new() -> Seat {
+impl WorkerView {
+    pub(crate) fn new() -> WorkerView {
         let pulse = Pulse { beat: AtomicU64::new(0), reported: AtomicBool::new(false), sight: Arc::new(Sight::new()) };
-        Seat { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0), pulse }
+        WorkerView { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0), pulse }
     }
 }
