@@ -165,7 +165,7 @@ impl Core {
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        // What is yielded with `Done` does not end with the process, but with the runtime.
+        // Work that is yielded with `Done` does not end with the process, but with the runtime.
         let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and that is an answer.
@@ -205,7 +205,7 @@ impl Engine for Core {
                 outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
-            // Wakers of whoever has asked may take their time.
+            // The wakers of the asker may take their time.
             Yield::Reply(PendingReply::Outside(send)) => send(&mut || executor.let_go()),
             Yield::Reply(reply) => {
                 reply.send(self, |to, tag, answer| self.road.answer_from(executor, Some(pid), to, tag, answer));
@@ -255,7 +255,7 @@ impl Engine for Core {
     }
 
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H) {
-        // Who is told of the end finds the names free.
+        // A process that is told of the end finds the names free.
         self.names.ended(pid);
         self.groups.ended(&*self.road, pid, |told| self.told(told, executor));
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, executor));
@@ -315,7 +315,7 @@ impl Engine for Core {
         let turn = PoolTurn { core, pid, begun: false };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
-        // Who terminates it marks it first and looks here afterwards; so one of both sees the other.
+        // A call that terminates it marks it first and looks here afterwards. So one of both sees the other.
         if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {
             self.leave_pool(pid);
         }

@@ -1,4 +1,4 @@
-//! Relations, carried out: what a process wants begun or ended, and whoever is told of an end.
+//! Relations, carried out: links and monitors begin and end, and related processes are told of an end.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Begins or ends a relation of the process in hand. What that may have been told already, and does not want to be.
+    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and must not get.
     pub(super) fn relate_process<H: Executor>(&self, relate: Relate, pid: Pid, executor: &mut H) -> Option<Unwanted> {
         let road = &*self.road;
         match relate {
@@ -53,7 +53,7 @@ impl Core {
         None
     }
 
-    /// What tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
+    /// The token that tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
     pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
         head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// What was told already is taken out of the mailbox: of the part that is in hand, and of what has come meanwhile.
+    /// Takes these events out of the mailbox: out of the part that is in hand, and out of the inbox.
     pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
         body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
@@ -91,7 +91,7 @@ impl Core {
             }
             Told::Refused(control) => drop_contained(control),
             Told::Outside(latch, down) => {
-                // Wakers and callbacks of whoever watches.
+                // Wakers and callbacks of the watcher.
                 executor.let_go();
                 drop_contained(latch.set(down));
                 drop_contained(latch);

@@ -26,7 +26,7 @@ pub struct ShutdownReport {
     pub jobs_running: usize,
     /// Jobs on the pool that still waited for a thread when the limit was over, and were never begun.
     pub jobs_abandoned: usize,
-    /// The stage in which user code hangs. What comes after it in this stage may not be done.
+    /// The stage in which user code hangs. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
     /// How long it took.
     pub took: Duration,
@@ -45,11 +45,7 @@ impl fmt::Display for ShutdownReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ended, {} terminated, {} stuck", self.ended, self.terminated, self.stuck.len())?;
         for process in &self.stuck {
-            write!(f, "; {} {}", process.pid, process.type_name)?;
-            if let Some(name) = &process.name {
-                write!(f, " {name:?}")?;
-            }
-            write!(f, " ({})", process.state)?;
+            write!(f, "; {}", in_words(process))?;
         }
         if self.ending > 0 {
             write!(f, "; {} half-way through their end", self.ending)?;
@@ -69,6 +65,17 @@ impl fmt::Display for ShutdownReport {
         }
         Ok(())
     }
+}
+
+/// A process as a report names it.
+pub(super) fn in_words(process: &ProcessInfo) -> String {
+    let ProcessInfo { pid, type_name, name, state, in_step, .. } = process;
+    let time = in_step.map_or(String::new(), |time| format!(" for {time:?}"));
+    format!("{pid} {type_name}{} ({state}{time})", quoted(name.as_deref()))
+}
+
+fn quoted(name: Option<&str>) -> String {
+    name.map_or(String::new(), |name| format!(" {name:?}"))
 }
 
 /// A stage of the end of a runtime. They come in this order.
@@ -98,11 +105,7 @@ impl fmt::Display for ShutdownStage {
             ShutdownStage::Jobs => f.write_str("while jobs are asked to stop or dropped"),
             ShutdownStage::Workers => f.write_str("while the workers exit"),
             ShutdownStage::Process(ProcessIdentity { pid, type_name, name }) => {
-                write!(f, "while {pid} {type_name}")?;
-                if let Some(name) = name {
-                    write!(f, " {name:?}")?;
-                }
-                f.write_str(" is ended")
+                write!(f, "while {pid} {type_name}{} is ended", quoted(name.as_deref()))
             }
             ShutdownStage::Threads => f.write_str("while threads are joined"),
         }

@@ -224,7 +224,7 @@ impl Shutdown {
         self.ask_all_to_stop(deadline);
         let in_time = road.roll.empty.wait_until(&road.clock, deadline);
         if in_time {
-            // What they have yielded with their last steps has the limit, too.
+            // Work that they have yielded with their last steps has the limit, too.
             core.pool.drain_until(&road.clock, deadline);
             road.door.empty().wait_until(&road.clock, deadline);
         }
@@ -344,7 +344,7 @@ impl Shutdown {
         self.core.road.roll.left().saturating_sub(in_table)
     }
 
-    /// What is known of the end at this moment.
+    /// The report, as far as the end is known at this moment.
     fn make_report(&self, hangs: bool) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
         let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };

@@ -1,4 +1,4 @@
-//! What cannot be seen from outside: who waits for room in a mailbox, and what the runtime keeps.
+//! Tests of what cannot be seen from outside: senders that wait for room in a mailbox, and what the runtime keeps.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -81,7 +81,7 @@ impl Full {
     /// Has all messages taken that are there, until so many were.
     fn is_emptied(&self, messages: usize) {
         until("all messages are taken", || {
-            // What comes with one request is passed over again, and taken with the next.
+            // An event that comes with one request is passed over again, and taken with the next.
             self.runtime.cancel(self.to.pid(), "take").unwrap();
             until("the receiver rests", || self.runtime.is_idle());
             self.taken.load(Ordering::SeqCst) == messages
@@ -230,7 +230,7 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
     assert_eq!(kept.len(), 0, "what the timers keep for questions that are over");
 }
 
-/// What a runtime keeps for its processes, all together.
+/// The things that a runtime keeps for its processes, all together.
 fn kept(runtime: &Runtime) -> [usize; 7] {
     let core = runtime.core();
     [

@@ -11,8 +11,7 @@
 use std::fmt;
 
 use super::dispatch::Core;
-use super::inspect::ProcessInfo;
-use super::report::ShutdownReport;
+use super::report::{ShutdownReport, in_words};
 use crate::clock::Clock;
 use crate::outcome::Failure;
 use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
@@ -71,7 +70,7 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
 /// So many are named.
 const NAMED: usize = 8;
 
-/// Who keeps a shutdown from ending.
+/// The processes that keep a shutdown from ending.
 fn who_is_left(core: &Weak<Core>) -> Option<String> {
     let left = core.upgrade()?.processes();
     let mut text = match left.len() {
@@ -89,15 +88,6 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     Some(text)
 }
 
-fn in_words(process: &ProcessInfo) -> String {
-    let ProcessInfo { pid, type_name, state, .. } = process;
-    let name = process.name.as_ref().map_or(String::new(), |name| format!(" {name:?}"));
-    match process.in_step {
-        Some(time) => format!("{pid} {type_name}{name} ({state} for {time:?})"),
-        None => format!("{pid} {type_name}{name} ({state})"),
-    }
-}
-
 /// A runtime was shut down through its [state](crate::Runtime::shutdown_node), or otherwise, and something had to be forced
 /// or is left. It is the error of that state.
 #[derive(Clone, Debug)]
@@ -106,7 +96,7 @@ pub struct UncleanShutdown {
 }
 
 impl UncleanShutdown {
-    /// What was forced, and what is left.
+    /// The report: it says what was forced, and what is left.
     pub fn report(&self) -> &ShutdownReport {
         &self.report
     }

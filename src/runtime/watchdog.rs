@@ -30,7 +30,7 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 /// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
 /// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
-/// What runs elsewhere is not watched, for it may block: blocking closures, steps after
+/// Code that runs elsewhere is not watched, because it may block: blocking closures, steps after
 /// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
 /// [`Runtime::spawn`](crate::Runtime::spawn).
 ///
@@ -90,7 +90,7 @@ pub(super) struct WatchdogTimer {
     core: Weak<Core>,
     worker_threads: Arc<WorkerThreads>,
     interval: Duration,
-    /// What its thread is called.
+    /// The name of its thread.
     name: String,
     /// The thread that tells, or the last that did.
     reporter: Mutex<Option<JoinHandle<()>>>,
@@ -162,7 +162,7 @@ impl WatchdogTimer {
         }
     }
 
-    /// The thread that tells, to be joined by somebody who waits only so long.
+    /// The thread that tells, to be joined.
     pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
         lock(&self.reporter).take()
     }
@@ -189,7 +189,7 @@ impl StepWatcher for WatchdogTimer {
         if !core.road.stuck_steps.as_ref().is_some_and(StuckSteps::is_to_tell) {
             return;
         }
-        // The thread has the core: whoever has the report may be the last of the runtime.
+        // The thread has the core: it may be the last that has it.
         let tells = core.clone();
         match threads::start(self.name.clone(), move || WatchdogTimer::tell_all(&tells)) {
             Ok(thread) => *lock(&self.reporter) = Some(thread),
@@ -246,7 +246,7 @@ mod tests {
         runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
         wait(&begun);
         let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
-        // Looks are made by whoever moves the clock.
+        // The thread that moves the clock makes the looks.
         threads::refuse(true);
         clock.advance(LIMIT * 2);
         assert_eq!((runtime.stuck_steps().len(), runtime.stats().spare_workers), (1, 0));

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | **resting**, and waits for such an event | it goes into the body's mailbox, and the sender *takes the body out*: that is the wake, and it can happen once only | — |
 //! | **resting**, and waits for something else | it goes into the body's mailbox | — |
-//! | **out** (in a queue, or in somebody's hands) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
+//! | **out** (in a queue, or in an executor) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
 //! When a step has said `Idle`, "the process waits for any of it" depends on what the step did with its events:
@@ -34,15 +34,145 @@ mod replacing;
 
 pub(crate) use self::asking::AskWait;
 pub(crate) use self::replacing::Next;
-pub(crate) use super::answers::{
-    Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
-};
+pub(crate) use super::marks::{Birth, Marks};
+use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::body::{Kind, Ready, Stepped};
 use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
 use crate::sync::{Brief, BriefGuard, enter};
+
+/// Why a PID names no living process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No process has had it.
+    Never,
+    /// Its process has ended, or is being ended.
+    Ended,
+}
+
+/// The wish of a process after a step that did not end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To be stepped again.
+    Again,
+    /// To be stepped again on the pool.
+    AgainOnPool,
+    /// To be stepped when there is an event that it has not been shown.
+    AnyEvent,
+    /// To be stepped when there is an event that has come since the step was given its events: it took none of those.
+    NewEvent,
+    /// To be stepped when there is a signal.
+    Signal,
+}
+
+/// The outcome of a step.
+#[must_use]
+pub(crate) enum Settled {
+    /// The body is at rest.
+    Resting,
+    /// It is at rest, and waits for one answer, of this process.
+    AskFuture(Pid),
+    /// It is to be stepped again.
+    Again(Ready),
+    /// It is to be ended.
+    Doomed(Ready),
+    /// It waits for a signal, and none can come.
+    WaitsForNothing(Ready),
+}
+
+/// Messages and senders that a mailbox with a bound has let go of.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Freed {
+    /// Messages that were pushed out.
+    pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
+    /// Senders that wait for room, if there is some.
+    pub(crate) waiting: Vec<Latch<()>>,
+}
+
+/// The outcome of dooming a process.
+#[must_use]
+pub(crate) enum Doomed {
+    /// It was at rest: the caller has the body now, and must see to its end.
+    Woken(Ready),
+    /// The thread that has the body will find out.
+    Noted,
+    /// It was doomed before.
+    Already,
+}
+
+/// The outcome of telling a process that a linked process has ended.
+#[must_use]
+pub(crate) enum LinkTold {
+    /// It traps exits, and this was put into its mailbox. With its body, if that woke it.
+    Trapped(Option<Ready>),
+    /// It is to be ended. With its body, if it was at rest.
+    Doomed(Option<Ready>),
+    /// It has ended, or is being ended, or does not mind.
+    Refused(Control),
+}
+
+/// The contents of the cell of a process that has ended.
+pub(crate) struct Vacated {
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    pub(crate) marks: Marks,
+    pub(crate) untold: Untold,
+    /// Messages that no step had taken.
+    pub(crate) queued: u32,
+}
+
+/// The right to tell of the end of a process. It is there when the cell is vacant, and not before: see the table of
+/// `relations.rs`.
+#[must_use]
+pub(crate) struct Untold {
+    /// There is somebody to be told.
+    is_related: bool,
+}
+
+impl Untold {
+    fn of(marks: Marks) -> Untold {
+        Untold { is_related: marks.has(Marks::RELATED) }
+    }
+
+    /// Tells, with this function, all that are related to the process.
+    #[inline]
+    pub(crate) fn tell(self, tell: impl FnOnce()) {
+        if self.is_related {
+            tell();
+        }
+    }
+}
+
+/// Things that a failed state machine leaves to its successor.
+pub(crate) struct LeftBehind {
+    /// The process that has spawned this one with a link was told that it goes on.
+    pub(crate) told: bool,
+    /// Messages that have arrived for the process, and are for its successor.
+    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
+    /// Signals that were for the failed one alone. To be dropped outside of the lock.
+    pub(crate) signals: Vec<Signal>,
+}
+
+/// A look at a process from outside.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) generation: u32,
+    pub(crate) kind: &'static Kind,
+    pub(crate) rest: Rest,
+    pub(crate) steps: u64,
+    pub(crate) queued: u32,
+    /// Microseconds since the runtime was started, to within 1,024 of them.
+    pub(crate) born: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Idle,
+    Waiting,
+    Out,
+}
 
 /// One slot of the process table. A cache line, so that neighbours do not disturb each other.
 #[repr(align(64))]
@@ -104,7 +234,7 @@ impl Cell {
     }
 
     /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
-    /// process may begin any more; that is asked under the lock, so that who looks through the table after closing sees
+    /// process may begin any more; that is asked under the lock, so that a look through the table after the closing sees
     /// every process.
     pub(crate) fn install(
         &self,
@@ -210,7 +340,7 @@ impl Cell {
         if let BodyState::Out(Some(inbox)) = &mut inner.body {
             // Messages under a bound stay here until a step is about to be given them; the others until those that came
             // before them are stepped, so that they are never copied: the empty queue goes the other way.
-            // What is new to one that took nothing goes to it at once, so that the next step finds nothing here for new.
+            // New events go to a process that took nothing at once, so that the next step finds nothing new here.
             let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
             news = inbox.has_new() || inbox.has_signals();
@@ -254,7 +384,7 @@ impl Cell {
         let waits = want == Want::Signal;
         let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
-        // What was there has no body and no inbox; forgetting it spares asking what it would have to drop.
+        // The old value has no body and no inbox; forgetting it spares the question what it would have to drop.
         std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
         drop(inner);
         drop(spare);
@@ -396,7 +526,7 @@ impl Cell {
         .unwrap_or_default()
     }
 
-    /// What an onlooker sees, if a process lives here.
+    /// A look at the process that lives here, if there is one.
     pub(crate) fn look(&self) -> Option<Look> {
         let inner = enter(&self.inner);
         let rest = match inner.body {

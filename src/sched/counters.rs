@@ -4,7 +4,7 @@ use crate::outcome::Exit;
 use crate::process::DeadLetterReason;
 use crate::sync::{AtomicU64, Ordering};
 
-/// One count. Written by one thread only, or by several: whoever owns the [`Counters`] knows.
+/// One count. Written by one thread only, or by several: the owner of the [`Counters`] knows.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 

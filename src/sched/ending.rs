@@ -1,4 +1,4 @@
-//! The begin and the end of a process, as others are told of it: what it had goes, and who waits for its end hears of it.
+//! The end of a process: it lets go of all that it had, and joiners, links and monitors are told.
 
 use super::cell::{Cell, Marks, Vacated};
 use super::engine::Engine;
@@ -7,7 +7,7 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::process::body::{Ready, Stage, StepOutput};
 use crate::process::mailbox::AnyMailbox;
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity, StepActivity};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.
@@ -81,12 +81,12 @@ pub(crate) fn end<E: Engine, H: Executor>(
 ) {
     let road = engine.road();
     let pid = body.head.pid;
-    executor.ends();
+    executor.shows(StepActivity::AfterStep);
     close(executor, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
     let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
-        // The hook, and the callbacks of those who are told that it has ended, may take their time.
+        // The hook, and the callbacks that are told that it has ended, may take their time.
         executor.let_go();
     }
     // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
@@ -115,7 +115,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         Some(next) if out.stock.len() < road.stock => out.stock.push(next),
         _ => road.table.give_back_after(pid),
     }
-    // Its state is dropped and its place is free: whoever is told may put another there.
+    // Its state is dropped and its slot is free: a receiver of the news may put another process there.
     untold.tell(|| engine.tell_related(pid, &exit, executor));
     drop_contained(exit);
     if let Some(last_word) = last_word {
@@ -130,14 +130,14 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
 }
 
-/// Takes the process out of its cell: from here on its PID names nobody. What was in the cell. `exit` becomes how the process
+/// Takes the process out of its cell: from here on its PID names nobody. Returns what was in the cell. `exit` becomes how the process
 /// has ended.
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
     if let Some(reason) = vacated.marks.doom() {
         dooms.fetch_sub(1, Ordering::SeqCst);
-        // It was terminated while its last step ran. Whoever did it was told that it was there to be ended.
+        // It was terminated while its last step ran. The caller was told that it was there to be ended.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
             *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
         }
@@ -145,7 +145,7 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
     vacated
 }
 
-/// What is answered to a parent whose child's `init` did not return, or not well.
+/// The answer to a parent whose child's `init` failed or was not called.
 fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
     match exit {
         Exit::Failed(failure) => CommandError::Failed(failure.clone()),
@@ -162,7 +162,7 @@ fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<R
 }
 
 /// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
-/// without one. What it had yielded is not sent by the next.
+/// without one. The next process on this worker does not send its yields.
 #[cold]
 pub(crate) fn body_lost<E: Engine, H: Executor>(
     engine: &E,

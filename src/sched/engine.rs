@@ -1,4 +1,4 @@
-//! What the road asks of the runtime: everything that is done for a process beyond messages.
+//! The part of the runtime that does for a process what is beyond messages.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::process::outbox::Outbox;
 use crate::process::{Bond, Pid, Recovered, Relate};
 use crate::sync::Arc;
 
-/// What the runtime does for a process beyond the road: timers, the pool, handlers, names.
+/// Does for a process what is beyond the road: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {
     fn road(&self) -> &Road;
 
@@ -37,7 +37,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Performs one yield of the process with this head.
     fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H);
 
-    /// Begins or ends a relation of the process in hand. What it may have been told already, and does not want
+    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and does not want
     /// to be; nothing more is told of that, unless it begins the same anew.
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted>;
 
@@ -47,7 +47,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// A process that is not in the table yet is related to its parent.
     fn bond(&self, child: Pid, bond: Bond);
 
-    /// A process has ended, or was not begun after all: those who are related to it are told.
+    /// A process has ended, or was not begun after all: the processes related to it are told.
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H);
 
     /// A process begins, or goes on with another state machine: it takes its name, if it wants one and has not taken it.

@@ -24,7 +24,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     fn look_beyond(&mut self) -> Option<Ready> {
         let own = &mut self.own;
         if self.searches == self.global_at {
-            // What is in the own deque now comes first: a process of the global queue that continues and spawns more
+            // The processes in the own deque come first: a process of the global queue that continues and spawns more
             // than a few in each step would otherwise fill the deque faster than it is emptied.
             self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
             own.looks_elsewhere();

@@ -4,7 +4,7 @@
 //! mailbox; if that wakes the receiver, its body goes into a [`queue`]; a [`worker`] finds it there, or [`sleep`]s until
 //! somebody wakes it; a [`turn`] steps the process, has its yields performed, and puts the body to rest.
 
-pub(crate) mod answers;
+mod marks;
 pub(crate) mod cell;
 pub(crate) mod table;
 pub(crate) mod counters;

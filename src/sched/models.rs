@@ -188,7 +188,7 @@ fn an_answer_wakes_who_waits_and_a_message_does_not() {
     });
 }
 
-/// Whoever has the body of a doomed process sees to its end, and there is exactly one who does.
+/// Exactly one thread has the body of a doomed process and ends it.
 #[test]
 fn a_process_is_terminated_while_it_is_about_to_rest() {
     loom::model(|| {

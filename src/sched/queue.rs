@@ -13,7 +13,7 @@ pub(crate) const BATCH: usize = 16;
 /// The most that a thief takes at once; half of what there is, up to this.
 const MOST_STOLEN: usize = 256;
 
-/// What every worker looks at.
+/// The queues that every worker looks at.
 pub(crate) struct Queues {
     global: Injector<Ready>,
     stealers: Box<[Stealer<Ready>]>,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_the_oldest_of_the_global_queue_and_up_to_sixteen_more_of_at_most_half() {
-        // What is in the queue, and how much of it comes along with the oldest.
+        // The length of the queue, and how much of it comes along with the oldest.
         for (there, expected) in [(0, None), (1, Some(0)), (2, Some(0)), (5, Some(2)), (20, Some(9)), (60, Some(16))] {
             let (queues, deques) = Queues::new(1);
             (0..there).for_each(|number| queues.push(ready(number)));

@@ -10,8 +10,8 @@ use crate::process::body::{Ready, StepOutput, Successor};
 use crate::process::mailbox::{AnyMailbox, Signal};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 
-/// Replaces the state machine by what a step has said. What waited for the old one and is of a type that the new one does not
-/// take, is dead.
+/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not take are dead
+/// letters.
 pub(super) fn upgrade<H: Executor>(
     road: &Road,
     executor: &mut H,
@@ -66,7 +66,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     Some(body)
 }
 
-/// What replaces a state machine that has failed, if anything.
+/// The successor of a state machine that has failed, if there is one.
 fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
     let (mut successor, by) = match body.machine.recover(exit) {
         Some(successor) => (successor, RecoveredBy::Process),
@@ -97,7 +97,7 @@ fn next(body: &Ready, taken: u32) -> Next {
     Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
 }
 
-/// The successor gets what has arrived meanwhile. What is of a type that it does not take, is dead.
+/// The successor gets the messages that have arrived meanwhile. Messages of a type that it does not take are dead letters.
 fn take_over<H: Executor>(
     road: &Road,
     executor: &mut H,
@@ -122,7 +122,7 @@ fn take_over<H: Executor>(
     hold(road, executor, cell, body);
 }
 
-/// What a step under a bound has left holds its places again, and if the bound drops the oldest, these go first.
+/// Messages that a step under a bound has left count again. If the bound drops the oldest, these go first.
 #[cold]
 pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };

@@ -1,4 +1,4 @@
-//! Everything that workers, senders and the shutdown share, and what each of them has for hands.
+//! Everything that workers, senders and the shutdown share, and the executor, which gives turns.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::process::body::Ready;
-use crate::process::{DeadLetter, Observer, Pid};
+use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
@@ -27,7 +27,7 @@ pub(crate) struct Road {
     pub(crate) workers: usize,
     /// For the watchdog, if there is one.
     pub(crate) stuck_steps: Option<StuckSteps>,
-    /// Counts of everybody who is not a worker.
+    /// Counts of all threads that are not workers.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Observer>>,
     pub(crate) clock: Clock,
@@ -35,7 +35,7 @@ pub(crate) struct Road {
     pub(crate) start: Instant,
     /// Processes that are to be ended and have not been told: while there are none, nobody looks for them.
     pub(crate) dooms: AtomicUsize,
-    /// Closed when no process may begin any more, but for those who are half-way through.
+    /// Closed when no process may begin any more, except spawns that have begun.
     pub(crate) door: Gate,
     /// The shutdown has begun to look through the table: from here on nobody may begin.
     pub(crate) roll_called: AtomicBool,
@@ -44,7 +44,7 @@ pub(crate) struct Road {
     pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to leave.
     pub(crate) stopped: AtomicBool,
-    /// Who ends what becomes ready when they have left.
+    /// Ends processes that become ready after the workers have left.
     pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
     /// The most new events for one step.
     pub(crate) budget: u32,
@@ -82,7 +82,7 @@ impl Roll {
 
     /// A process has ended; or, the last call of the count, all have been counted.
     pub(crate) fn strike(&self) {
-        // Ordering: AcqRel, so that who sees the roll empty sees all that the processes did.
+        // Ordering: AcqRel, so that a thread that sees the roll empty sees all that the processes did.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let _ = self.empty.set(());
         }
@@ -118,15 +118,9 @@ pub(crate) trait Executor {
     /// A process was spawned.
     fn spawned(&mut self, ready: Ready);
 
-    /// A process that this one has woken is to be stepped next.
-    fn has_next(&self) -> bool {
-        false
-    }
-
-    /// It is this one, so it cannot be at rest.
-    fn is_next(&self, pid: Pid) -> bool {
-        let _ = pid;
-        false
+    /// The process that is to be stepped next, because the one in hand has woken it. It cannot be at rest.
+    fn next(&self) -> Option<Pid> {
+        None
     }
 
     /// Nothing else is ready for this worker: a process that continues need not make room.
@@ -142,9 +136,11 @@ pub(crate) trait Executor {
     /// A step begins.
     fn begins(&mut self, pid: Pid);
 
-    /// It begins with `init`.
+    /// The worker does this for the step from now on.
     #[inline]
-    fn enters(&mut self) {}
+    fn shows(&mut self, activity: StepActivity) {
+        let _ = activity;
+    }
 
     /// Now the step itself.
     #[inline]
@@ -157,10 +153,6 @@ pub(crate) trait Executor {
     fn after_step(&mut self, body: &mut Ready) {
         let _ = body;
     }
-
-    /// The process is ended, with or without a step before.
-    #[inline]
-    fn ends(&mut self) {}
 
     /// Microseconds since the start of the runtime, not necessarily to the last step.
     fn about_now(&self) -> u64;
@@ -257,7 +249,7 @@ impl Road {
     }
 }
 
-/// For those who are not workers: everything goes to the global queue at once.
+/// For threads that are not workers: everything goes to the global queue at once.
 pub(crate) struct OutsideExecutor<'a> {
     pub(crate) road: &'a Road,
 }

@@ -14,7 +14,7 @@ use crate::process::{
 };
 use crate::sync::Ordering;
 
-/// The router on behalf of somebody's hands.
+/// The router on behalf of an executor.
 pub(crate) struct Router<'a, H: Executor> {
     road: &'a Road,
     executor: &'a mut H,
@@ -105,7 +105,7 @@ pub(crate) struct Refused<M> {
     pub(crate) room: Option<Latch<()>>,
 }
 
-/// What became of a message from outside.
+/// The fate of a message from outside.
 enum Sent<M> {
     Taken,
     /// It was taken, or dropped, at the cost of this one.
@@ -152,7 +152,7 @@ impl Road {
                 }
                 match &sent {
                     Sent::Taken => Some(1),
-                    // What it was at the beginning: the mailbox is for another type.
+                    // As at the beginning: the mailbox is for another type.
                     Sent::Refused(_, SendError::NoSuchProcess(_), _) => None,
                     Sent::Dead(..) | Sent::Refused(..) => Some(0),
                 }
@@ -204,7 +204,7 @@ impl Road {
         Ok(())
     }
 
-    /// Delivers the answer to a command. Whoever waited for it may have ended: then it is discarded, and counted.
+    /// Delivers the answer to a command. If the process has ended, the answer is discarded and counted.
     pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
         self.answer_from(executor, None, to, tag, answer);
     }

@@ -10,7 +10,7 @@ use crate::sync::thread;
 const TIGHT: u32 = 4;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// What a search must know of its worker.
+/// A worker, as far as a search must know it.
 pub(crate) trait Searcher {
     type Work;
 

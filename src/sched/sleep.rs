@@ -3,13 +3,13 @@
 //! `docs/scheduling.md` has the protocol step by step, with the argument why no work is left lying while everybody
 //! sleeps. In short: one word holds how many workers *look* for work and how many *sleep*.
 //!
-//! - Who adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who looks.
+//! - A thread that adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who looks.
 //! - Who finds nothing: enters the list of sleepers and leaves those who look (one change of the word), **fence**, asks
 //!   once more whether there is work, and only then sleeps.
 //! - Who finds work and was the last who looked: leaves those who look, **fence**, asks whether there is more, and if so
 //!   wakes one.
 //!
-//! What "work" is, is asked with a closure, so that the model checker can see all of the protocol without the queues.
+//! A closure says whether there is work, so that the model checker can see all of the protocol without the queues.
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
 
@@ -164,8 +164,8 @@ impl Sleep {
         if self.sleeping() != all {
             return false;
         }
-        // Who has entered the list may find work at its last look. It does not take it as long as it cannot get up: else it
-        // could be counted here among those who sleep, and have the only piece in hand when the work is asked for.
+        // A worker that has entered the list may find work at its last look. It cannot take it, because waking needs the lock that
+        // we hold. Else it could count as sleeping here, with the only piece of work in hand.
         let sleepers = lock(&self.sleepers);
         sleepers.len() == all && !work()
     }

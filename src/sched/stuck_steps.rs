@@ -1,6 +1,6 @@
 //! The watchdog's half of the road: which steps are stuck, who takes their workers' places, and when nobody need look.
 //!
-//! Every so often somebody *looks* at the views of the workers. A worker that is watched has a pulse there: a number, odd while
+//! Every so often somebody *looks* at the workers. A worker that is watched has a pulse there: a number, odd while
 //! a step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**. Looks are
 //! all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache line.
 //!
@@ -35,11 +35,11 @@
 //! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as they do:
 //!    asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
 //!
-//! **Why no work is left lying.** Who adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
+//! **Why no work is left lying.** A thread that adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
 //! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
 //! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
 //! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
-//! workers without spares (one that is stuck and not known to be is found by a look, as ever). What it had itself is in the
+//! workers without spares (one that is stuck and not known to be is found by a look, as ever). Its own work is in the
 //! global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag is set sees it: it is entered in
 //! the list, and the list looked through, under one lock, and the flag is set before and read after.
 
@@ -50,7 +50,7 @@ use super::worker_view::WorkerView;
 use crate::process::{Pid, ProcessIdentity, StuckStep};
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 
-/// Reports that wait to be told. When so many do, whoever is told is stuck as well, and further ones are left out.
+/// Reports that wait to be told. When so many do, the observer hangs as well, and further ones are left out.
 const MOST_REPORTS: usize = 1024;
 
 pub(crate) struct StuckSteps {
@@ -67,7 +67,7 @@ pub(crate) struct StuckSteps {
     pub(crate) step_watcher: OnceLock<Weak<dyn StepWatcher>>,
 }
 
-/// Who makes the looks, and tells what they have found.
+/// Makes the looks, and tells what they have found.
 pub(crate) trait StepWatcher: Send + Sync {
     /// Somebody works, and there is no next look: there is to be one before long.
     fn look_later(&self);
@@ -78,7 +78,7 @@ pub(crate) trait StepWatcher: Send + Sync {
 
 #[derive(Default)]
 struct State {
-    /// What the last look has found, by view.
+    /// The findings of the last look, by worker.
     seen: Vec<Seen>,
     /// Steps that are stuck now.
     stuck: usize,
@@ -112,7 +112,7 @@ pub(crate) struct Report {
     pub(crate) over: bool,
 }
 
-/// What came of a look.
+/// The outcome of a look.
 #[must_use]
 pub(crate) struct Looked {
     /// There is to be another look.
@@ -180,7 +180,7 @@ impl StuckSteps {
         self.armed.store(false, Ordering::SeqCst);
     }
 
-    /// Whether there is to be another look by whoever has just looked.
+    /// Whether the thread that has just looked is to look again.
     fn goes_on(&self, all_rest: impl Fn() -> bool) -> bool {
         if !all_rest() {
             return true;
@@ -191,7 +191,7 @@ impl StuckSteps {
         !all_rest() && !self.armed.swap(true, Ordering::SeqCst)
     }
 
-    /// Looks at all views.
+    /// Looks at all workers.
     pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
     where
         D: Fn(Pid) -> (ProcessIdentity, &'static str),
@@ -262,7 +262,7 @@ impl StuckSteps {
 
     fn note_surplus(&self, state: &State) {
         if self.too_many(state) > 0 {
-            // Ordering: SeqCst is more than is needed: who sleeps is found under the lock of the list, which orders this.
+            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders this.
             self.surplus.store(true, Ordering::SeqCst);
         }
     }

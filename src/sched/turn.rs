@@ -1,6 +1,6 @@
 //! A turn: a process in hand is stepped, what it wants is done, and its body is put to rest, or passed on, or it ends.
 //!
-//! Whoever has hands can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
+//! Every [`Executor`] can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
 //! no worker came to.
 
 use std::collections::HashSet;
@@ -14,10 +14,10 @@ use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::process::mailbox::Unwanted;
-use crate::process::{CommandError, DeadLetterReason, Relate, WaitedForNothing};
+use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sync::Ordering;
 
-/// What is to be done with the body after a turn.
+/// The state of the body after a turn.
 #[must_use]
 pub(crate) enum After {
     /// Nothing: it rests, or is gone.
@@ -54,7 +54,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         executor.begins(pid);
         let is_first = body.head.stage == Stage::New;
         if is_first {
-            executor.enters();
+            executor.shows(StepActivity::Init);
             // It may be terminated while its `init` runs, and must not be stepped then.
             let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
             if let Some(exit) = ended {
@@ -76,7 +76,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
-            // The first step often only sets up. What came before it waits for the second one, as what came after it does.
+            // The first step often only sets up. Events that came before it wait for the second one, as events that came after it do.
             Verdict::Declined if is_first => Want::AnyEvent,
             Verdict::Declined => {
                 tell_of_declining(executor, &mut body);
@@ -112,7 +112,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         match cell.settle(body, want, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::AskFuture(asked) => {
-                if !executor.is_next(asked) {
+                if executor.next() != Some(asked) {
                     road.came_to_rest(executor, pid, asked);
                 }
                 return After::Nothing;
@@ -132,7 +132,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
             Settled::Again(mut ready) => {
                 if want == Want::Again {
-                    // Who has been told something must not wait for it.
+                    // A process that has got a signal must not wait.
                     let told = ready.machine.mailbox().has_signals();
                     ready.head.passes = if told { 0 } else { executor.turns_to_pass() };
                     if ready.head.passes > 0 {
@@ -142,14 +142,16 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
-                    // What others have sent in their turns is not left to pile up, turn by turn: what is there now is
+                    // Messages of others must not pile up, turn by turn: the messages that are there now are
                     // stepped now, within reason.
                     let waiting = body.machine.mailbox().messages() / road.budget as usize;
                     allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
                     until = executor.about_now() + LONG;
                 }
-                let goes_on =
-                    want != Want::Again && in_a_row < allowed && !executor.has_next() && executor.about_now() <= until;
+                let goes_on = want != Want::Again
+                    && in_a_row < allowed
+                    && executor.next().is_none()
+                    && executor.about_now() <= until;
                 if !goes_on && !executor.is_alone() {
                     return After::Ready(body);
                 }
@@ -238,7 +240,7 @@ fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
 fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
     match out.orders[..] {
         [] => {}
-        // What most steps do.
+        // The usual case.
         [Order::Send { lane, count, to }] => {
             out.orders.clear();
             executor.count(|counters| &counters.accepted, u64::from(count));
@@ -254,7 +256,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
-    // What was told of what the step takes back is looked for in the mailbox once, at the end, for that may be long. Nothing
+    // Events of relations that the step takes back are looked for in the mailbox once, at the end, for that may be long. Nothing
     // more is told of it meanwhile.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
@@ -266,7 +268,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(child)) => {
                     let Some(mut child) = engine.spawned(child) else { continue };
-                    // What the parent sends it at once is with it from the beginning, before anybody else can reach it.
+                    // Messages that the parent sends it at once are with it from the beginning, before others can reach it.
                     let mut given = 0;
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid

@@ -1,4 +1,4 @@
-//! What a worker does for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
+//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
 //! any more. `stuck_steps.rs` has the protocol. Without `WATCHED` each of these is nothing.
 
 use super::road::Executor;
@@ -30,7 +30,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     pub(super) fn pulse_goes_on(&mut self) {
         if WATCHED {
             self.beat += 1;
-            // Ordering: Release, so that who sees this beat sees whose it is.
+            // Ordering: Release, so that a look that sees this beat sees whose it is.
             self.view.pulse.beat.store(self.beat, Ordering::Release);
         }
     }

@@ -127,7 +127,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         while let Some(ready) = find(self) {
             self.take_up(ready);
         }
-        // What a worker keeps for itself goes back, so that the table can be told from a leak.
+        // Vacancies that the worker keeps for itself go back to the table.
         for vacancy in self.out.stock.drain(..) {
             self.own.road.table.give_back(vacancy);
         }
@@ -280,12 +280,9 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
         self.offered = true;
     }
 
-    fn has_next(&self) -> bool {
-        self.next.is_some()
-    }
-
-    fn is_next(&self, pid: Pid) -> bool {
-        self.next.as_ref().is_some_and(|next| next.head.pid == pid)
+    #[inline]
+    fn next(&self) -> Option<Pid> {
+        self.next.as_ref().map(|next| next.head.pid)
     }
 
     fn is_alone(&mut self) -> bool {
@@ -321,15 +318,15 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
         }
         self.steps = self.steps.wrapping_add(1);
         self.backlog = 0;
-        // Ordering: Release, so that who sees this process sees a time that is not older than its step.
+        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
         view.current.store(pid.to_word(), Ordering::Release);
         self.pulse_goes_on();
     }
 
     #[inline]
-    fn enters(&mut self) {
+    fn shows(&mut self, activity: StepActivity) {
         if WATCHED {
-            self.view.pulse.sight.note(StepActivity::Init);
+            self.view.pulse.sight.note(activity);
         }
     }
 
@@ -344,13 +341,6 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
     fn after_step(&mut self, body: &mut Ready) {
         if WATCHED {
             self.hide_step(body);
-        }
-    }
-
-    #[inline]
-    fn ends(&mut self) {
-        if WATCHED {
-            self.view.pulse.sight.note(StepActivity::AfterStep);
         }
     }
 

@@ -1,10 +1,10 @@
-//! What the others can see of a worker.
+//! A worker, as other threads see it.
 
 use super::counters::Counters;
 use crate::process::sight::Sight;
 use crate::sync::{Arc, AtomicBool, AtomicU64};
 
-/// What the others can see of a worker.
+/// A worker, as other threads see it.
 pub(crate) struct WorkerView {
     pub(crate) counters: Counters,
     /// The PID of the process that it steps, in one word; or 0.

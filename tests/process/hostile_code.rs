@@ -1,4 +1,4 @@
-//! Code of the user's at its worst, in all the places where the runtime runs it without having been asked to.
+//! User code that panics or hangs, in all places where the runtime calls it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -328,7 +328,7 @@ impl Process for Large {
 fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
     let ended = Arc::new(AtomicUsize::new(0));
     let counts = ended.clone();
-    // Whoever spawns it has it on the stack.
+    // The spawner has it on the stack.
     let spawner = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
         let runtime = runtime(1);
         let large = runtime.spawn(Large { room: [1; 4 << 20], ended: counts }).map_err(|_| "refused").unwrap();

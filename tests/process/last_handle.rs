@@ -14,7 +14,7 @@ use procession::{
 
 use crate::helpers::*;
 
-/// The last handle of a runtime, for whoever drops it.
+/// The last handle of a runtime, to be dropped somewhere.
 #[derive(Clone)]
 struct Last(Arc<Mutex<Option<Runtime>>>);
 

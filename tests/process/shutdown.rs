@@ -134,7 +134,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
     std::thread::scope(|scope| {
         let spawner = scope.spawn(|| runtime.spawn(late));
         wait(&begun);
-        // It came through the door, and yet is not on the list of those who are asked to stop.
+        // It came through the door, and yet is not on the list of processes that are asked to stop.
         let report = runtime.shutdown(Duration::ZERO).unwrap();
         assert_eq!((report.ended, report.terminated), (0, 0), "{report}");
         go.set(()).unwrap();
@@ -161,7 +161,7 @@ fn the_report_names_what_is_stuck_in_a_step_and_the_rest_is_ended_even_with_no_w
     assert_eq!(culprit.name.as_deref(), Some("the culprit"));
     assert!(culprit.type_name.contains("stuck"), "{}", culprit.type_name);
     let text = report.to_string();
-    assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running)"), "{text}");
+    assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running for "), "{text}");
     assert!(runtime.send(stuck.address(), 1).is_err());
     // When the step returns after all, the process is ended.
     go.set(()).unwrap();
@@ -191,7 +191,7 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         output(&process);
-        // What it has yielded has the rest of the limit.
+        // Its blocking work has the rest of the limit.
         until("the limit is over", || {
             manual.advance(Duration::from_secs(1));
             shutdown.is_finished()

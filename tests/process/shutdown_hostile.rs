@@ -1,4 +1,4 @@
-//! A shutdown is over in time, and says the truth, whatever code of the user's does meanwhile.
+//! A shutdown returns in time with a true report if user code hangs.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -52,7 +52,7 @@ impl Drop for BlocksInDrop {
     }
 }
 
-/// Says nothing and keeps nothing; ends when it is asked to. What it owns is dropped with it.
+/// Says nothing and keeps nothing; ends when it is asked to. Its property is dropped with it.
 fn polite<T: Send + 'static>(owned: T) -> impl Process<Message = (), Output = ()> {
     script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
         let _ = &owned;

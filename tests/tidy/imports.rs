@@ -121,7 +121,7 @@ const ORDER: &[&str] = &[
     "process/hook",
     "process/mod",
     "names",
-    "sched/answers",
+    "sched/marks",
     "sched/cell",
     "sched/cell/asking",
     "sched/cell/related",

@@ -1,9 +1,6 @@
-//! What is asked of a cell to find asks that form a cycle; `sched/ask_cycles.rs` has the protocol.
+//! The questions to a cell that find asks which form a cycle; `sched/ask_cycles.rs` has the protocol.
 
-use super::BodyState;
-use super::Cell;
-use super::Inner;
-use super::WAITS;
+use super::{BodyState, Cell, Inner, WAITS};
 use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
 use crate::sync::{Arc, enter};

@@ -1,23 +1,16 @@
-//! What relations ask of a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
+//! The questions of relations to a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
 //! the protocol.
 
 use std::collections::HashSet;
 
-use super::BodyState;
-use super::Cell;
-use super::DOOMED;
-use super::HAS_FAILED;
-use super::Inner;
-use super::LinkTold;
-use super::RELATED;
-use super::TRAPS;
+use super::{BodyState, Cell, DOOMED, HAS_FAILED, Inner, LinkTold, RELATED, TRAPS};
 use crate::outcome::LinkedExit;
 use crate::process::Pid;
 use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::sync::enter;
 
 impl Cell {
-    /// Has the end of the process told to those who are related to it. Whether it lives; one that is about to be ended does.
+    /// Has the end of the process told to the processes related to it. Whether it lives; one that is about to be ended does.
     pub(crate) fn relate(&self, pid: Pid) -> bool {
         let mut inner = enter(&self.inner);
         let lives = inner.is_live(pid);
@@ -57,7 +50,7 @@ impl Cell {
         LinkTold::Doomed(inner.wake())
     }
 
-    /// What others may have been told of the process with this PID: that it has ended, or that it has failed and recovers.
+    /// The event that others may have got of the process with this PID: that it has ended, or that it has failed and recovers.
     pub(crate) fn may_have_told(&self, pid: Pid) -> Option<Unwanted> {
         let inner = enter(&self.inner);
         if !inner.is_live(pid) {
@@ -86,7 +79,7 @@ impl Cell {
 }
 
 impl Inner {
-    /// Notes through which link the process is ended, where whoever ends it will look.
+    /// Notes the link through which the process is ended.
     fn kill(&mut self, by: LinkedExit) {
         match &mut self.body {
             BodyState::Resting(body) => body.machine.mailbox().kill(by),

@@ -6,12 +6,7 @@
 //! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
 //! successor.
 
-use super::BodyState;
-use super::Cell;
-use super::FLAGS;
-use super::INCARNATION_SHIFT;
-use super::Inner;
-use super::TRAPS;
+use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
 use crate::process::body::Kind;
 use crate::process::mailbox::{AnyMailbox, Bound, Signal};
 use crate::sync::enter;
@@ -21,7 +16,7 @@ const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
 
 const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its own");
 
-/// What a cell must know of the state machine that replaces another one.
+/// The state machine that replaces another one, as far as a cell must know it.
 #[derive(Clone, Copy)]
 pub(crate) struct Next {
     pub(crate) kind: &'static Kind,
@@ -31,13 +26,13 @@ pub(crate) struct Next {
 }
 
 impl Cell {
-    /// A step has asked for the state machine to be replaced. What has arrived for the old one comes back.
+    /// A step has asked for the state machine to be replaced. The inbox of the old one comes back.
     pub(crate) fn upgrade(&self, next: Next) -> Option<Box<dyn AnyMailbox>> {
         let fresh = next.bound.map(next.kind.new_bounded);
         enter(&self.inner).replace(next, fresh)
     }
 
-    /// The state machine has failed, and is replaced. What has arrived for the old one comes back; answers to its commands are
+    /// The state machine has failed, and is replaced. The inbox of the old one comes back; answers to its commands are
     /// refused from now on. Exits are trapped as at its birth.
     #[cold]
     pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Option<Box<dyn AnyMailbox>> {

@@ -2,11 +2,7 @@
 
 use std::any::Any;
 
-use super::Birth;
-use super::BodyState;
-use super::Cell;
-use super::Settled;
-use super::Want;
+use super::{Birth, BodyState, Cell, Settled, Want};
 use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::bounded::{BoundedMailbox, Offer};
 use crate::process::mailbox::{Envelope, Mailbox, Overflow};

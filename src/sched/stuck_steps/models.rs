@@ -56,7 +56,7 @@ fn take(work: &AtomicUsize) -> bool {
     work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
 }
 
-/// What a worker and a spare share.
+/// Things that a worker and a spare share.
 struct Shared {
     sleep: Sleep,
     stuck_steps: StuckSteps,
@@ -125,7 +125,7 @@ impl Searcher for Searches<'_> {
     fn has_woken(&mut self) {}
 }
 
-/// Work arrives while a spare is told that it is too many, and leaves. Whoever was relied upon, the work is done, and the spare
+/// Work arrives while a spare is told that it is too many, and leaves. The work is done, and the spare
 /// is gone: else somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without
 /// `work_found`'s question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
 #[test]
