@@ -457,9 +457,6 @@ impl Executor for DriverHands<'_> {
     }
 
     /// So that no turn has a second step, however much waits.
-    fn has_next(&self) -> bool {
-        true
-    }
 
     fn is_alone(&mut self) -> bool {
         false
