@@ -23,7 +23,7 @@ use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid
 use crate::relations::{Cells, Told};
 use crate::sync::Arc;
 
-/// Who is in which group.
+/// The members of each group.
 #[derive(Default)]
 pub(crate) struct Groups {
     groups: DashMap<Arc<str>, Group>,

@@ -1,4 +1,4 @@
-//! Who is to be told of whose end: monitors and links.
+//! Monitors and links: which processes are told of the end of which others.
 //!
 //! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor: "W watches T" with
 //! W, "T is watched by W" with T. A link between A and B: B's PID with A, A's with B. (A watcher outside of the runtime has
@@ -6,17 +6,17 @@
 //! link. A process's cell has a mark if it may have halves here; processes without relations
 //! are never looked for.
 //!
-//! **The half with the one who is told is the right to tell.** Whoever takes it out tells, or has it untold; and the telling
-//! (into the mailbox, under the lock of its cell) is part of the same critical section of the shard. So at any moment a
+//! **The half with the process that is told is the right to tell.** The thread that takes it out tells, or has it untold. The
+//! telling (into the mailbox, under the lock of the cell) is part of the same critical section of the shard. So at any moment a
 //! relation is in the table, or its event is in the mailbox, or it is over; none is on its way.
 //!
 //! | | by | under the shards of | what happens |
 //! |---|---|---|---|
-//! | monitor, link | who has W's (A's) body | both | marks the cell of the other, if it lives, and writes both halves; else tells W (A) at once that there is no such process |
-//! | bond | who has the parent's body | both | writes both halves before the child is in the table of processes; the child begins with the mark |
-//! | demonitor, unlink | who has W's (A's) body | both | takes both halves out; takes events of that out of the mailbox that it has in hands, or out of the cell's, if one may have been told |
-//! | end | who had the body | one after the other | vacates the cell, which says whether it has the mark; takes all halves of the ended one; then, for each partner, takes its half, and tells it if that was still there |
-//! | recovery | who has the body | its own; then both, for one partner after the other | `relations/recovering.rs` |
+//! | monitor, link | the owner of W's (A's) body | both | marks the cell of the other, if it lives, and writes both halves; else tells W (A) at once that there is no such process |
+//! | bond | the owner of the parent's body | both | writes both halves before the child is in the table of processes; the child begins with the mark |
+//! | demonitor, unlink | the owner of W's (A's) body | both | takes both halves out; takes events of that out of the mailbox that it has in hands, or out of the cell's, if one may have been told |
+//! | end | the last owner of the body | one after the other | vacates the cell, which says whether it has the mark; takes all halves of the ended one; then, for each partner, takes its half, and tells it if that was still there |
+//! | recovery | the owner of the body | its own; then both, for one partner after the other | `relations/recovering.rs` |
 //!
 //! **Why an end is told exactly once.** Take a monitor of T and T's end. If the cell is marked before it is vacated, the end sees
 //! the mark, and since the halves are written under the lock under which the cell was marked, it finds them. If the cell is
@@ -54,7 +54,7 @@ pub(crate) struct Relations {
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// What relations must know of processes.
+/// The access of relations to processes.
 pub(crate) trait Cells {
     /// Where the process of this PID is, or was, or will be.
     fn cell(&self, pid: Pid) -> Option<&Cell>;
@@ -82,7 +82,7 @@ enum Watcher {
     Outside(Latch<Down>),
 }
 
-/// What is to be done when all locks are free.
+/// An action that is carried out when all locks are free.
 #[must_use]
 pub(crate) enum Told {
     Nothing,
@@ -253,7 +253,7 @@ impl Relations {
         }
     }
 
-    /// A process has ended, and its cell is vacant: all who are to be told are told, each for itself.
+    /// A process has ended, and its cell is vacant: tells each of its partners.
     pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, exit: &Exit, mut then: impl FnMut(Told)) {
         let Some(entry) = self.shard(pid).remove(pid) else { return };
         for (id, target) in entry.watches {
@@ -298,7 +298,7 @@ impl Relations {
     }
 }
 
-/// With the runtime end those who watch from outside and have not been told.
+/// At the end of the runtime, the watchers outside are dropped that have not been told.
 impl Drop for Relations {
     fn drop(&mut self) {
         for shard in &self.shards {

@@ -44,7 +44,7 @@ impl<A: Actor> Call<A> {
     {
         Call(Box::new(|actor, out| {
             let answer = actor.handle(message, out)?;
-            // A yield: if the step fails after all, the reply is dropped, and whoever asked learns it.
+            // A yield: if the step fails after all, the reply is dropped, and the asker is told.
             out.reply(reply, answer);
             Ok(())
         }))

@@ -8,7 +8,7 @@ use procession::{BoxError, SpawnOptions, StepOutput};
 
 use crate::actors::{Actor, ActorName, Handler, Running};
 
-/// What an account has, and which transfers it has seen. It stands for a database: what is written here is not lost when an
+/// The balance of an account, and the transfers that it has seen. It stands for a database: what is written here is not lost when an
 /// actor crashes, and a transfer that is asked for again is not done again.
 #[derive(Clone, Default)]
 pub(crate) struct Store(Arc<Mutex<HashMap<usize, Stored>>>);
@@ -94,7 +94,7 @@ impl Handler<Move> for Account {
     }
 }
 
-/// What is in the account?
+/// Asks for the balance.
 pub(crate) struct Balance;
 
 impl Handler<Balance> for Account {

@@ -6,7 +6,7 @@
 //! 2 for options that make no sense, and 130 after Ctrl-C.
 //!
 //! `actors.rs` is the layer: `Actor`, `Handler<M>`, and a name with `tell` and `ask`. `bank.rs` uses it: accounts that panic
-//! and fail by seed, each restarted in place by a supervisor. Whoever transfers asks again until it is answered; the
+//! and fail by seed, each restarted in place by a supervisor. A transfer is asked for again until it is answered; the
 //! sum of all accounts is the same at the end.
 
 mod actors;
@@ -34,7 +34,7 @@ const EACH: u64 = 1_000;
 const USAGE: &str = "\
 usage: actor_system [--seed S] [--accounts N] [--transfers N]
 
-  --seed S        decides who crashes, and when (1)
+  --seed S        decides which actors crash, and when (1)
   --accounts N    2 to 10000 (20)
   --transfers N   from one account to another, one after the other (2000)";
 

@@ -1,7 +1,7 @@
 //! The relations of a process whose state machine has failed and is replaced: what the state machine took goes, and what
 //! others hold stays.
 //!
-//! The one who has the body of the process, R, does this:
+//! The owner of the body of the process, R, does this:
 //!
 //! 1. Marks R's cell. Under R's shard: takes the monitors that R has set. From here on nobody tells R of them. An event of them that was told
 //!    before is in R's mailbox, or in the inbox of its cell.

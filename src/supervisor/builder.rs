@@ -78,7 +78,7 @@ impl SupervisorBuilder {
         }
     }
 
-    /// What else a failed child takes with it; [`Strategy::OneForOne`] where nothing is said.
+    /// Which other children are restarted with a failed one. The default is [`Strategy::OneForOne`].
     pub fn strategy(mut self, strategy: Strategy) -> SupervisorBuilder {
         self.config.strategy = strategy;
         self

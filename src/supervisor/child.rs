@@ -16,7 +16,7 @@ pub(super) struct Child {
     pub(super) phase: Phase,
     /// Children of one batch are stopped in reverse, and then started in order.
     pub(super) batch: u64,
-    /// What becomes of it when it has stopped.
+    /// The phase of the child after it has stopped.
     pub(super) goal: Goal,
     /// Failures without a stable time in between.
     pub(super) failures: u32,
@@ -69,7 +69,7 @@ pub(super) enum Phase {
     },
 }
 
-/// What is to be done with a child, or is being done.
+/// Whether a child is to be started, or stopped.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Moves {
     /// It is to be started.
@@ -116,7 +116,7 @@ impl Child {
         }
     }
 
-    /// What it waits for, if it is to be restarted in place.
+    /// The timer of a restart in place.
     pub(super) fn delay(&self) -> Option<Tag<TimerFired>> {
         match self.phase {
             Phase::InPlace { timer, .. } => Some(timer),
@@ -132,7 +132,7 @@ impl Child {
         self.moves() == Moves::Down
     }
 
-    /// What is to be done with it, or is being done.
+    /// Whether it is to be started, or stopped.
     pub(super) fn moves(&self) -> Moves {
         match self.phase {
             Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
@@ -148,7 +148,7 @@ impl Child {
         tell_log(|| tracing::warn!(child, name, pid, attempt, error = %exit, "{what}"));
     }
 
-    /// It has failed, or is to be stopped. Only until here it was up: waiting, for what it may be, is no stable time.
+    /// It has failed, or is to be stopped. Its time up ends here: time spent waiting is no stable time.
     pub(super) fn is_up_no_more(&mut self, now: Instant, stable: Option<Duration>) {
         if let (Some(since), Some(stable)) = (self.up_since.take(), stable)
             && now.saturating_duration_since(since) >= stable

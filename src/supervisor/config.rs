@@ -1,4 +1,4 @@
-//! What a supervisor was told when it was built.
+//! The configuration of a supervisor.
 
 use std::any::Any;
 

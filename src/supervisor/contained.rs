@@ -39,7 +39,7 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// What a destructor panicked with may have a destructor that panics; then it is left.
+/// Drops the payload of a panic. If the destructor of that panics, too, the new payload is leaked.
 fn forget(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(next);

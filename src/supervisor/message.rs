@@ -1,4 +1,4 @@
-//! What a supervisor can be told, and what it says of its children.
+//! Messages to a supervisor, and its answers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct InPlaceFailed {
 }
 
 impl SupervisorMessage {
-    /// What children there are, in the order of their start, and what they are doing.
+    /// Lists the children with their states, in the order of their start.
     pub fn children(reply: Reply<Vec<ChildInfo>>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
     }
@@ -86,7 +86,7 @@ impl SupervisorMessage {
     }
 }
 
-/// What a child is doing.
+/// The state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChildState {
@@ -114,7 +114,7 @@ pub struct ChildInfo {
     pub id: Arc<str>,
     /// Its PID, if there is a process.
     pub pid: Option<Pid>,
-    /// What it is doing.
+    /// Its state.
     pub state: ChildState,
     /// When it is restarted.
     pub restart: Restart,
@@ -146,7 +146,7 @@ pub enum ChildError {
     /// Only a dynamic supervisor has children of one kind, and no others.
     #[error("this supervisor's children are not of this kind: {reason}")]
     WrongKind {
-        /// What it takes instead.
+        /// The kind of child that the supervisor takes.
         reason: String,
     },
     /// The child could not be spawned.
@@ -155,7 +155,7 @@ pub enum ChildError {
     /// Its factory panicked.
     #[error("the factory of the child panicked: {message}")]
     FactoryPanicked {
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// It ended before it had begun.

@@ -77,7 +77,7 @@ impl Batch {
     }
 }
 
-/// What the answer to a command is for.
+/// The purpose of a command that has not been answered.
 #[derive(Clone, Copy)]
 pub(super) enum Awaited {
     /// A child has begun. If the child is a supervisor, its children are up.

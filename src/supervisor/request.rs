@@ -1,4 +1,4 @@
-//! What a supervisor is told to do at run time.
+//! Requests to a supervisor at run time.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use super::process::{Life, Supervisor};
 use super::spec::{ChildSpec, SpecError};
 use crate::{Pid, Reply, StepOutput};
 
-/// What it is told to do.
 impl Supervisor {
     pub(super) fn request(&mut self, request: Request, out: &mut StepOutput) {
         match request {

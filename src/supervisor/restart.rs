@@ -12,7 +12,7 @@ impl Supervisor {
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match &mut child.phase {
-            // That it had begun would have been heard before.
+            // The answer that it had begun would have come before.
             Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
             Phase::ToStop { .. } => self.stopped(key, out),
             Phase::Stopping { limit, .. } => {
@@ -30,7 +30,7 @@ impl Supervisor {
         }
     }
 
-    /// A child that was up has ended, and nobody had wanted it.
+    /// A child that was up has ended by itself.
     pub(super) fn ended_by_itself(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let restart = match child.spec.restart {
@@ -82,7 +82,7 @@ impl Supervisor {
         Some(backoff.delay(child.failures, key))
     }
 
-    /// A child is to be restarted, with whomever the strategy says.
+    /// A child is to be restarted, with the others that the strategy names.
     pub(super) fn failed(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         // It has no process; if the supervisor ends with this, there is nothing to stop.
         self.set(key, Phase::Down);
@@ -101,16 +101,16 @@ impl Supervisor {
         });
     }
 
-    /// Brings all from this one on into one batch, to be stopped and started again; which.
+    /// Brings all children from this one on into one batch, to be stopped and started again. Returns the batch.
     ///
-    /// The largest batch of which all are among them takes in the others. So many who fail one after the other, each before
-    /// those who wait already, do not cost each time as much as wait.
+    /// The largest batch that holds none but these children takes in the others. So if many children fail one after the other,
+    /// from the last to the first, a failure does not cost as much as all children that wait already.
     fn gather(&mut self, from: u64, out: &mut StepOutput) -> u64 {
         let whole = self.batches.iter().filter(|(_, batch)| batch.begins_at(from));
         let largest = whole.max_by_key(|(_, batch)| batch.len()).map(|(number, _)| *number);
         let batch = largest.unwrap_or_else(|| self.number());
         let elsewhere = self.batches.iter().filter(|(number, _)| **number != batch);
-        // What somebody has wanted to be stopped, or forgotten, still is.
+        // A child that a request has stopped, or deleted, keeps its goal.
         for other in elsewhere.flat_map(|(_, others)| others.all(from)).collect::<Vec<_>>() {
             self.change(other, |child| child.batch = batch);
         }
@@ -124,7 +124,7 @@ impl Supervisor {
 
     /// A child has failed, and waits to be told that it may go on in place.
     pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
-        // Whoever is not told to go on ends with its failure: the reply is dropped.
+        // To return here drops the reply, and the child ends with its failure.
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
         if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {

@@ -1,4 +1,4 @@
-//! What is to be supervised, and how: specifications, and what is wrong with them.
+//! Specifications of children, and the errors in them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Default for Shutdown {
     }
 }
 
-/// What else a child that has ended takes with it.
+/// Which other children are restarted with a child that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// Nothing: it alone is restarted.
@@ -178,7 +178,7 @@ impl fmt::Debug for ChildSpec {
     }
 }
 
-/// What is wrong with the specification of a supervisor or of a child.
+/// An error in the specification of a supervisor or of a child.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {

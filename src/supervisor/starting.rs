@@ -84,7 +84,7 @@ impl Supervisor {
             return;
         }
         if !child.starters.is_empty() {
-            // It was started by hand: whoever did it learns why, and decides.
+            // A request has started it. The answer says why it did not begin, and the requester decides.
             let is_new = child.is_new;
             child.tell_up(&Err(error), out);
             return if is_new { self.remove(key, out) } else { self.set(key, Phase::Down) };

@@ -25,7 +25,7 @@ impl Supervisor {
 
     pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
         let Some(child) = self.children.get(&key) else { return };
-        // Its end must be heard of, also if it has taken its link away.
+        // The monitor reports its end also if it has removed its link.
         let _ = out.monitor(pid);
         let limit = match child.spec.shutdown {
             Shutdown::AtOnce => {
@@ -37,7 +37,7 @@ impl Supervisor {
                 None
             }
             Shutdown::Within(limit) => {
-                // First the timer: who is asked to stop has no more time than that, however soon it hears of it.
+                // The timer first: the limit runs from the request, and not from its arrival.
                 let timer = out.after(limit);
                 out.cancel_timeout(pid, Reason::Shutdown, limit);
                 self.awaited.insert(timer.id(), Awaited::Limit(key));
@@ -91,7 +91,7 @@ impl Supervisor {
             return;
         }
         self.life = Life::Ending(why);
-        // Whoever waits for all to be up learns that they will not be.
+        // Dropped replies tell the askers that the children will not be up.
         self.starters.clear();
         for delay in self.batches.values_mut().filter_map(|batch| batch.delay.take()).collect::<Vec<_>>() {
             self.forget_timer(Some(delay), out);

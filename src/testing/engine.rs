@@ -1,4 +1,4 @@
-//! What lies beyond the road for a driven process: a notebook in place of a runtime.
+//! The engine of a driven process: a notebook in place of a runtime.
 //!
 //! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. The other
 //! processes are nowhere: messages, children and commands are noted, for the test to look at.
@@ -29,7 +29,7 @@ use crate::timer::{TimerKey, Timers};
 /// PIDs for the children of one process. The next process's children follow.
 const CHILDREN: usize = 1_000;
 
-/// What the process has yielded, and a test has not taken.
+/// Yields of the process that the test has not taken.
 #[derive(Default)]
 pub(super) struct Notes {
     /// Each with the receiver and the name of the message's type.

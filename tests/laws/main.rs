@@ -97,7 +97,7 @@ fn run(program: &Program) -> Result<(), String> {
     check(&runtime, &watcher, &world)
 }
 
-/// Law 2, and law 6 for those who live: with time passing, everything comes to rest, with nothing left to do.
+/// Law 2, and law 6 for the living: as time passes, every process comes to rest with nothing left to do.
 fn rest(runtime: &Runtime, manual: &ManualClock, watcher: &Watcher, world: &World) -> Result<(), String> {
     let began = std::time::Instant::now();
     let mut before = 0;

@@ -68,7 +68,7 @@ fn a_broadcast_comes_once_to_each_process_of_the_group_and_to_nobody_else() {
     assert_eq!(runtime.broadcast("some", 1_u32), 7, "one takes other messages");
     let from_inside = runtime
         .spawn(script(|_: &mut Events<'_, ()>, out: &mut StepOutput| Ok(Step::Done(out.broadcast("some", 2_u32)))));
-    assert_eq!(*output(&from_inside.unwrap()), 8, "whoever is in it");
+    assert_eq!(*output(&from_inside.unwrap()), 8, "all members");
     until("all is stepped", || runtime.is_idle());
     for (number, (log, _)) in logs.iter().enumerate() {
         assert_eq!(log.to_vec(), if number < 7 { vec![1, 2] } else { vec![] });

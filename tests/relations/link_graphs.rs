@@ -51,7 +51,7 @@ fn a_long_ring_ends_whole() {
     all_end_by(&nodes, nodes[17].pid());
 }
 
-/// Who ends when this one fails, and who hears of it: `(ended, [(who traps, of whom it hears)])`.
+/// The processes that end when this one fails, and those that are told: `(ended, [(trapping process, ended process)])`.
 fn model(
     victim: usize,
     links: &BTreeSet<(usize, usize)>,

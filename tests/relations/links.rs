@@ -12,7 +12,7 @@ use crate::helpers::*;
 use crate::support::frail::{Frail, Order, frail};
 use crate::support::node::{Do, Heard, Way, node, node_with};
 
-/// Who ended first, and how, of one that was ended through a link.
+/// The process that ended first, and its exit, for a process that was ended through a link.
 pub fn first(exit: &Exit) -> (Pid, String) {
     match exit {
         Exit::Terminated(Reason::Linked(linked)) => (linked.pid(), linked.exit().to_string()),
@@ -126,7 +126,7 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
     assert_eq!(*output(&unlinks), 0);
 }
 
-/// Keeps the worker of whoever yields it until the latch is set.
+/// Keeps the worker of the yielding process until the latch is set.
 struct Hold(Latch<()>);
 
 impl Command for Hold {

@@ -87,7 +87,7 @@ fn a_process_takes_and_gives_back_names_by_commands() {
     assert_eq!(*output(&process.unwrap()), [taken.as_str(), "()", "true", "false"]);
 }
 
-/// Whoever gets the down event takes the name at once, again and again.
+/// The process that gets the down event takes the name at once, again and again.
 #[test]
 fn names_are_free_before_those_who_monitor_are_told() {
     for spawned_with_it in [false, true] {

@@ -10,7 +10,7 @@ use procession::{
 
 use crate::helpers::*;
 
-/// What a step is told to do; it does so until it is told how to end.
+/// An order to a step. The step carries out orders until one says how to end.
 enum Do {
     /// Takes one event.
     Take,

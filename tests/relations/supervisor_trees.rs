@@ -106,7 +106,7 @@ fn a_failing_leaf_that_exhausts_its_supervisor_is_restarted_with_the_whole_branc
     assert_eq!((alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0));
 }
 
-/// A thousand leaves, killed at random for a number of rounds, by seed; whoever is hit may be a branch, too.
+/// A thousand leaves, killed at random for a number of rounds, by seed. A branch may be killed, too.
 #[test]
 fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
     const BRANCHES: usize = 20;
