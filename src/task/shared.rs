@@ -239,7 +239,12 @@ impl Shared {
             is_at(stopped.task());
             stopped.clear();
         }
-        let last = lock(&self.table).end_stop(me);
+        self.end_stop(Some(me));
+    }
+
+    /// A stop is not open from now on. The thread is the one that has run user code for it, if one has.
+    fn end_stop(&self, thread: Option<ThreadId>) {
+        let last = lock(&self.table).end_stop(thread);
         drop(last);
         self.returned.notify_all();
         self.tell_tree();
@@ -249,7 +254,8 @@ impl Shared {
     pub(super) fn stop(self: &Arc<Shared>) -> Option<Latch<()>> {
         let stopped = self.begin_stop();
         if stopped.is_empty() {
-            self.finish_stop(stopped);
+            // This may be a destructor that another stop has called on this thread.
+            self.end_stop(None);
             return None;
         }
         let shared = self.clone();

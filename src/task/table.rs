@@ -131,9 +131,9 @@ impl<R: Clone> Table<R> {
     }
 
     /// A stop has done all that it has to do. The last task.
-    pub(super) fn end_stop(&mut self, thread: ThreadId) -> Option<R> {
+    pub(super) fn end_stop(&mut self, thread: Option<ThreadId>) -> Option<R> {
         self.open_stops -= 1;
-        self.clearing.remove(&thread)
+        thread.and_then(|thread| self.clearing.remove(&thread))
     }
 
     pub(super) fn has_open_stop(&self) -> bool {
@@ -400,7 +400,9 @@ mod tests {
         assert_eq!((bench.table.begin_stop(), bench.table.begin_stop()), (vec![1, 2], vec![1, 2]));
         assert_eq!((bench.table.clears(here, 1), bench.table.clears(here, 2)), (None, Some(1)));
         assert!(bench.table.has_inside(here) && bench.table.cleared(here).next().is_none());
-        assert_eq!((bench.table.end_stop(here), bench.table.has_inside(here)), (Some(2), false));
+        assert!(bench.table.begin_stop().len() == 2 && bench.table.end_stop(None).is_none());
+        assert!(bench.table.has_inside(here), "a stop inside of another one leaves that open");
+        assert_eq!((bench.table.end_stop(Some(here)), bench.table.has_inside(here)), (Some(2), false));
         let _ = bench.table.end(TaskId(1), Status::Stopped, bench.manual.now(), Some(here));
         assert!(bench.table.has_inside(here));
         assert_eq!(bench.table.has_returned(TaskId(1)), Some(1));
@@ -409,7 +411,7 @@ mod tests {
         assert!(!bench.table.has_settled(), "its closure has not returned");
         assert_eq!(bench.table.has_returned(TaskId(2)), Some(2));
         assert!(!bench.table.has_ended(), "a stop is open");
-        assert_eq!(bench.table.end_stop(here), None);
+        assert_eq!(bench.table.end_stop(None), None);
         assert!(bench.table.has_ended());
     }
 
