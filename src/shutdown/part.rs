@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
-use super::handle::ShutdownNode;
-use super::tail::JobGuard;
+use super::guards::JobGuard;
+use super::node::ShutdownNode;
 use crate::cancel::CancelCallback;
 use crate::clock::Clock;
 use crate::outcome::Failure;
@@ -25,7 +25,7 @@ pub(crate) struct Part {
 }
 
 struct Standing {
-    state: ShutdownNode,
+    node: ShutdownNode,
     tail: JobGuard,
     _asked: [Option<CancelCallback>; 2],
 }
@@ -55,7 +55,7 @@ impl Part {
 
     /// The state, always the same. Afterwards it is to be said whether the owner is over.
     pub(crate) fn state<'a>(&self, role: impl FnOnce() -> Role<'a>) -> ShutdownNode {
-        self.standing.get_or_init(|| Standing::new(role(), self.limit)).state.clone()
+        self.standing.get_or_init(|| Standing::new(role(), self.limit)).node.clone()
     }
 
     pub(crate) fn has_limit(&self) -> bool {
@@ -90,10 +90,10 @@ impl Standing {
         let (part, tail) = builder.job();
         let ends = tail.end().on_cancel(move |_| end());
         let cancels = cancel.map(|(cancel, _)| tail.cancel().on_cancel(move |_| cancel()));
-        let state = match on {
+        let node = match on {
             Some(on) => on.depends_on([part]),
             None => part,
         };
-        Standing { state, tail, _asked: [Some(ends), cancels] }
+        Standing { node, tail, _asked: [Some(ends), cancels] }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::handle::ShutdownNode;
+use super::node::ShutdownNode;
 use super::wait;
 use crate::latch::Latch;
 use crate::sync::{Arc, AtomicUsize, Ordering};
@@ -103,7 +103,7 @@ impl ShutdownNode {
     /// let signals = all.shutdown_on_signals()?;
     /// println!("ends at {:?}, and not at {:?}", signals.handled(), signals.ignored());
     /// signals.on_second(|| std::process::exit(130)).keep();
-    /// all.wait_closed(None)?;
+    /// all.wait_closed()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -215,7 +215,7 @@ proptest! {
             }
             let top = nodes - 1;
             if model.asked[top] {
-                let open: BTreeSet<usize> = match states[top].shutdown(ZERO) {
+                let open: BTreeSet<usize> = match states[top].shutdown_timeout(ZERO) {
                     Ok(()) => BTreeSet::new(),
                     Err(error) => error
                         .open()
@@ -227,7 +227,7 @@ proptest! {
             }
         }
         prop_assert!(states[nodes - 1].is_closed());
-        states[nodes - 1].shutdown(ZERO).unwrap();
+        states[nodes - 1].shutdown_timeout(ZERO).unwrap();
     }
 
     #[test]
@@ -270,7 +270,7 @@ proptest! {
                     job.done();
                 }
             }));
-            let result = top.shutdown(LIMIT);
+            let result = top.shutdown_timeout(LIMIT);
             for _ in 0..3 {
                 sender.send(None).unwrap();
             }
