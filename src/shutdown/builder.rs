@@ -139,7 +139,7 @@ impl ShutdownNodeBuilder {
     }
 
     /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long as it
-    /// has been told to end and has not. Called by whoever looks.
+    /// has been told to end and has not. Called by the thread that makes the report.
     pub fn detail(mut self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) -> ShutdownNodeBuilder {
         self.spec.detail = Some(Box::new(detail));
         self

@@ -42,10 +42,10 @@ pub(super) fn end_own(node: &Arc<Node>) {
     }
 }
 
-/// What was given up has ended after all: groups that have it, or something above it, let it go. Who has left, and who was
-/// looked at: they may be the last of their kind, and what is the user's is dropped with them.
+/// A job that was given up has ended after all: groups that have it, or a node above it, let it go. Returns the edges that have
+/// left and the nodes that were looked at: they may be the last of their kind, and what is the user's is dropped with them.
 fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
-    // Those that were seen are held, so that nobody else comes to where one of them was, and is taken for it.
+    // The nodes that were seen are held, so that no other one comes to the same address.
     let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
     let mut left = Vec::new();
     while let Some(node) = ahead.pop() {
@@ -63,7 +63,7 @@ fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
     (left, held)
 }
 
-/// Lets somebody go who was not waited for, if all of it has ended.
+/// Lets a child go that was given up, if all of it has ended.
 fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
     let _has_ended = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
     parent.let_go(edge, walk::error)

@@ -79,7 +79,7 @@ impl JobGuard {
         JobGuard { job: Job { node } }
     }
 
-    /// A handle for somebody else who works on the same job.
+    /// A handle for another part of the same job.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
@@ -215,8 +215,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// Takes states into a group while it runs. Those that are done leave it, so a group through which much passes does not
-/// grow; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
+/// Takes nodes into a group while it runs. Nodes that are done leave it, so a group does not grow with what has passed through it; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
 /// had anything to end stays, to be found. Clones are of the same group.
 ///
 /// A group does not end as long as there is one of these, unless it is shut down.

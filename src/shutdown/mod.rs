@@ -1,18 +1,18 @@
 //! The shutdown tree: background jobs that end in the order in which they depend on each other.
 //!
-//! A [`ShutdownNode`] is a node of a tree; its *children* close before it. Who starts background work makes a node, keeps its
-//! *tail*, and returns the state. An application puts the states together and has one thing to shut down, to wait for, to
-//! ask for errors, and to look at:
+//! A [`ShutdownNode`] is a node of a tree; its *children* close before it. A function that starts background work makes a node,
+//! keeps its *guard*, and returns the node. An application puts the nodes together. So it has one thing to shut down, to wait
+//! for, to ask for errors, and to look at:
 //!
 //! ```
 //! use procession::ShutdownNode;
 //! use std::time::Duration;
 //!
-//! /// Starts the background work of a store, and returns its state.
+//! /// Starts the background work of a store, and returns its node.
 //! fn store() -> Result<ShutdownNode, Box<dyn std::error::Error>> {
 //!     Ok(ShutdownNode::thread("store", |job| {
 //!         job.end().wait();
-//!         // All who use the store have ended. Write what is left.
+//!         // The users of the store have ended. Write what is left.
 //!         Ok(())
 //!     })?)
 //! }
@@ -25,7 +25,7 @@
 //!     })?)
 //! }
 //!
-//! // The server ends first. Then nobody uses the store any more, and it ends.
+//! // The server ends first. Then the store has no user, and ends.
 //! let all = store()?.depends_on([server()?]);
 //!
 //! all.shutdown_timeout(Duration::from_secs(20))?;
@@ -35,22 +35,22 @@
 //!
 //! # The order
 //!
-//! A node closes its children first, all at the same time; when they are done, it is told to end; when it says that it is
-//! done, it is. `a.depends_on([b, c])` is a new node: `b` and `c` close together, then `a` with all below it. The same state
-//! may be in several places, and closes once. **Closed** means that a node and all below it have ended, whether they were
-//! asked to or not: a job that has ended by itself, with nothing open below it, is closed, and a shutdown does not tell it.
+//! A node closes its children first, all at the same time. When they are done, it is told to end. When its guard says done,
+//! it is done. `a.depends_on([b, c])` is a new node: `b` and `c` close together, then `a` with all below it. The same node may be
+//! in several places, and closes once. **Closed** means that a node and all below it have ended, whether they were asked to or
+//! not. A job that has ended by itself, with nothing open below it, is closed, and a shutdown does not tell it.
 //!
-//! # Who does the work
+//! # Threads
 //!
-//! Nobody: there is no thread for a tree, nor one for a node. Whoever makes a change (who asks, who drops a tail, whose
-//! limit is over) goes through what follows from it, with no lock held while code of yours runs. Callbacks of signals
-//! should be short: what the same thread tells next waits for them. Limits of single jobs need a thread that keeps the time;
-//! there is one for a shutdown that comes to such a job, and it ends with it. The library's own parts use threads while they
-//! end, so that nobody waits for code of yours that they have to run.
+//! A tree has no thread, and neither has a node. The thread that makes a change (it asks for the shutdown, or drops a guard) also
+//! does what follows from the change. No lock is held while your code runs. A callback of a signal should be short: if it
+//! hangs, it blocks its thread, and what that thread tells next waits. So a callback must not wait for a job that the same
+//! thread tells later. Limits of single jobs need a thread that keeps the time. A shutdown that comes to such a job starts one,
+//! which also calls the callbacks of these limits.
 //!
 //! # The parts
 //!
-//! | state | tail | for |
+//! | node | guard | for |
 //! |---|---|---|
 //! | [`ShutdownNode::job`], [`ShutdownNode::thread`], [`ShutdownNodeBuilder::future`] | [`JobGuard`], [`Job`] | background work |
 //! | [`ShutdownNode::depends_on`], [`ShutdownNode::merge`], [`ShutdownNode::annotate`] | | order, several in one, names |
@@ -58,7 +58,7 @@
 //! | [`ShutdownNode::counted`] | [`Counter`] | work that is waited for |
 //! | [`ShutdownNode::readiness`], [`ShutdownNodeBuilder::unready`] | [`ReadyGuard`], [`Job::ready`] | "it has started" |
 //! | [`ShutdownNode::error`], [`ShutdownNode::result`], [`ShutdownNode::errors`] | [`ErrorGuard`] | errors |
-//! | [`ShutdownNode::value`] | | something to be found from above |
+//! | [`ShutdownNode::value`] | | a value that is found from above |
 //! | [`ShutdownNode::empty`] | | nothing |
 //! | [`Runtime::shutdown_node`](crate::Runtime::shutdown_node), [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node), [`TaskScheduler::shutdown_node`](crate::task::TaskScheduler::shutdown_node), [`Loop::shutdown_node`](crate::tasklet::Loop::shutdown_node) | | the library's own |
 

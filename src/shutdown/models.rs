@@ -52,7 +52,7 @@ fn the_last_child_is_done_while_its_parent_is_asked() {
 }
 
 /// The same where the last child has two parents, and those have one: each of the two is told once, and the top is told once,
-/// by whoever of the two is last.
+/// by the later one of the two.
 #[test]
 fn the_last_child_is_done_while_a_diamond_is_asked() {
     let mut model = loom::model::Builder::new();
@@ -92,7 +92,7 @@ fn a_child_is_done_while_a_parent_is_made_for_it() {
     });
 }
 
-/// Breaks when whoever adds does not look, after its check, whether the group was asked meanwhile.
+/// Breaks when the thread that adds does not look, after its check, whether the group was asked meanwhile.
 #[test]
 fn a_state_is_taken_in_while_its_group_is_asked() {
     loom::model(|| {
@@ -123,7 +123,7 @@ fn an_error_is_set_while_a_parent_is_made() {
 
 /// Breaks when whether it is closed is looked at after whether it is ready: it said so in between, and then was closed.
 #[test]
-fn what_says_that_it_is_ready_and_ends_was_ready_for_whoever_waits() {
+fn a_node_that_says_it_is_ready_and_ends_was_ready_for_waiters() {
     loom::model(|| {
         let (state, tail) = ShutdownNode::readiness([]);
         let other = loom::thread::spawn(move || {

@@ -2,13 +2,13 @@
 //!
 //! # The protocol
 //!
-//! A node has *children*, which close before it, perhaps *own work* (a job with a tail), and perhaps a state that closes
+//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that closes
 //! *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other node has a link
 //! back. All that changes is under the node's own lock, and no thread ever holds two of them.
 //!
 //! | phase | means |
 //! |---|---|
-//! | `Open` | nobody has asked it to close |
+//! | `Open` | it was not asked to close |
 //! | `Closing` | asked; its open children have been asked, and it waits for them |
 //! | `Told` | all children are done; its job has the end signal, and what closes after the children has been asked |
 //! | `Done` | everything that it had to wait for has ended |
@@ -17,13 +17,13 @@
 //! |---|---|---|---|
 //! | `ask` | a shutdown, a parent that is asked, a group that is being closed while it takes the node in | `Open` | to `Closing`; asks the open children; then *goes on* |
 //! | `strike` | a child that is done, once for each link | any | the edge is not open any more; then *goes on* |
-//! | `end_own` | the tail: done, or dropped | any | the own work has ended; then *goes on* |
+//! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |
-//! | `release` | a group that refuses a state after all | any | the edge is taken away; then *goes on* |
+//! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |
 //!
 //! *Goes on*, in the same critical section: `Closing` with no child open becomes `Told`. Then, `Told` or `Open` (not
 //! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. From `Open` that is
-//! a node that has ended by itself; what has a tail that was not dropped does not end by itself.
+//! a node that has ended by itself. A node whose guard was not dropped does not end by itself.
 //!
 //! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**: likewise,
 //! and nothing leads out of `Done`.
@@ -36,18 +36,18 @@
 //!
 //! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for it, but does
 //! not ask it. Then it is looked whether the group is below the child. Only then the edge is checked, and if the group was
-//! asked meanwhile, whoever adds the child asks it, too. Two who would make a circle together both see it, for each looks
-//! after it has entered its edge.
+//! asked meanwhile, the thread that adds the child asks it, too. Two threads that would make a circle together both see it,
+//! because each looks after it has entered its edge.
 //!
-//! **Who leaves.** The child of a group leaves with its strike, and its error is kept in that critical section. If the strike was by
-//! force, it stays, for something there still runs. It leaves when that has ended: whoever ends it looks for the groups
-//! above after that, and whoever strikes by force looks at the child after that, so one of the two finds it.
+//! **Leaving.** The child of a group leaves with its strike, and its error is kept in that critical section. After a strike by
+//! force the child stays, because a job there still runs. It leaves when that job has ended: the thread that ends the job looks
+//! for the groups above after that, and the thread that strikes by force looks at the child after that. One of the two finds it.
 //!
-//! **Who holds whom.** A node holds what is below it, and is held by whoever has its state or its tail. From `ask` until `Done` it
-//! holds itself: its children will strike it, and what it is to tell then must not depend on who still looks.
+//! **Ownership.** A node holds what is below it, and is held by its handles and its guard. From `ask` until `Done` it holds
+//! itself: its children will strike it, and what it is to tell then must not depend on whether there is a handle.
 //!
-//! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
-//! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
+//! An arrow runs no code of the user's. What is to be done next with other nodes, and the notices to be given, go onto a list
+//! (`Moves`), which the thread works through when it has released the lock: no thread for each node, and no recursion.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -142,8 +142,8 @@ impl Drop for Closing {
 
 /// A node of the shutdown tree, with all below it. Clones are the same node.
 ///
-/// Dropping a state does not shut it down: a tree that nobody holds any more goes on as long as its jobs want to. Once it was
-/// asked to close, it does so to its end, whether somebody holds it or not.
+/// Dropping the last clone shuts nothing down: the jobs of the tree go on. A shutdown that was asked for goes on to its end as
+/// well.
 ///
 /// The page of the module [`shutdown`](crate::shutdown) explains the tree.
 #[derive(Clone, Debug)]
@@ -198,7 +198,7 @@ pub(super) struct Inner {
     /// A latch for each condition that a thread waits for.
     latches: Option<Box<[Option<Latch<()>>; 5]>>,
     closing: Option<Arc<Closing>>,
-    /// The node itself, from when it is asked until it is done: a shutdown goes on also if nobody holds the tree.
+    /// The node itself, from when it is asked until it is done: a shutdown goes on also if there is no handle of the tree.
     held: Option<Arc<Node>>,
 }
 
@@ -390,7 +390,7 @@ impl Node {
         if inner.kept.is_none() {
             inner.kept = kept.take();
         }
-        // Whoever sets an error may not have come up to here yet, and would not find the way where somebody has left.
+        // A thread that sets an error may not have come up to here yet, and would not find the way if a node has left.
         if failed {
             inner.fail(self, moves);
         }
@@ -399,7 +399,7 @@ impl Node {
         left
     }
 
-    /// Arrow: the tail has said done, or was dropped. Whether it had been given up.
+    /// Arrow: the guard has said done, or was dropped. Whether the job had been given up.
     pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
@@ -475,7 +475,7 @@ impl Inner {
     fn strike(&mut self, number: u64, forced: bool) -> Option<Option<Arc<Node>>> {
         let edge = self.edges.get_mut(number).filter(|edge| edge.open)?;
         edge.open = false;
-        // Who was given up has not ended: its branch stays, and can be looked at.
+        // A job that was given up has not ended: its branch stays, and can be looked at.
         let (leaves, after) = (edge.leaves && !forced, edge.after);
         let open = if after { &mut self.after } else { &mut self.before };
         *open -= 1;
@@ -579,7 +579,7 @@ impl Inner {
     }
 }
 
-/// One after the other, however deep the tree is that nobody else holds.
+/// Drops the nodes one after the other, so that a deep tree needs no deep stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut below = self.take_edges();
@@ -621,7 +621,7 @@ impl fmt::Debug for Node {
 
 /// The arrows of a group: nodes that are taken in, and those that leave.
 impl Node {
-    /// An edge to a state that a group takes in; not checked yet. `None`: the group is closed.
+    /// Enters an edge to a node that a group takes in; it is not checked yet. `None`: the group is closed.
     pub(super) fn begin_add(&self, child: &Arc<Node>) -> Option<u64> {
         let mut inner = self.lock();
         if inner.life == Life::Done {
@@ -635,14 +635,14 @@ impl Node {
     pub(super) fn release(self: &Arc<Node>, edge: u64, moves: &mut Moves) {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
-        // The child itself is with whoever added it.
+        // The caller has the child itself.
         if inner.edges.remove(edge).is_some() {
             inner.before -= 1;
             inner.go_on(self, now, moves);
         }
     }
 
-    /// Who leaves with its strike, and has an error that should be kept.
+    /// The child that leaves with its strike, and has an error that should be kept.
     pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
         inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
@@ -654,7 +654,7 @@ impl Node {
         inner.links.iter().filter_map(|link| Some((link.parent.upgrade()?, link.edge))).collect()
     }
 
-    /// Who is at an edge that was struck by force, and leaves when it has ended after all.
+    /// The child of an edge that was struck by force. It leaves when it has ended after all.
     pub(super) fn overdue(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
         inner.edges.get_mut(edge).filter(|edge| !edge.open && edge.leaves).map(|edge| edge.child.clone())

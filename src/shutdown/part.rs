@@ -1,10 +1,10 @@
 //! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and has them
 //! from the start: `src/runtime/tree.rs`.)
 //!
-//! Each has a [`Part`], which is nothing until somebody asks for the state. Then it is a job whose end signal has the owner
+//! Each has a [`Part`], which is empty until the node is asked for. Then it is a job whose end signal has the owner
 //! ended, and which is done when the owner is over, however that came about. There is no thread for it.
 //!
-//! **Nothing is lost**, although nobody holds two locks. Who asks for the state puts the node up and *then* looks whether the
+//! **Nothing is lost**, although no thread holds two locks. The thread that asks for the node makes it and *then* looks whether the
 //! owner is over; who makes the owner over does that under the owner's lock and *then* looks whether there is a node. The one
 //! look that comes later sees what the other one has done. Both may, and then it is said twice, which changes nothing. Who
 //! waits for the end of the owner says it as well, so that the state is closed when the wait returns.
@@ -62,7 +62,7 @@ impl Part {
         self.limit.is_some()
     }
 
-    /// Whether somebody has asked for the state.
+    /// Whether the node has been asked for.
     pub(crate) fn is_wanted(&self) -> bool {
         self.standing.get().is_some()
     }
@@ -79,7 +79,7 @@ impl Standing {
     fn new(role: Role<'_>, limit: Option<Duration>) -> Standing {
         let Role { name, clock, detail, inside, end, cancel, on } = role;
         let mut builder = ShutdownNode::builder().name(name).clock(clock.clone()).detail(detail).inside(inside);
-        // Without a limit nobody would ever call it.
+        // Without a limit it would never be called.
         let cancel = cancel.filter(|_| limit.is_some());
         if let Some(limit) = limit {
             builder = match &cancel {

@@ -15,7 +15,7 @@ use crate::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Nobody has asked it to close.
+    /// It has not been asked to close.
     Running,
     /// It has been asked, and waits for its children.
     Closing,
@@ -210,7 +210,7 @@ struct Found {
 /// A node that was told to end and has not ended.
 #[derive(Clone)]
 pub struct OpenNode {
-    // The names on the way to it are read when somebody asks for them: in a chain of which all hang they would take memory in
+    // The names on the way to it are collected by `names`: in a chain of which all hang they would take memory in
     // proportion to the square of its length.
     tree: Report,
     place: usize,

@@ -70,7 +70,7 @@ impl ShutdownNode {
         (node, Counter { hold })
     }
 
-    /// Something that is not ready until its tail says so.
+    /// A node that is not ready until its guard says so.
     pub fn readiness(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ReadyGuard) {
         let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, Own::Held, children).unready().make_held();
         (node, ReadyGuard { hold })
@@ -117,7 +117,7 @@ impl ShutdownNode {
     /// A new state in which this one closes after the given ones are closed. This one and the given ones stay as they
     /// are, and can be used in other places, too.
     ///
-    /// Who depends on several says so in one call, or one call after the other. Two states made from the same one in
+    /// If a node depends on several, name them in one call, or make one call after the other. Two nodes made from the same one in
     /// separate calls know nothing of each other: in a shutdown of both, this one ends after the first of the two.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, Own::Nothing, children);

@@ -25,8 +25,7 @@ pub(super) enum Go<R> {
     Stop(R),
 }
 
-/// All nodes that were seen, and who is above whom. They are held, so that nobody else comes to where one of them was, and is
-/// taken for it.
+/// All nodes that were seen, each with the node above it. They are held, so that no other one comes to the same address.
 #[derive(Default)]
 struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 

@@ -3,7 +3,7 @@
 use procession::ShutdownNode;
 use procession::shutdown::Key;
 
-use crate::helpers::{ZERO, job};
+use crate::support::{ZERO, job};
 
 #[derive(PartialEq, Eq)]
 struct Anything;

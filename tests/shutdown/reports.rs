@@ -8,7 +8,7 @@ use procession::ShutdownNode;
 use procession::clock::ManualClock;
 use procession::shutdown::{Kind, Phase};
 
-use crate::helpers::{ZERO, timed};
+use crate::support::{ZERO, timed};
 
 #[test]
 fn a_report_has_every_node_with_its_phase_and_for_how_long() {

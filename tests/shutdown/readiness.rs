@@ -6,7 +6,7 @@ use procession::ShutdownNode;
 use procession::clock::ManualClock;
 use procession::shutdown::NotReadyError;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{until, wait};
 
 #[test]

@@ -9,7 +9,7 @@ use procession::{
     WaitError,
 };
 
-use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::support::{LIMIT, ZERO, job, told};
 use crate::wait::{until, wait};
 
 /// Lives until it is told to stop.

@@ -6,7 +6,7 @@ use procession::ShutdownNode;
 use procession::clock::ManualClock;
 use procession::shutdown::Phase;
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 const MANY: usize = 100_000;

@@ -8,7 +8,7 @@ use procession::ShutdownNode;
 use procession::shutdown::{Counter, Job, JobGuard};
 use proptest::prelude::*;
 
-use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::wait;
 
 /// A node over some of those made before it. What closes after its children is a dependency's parent.

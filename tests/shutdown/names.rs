@@ -5,7 +5,7 @@ use std::error::Error;
 use procession::ShutdownNode;
 use procession::shutdown::{Phase, ShutdownTimeout};
 
-use crate::helpers::{ZERO, job, named};
+use crate::support::{ZERO, job, named};
 
 fn text(state: &ShutdownNode) -> String {
     state.shutdown_timeout(ZERO).unwrap_err().to_string()

@@ -3,7 +3,7 @@
 use procession::shutdown::{AddError, Key};
 use procession::{Latch, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::{Barrier, wait};
 
 #[test]

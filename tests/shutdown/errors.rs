@@ -5,7 +5,7 @@ use std::fmt;
 
 use procession::ShutdownNode;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{Barrier, wait};
 
 #[derive(Debug, PartialEq, Eq)]

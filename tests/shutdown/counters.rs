@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::ShutdownNode;
 use procession::clock::ManualClock;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{until, wait};
 
 /// Waits on another thread.

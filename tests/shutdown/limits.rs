@@ -6,7 +6,7 @@ use procession::clock::{Clock, ManualClock};
 use procession::shutdown::{Phase, ShutdownNodeBuilder};
 use procession::{Latch, Reason, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, shutdown};
+use crate::support::{LIMIT, ZERO, job, shutdown};
 use crate::wait::wait;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use procession::shutdown::JobGuard;
 use procession::{Latch, ShutdownNode};
 
-use crate::helpers::{LIMIT, Mutex, ZERO, job, told};
+use crate::support::{LIMIT, Mutex, ZERO, job, told};
 use crate::wait::{Barrier, wait};
 
 #[test]

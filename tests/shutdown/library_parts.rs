@@ -11,7 +11,7 @@ use procession::{
     CancelToken, Event, Events, Latch, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult,
 };
 
-use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::{until, wait};
 
 #[derive(Clone, Default)]

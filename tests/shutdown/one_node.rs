@@ -7,7 +7,7 @@ use procession::clock::ManualClock;
 use procession::shutdown::{Job, Key};
 use procession::{Reason, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named, shutdown, timed};
+use crate::support::{LIMIT, ZERO, job, named, shutdown, timed};
 use crate::wait::wait;
 
 #[test]

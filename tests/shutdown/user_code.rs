@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::shutdown::{JobGuard, Key};
 use procession::{CancelCallback, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 /// Says done in the callback that tells it to end, and drops its own tail there.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use procession::shutdown::{AddError, JobPanicError};
 use procession::{BoxError, Latch, Panic, ShutdownNode, WaitError};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 #[test]
@@ -174,7 +174,7 @@ fn what_a_future_holds_is_dropped_before_it_is_done() {
 fn a_request_does_not_wait_and_hooks_hear_of_it_before_any_job() {
     let (child, tail) = job();
     let all = ShutdownNode::merge([child]);
-    let order = Arc::new(crate::helpers::Mutex::new(Vec::new()));
+    let order = Arc::new(crate::support::Mutex::new(Vec::new()));
     let say = |what: &'static str| {
         let order = order.clone();
         move || order.lock().unwrap().push(what)
@@ -199,7 +199,7 @@ fn errors_wake_those_who_wait_for_one() {
     let (below, _group) = ShutdownNode::group([child]);
     let all = ShutdownNode::merge([below]).annotate("all");
     assert!(all.failed_timeout(ZERO).is_err());
-    let heard = Arc::new(crate::helpers::Mutex::new(Vec::new()));
+    let heard = Arc::new(crate::support::Mutex::new(Vec::new()));
     let hears = heard.clone();
     let _early = all.on_error(move |error| hears.lock().unwrap().push(error.to_string()));
     let waiting = std::thread::spawn({

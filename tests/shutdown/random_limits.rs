@@ -8,7 +8,7 @@ use procession::clock::ManualClock;
 use procession::shutdown::{Group, JobGuard};
 use proptest::prelude::*;
 
-use crate::helpers::ZERO;
+use crate::support::ZERO;
 
 /// Seconds after the end signal.
 type Limit = Option<u64>;

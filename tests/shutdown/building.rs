@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::ShutdownNode;
 use procession::shutdown::{Key, Kind, ShutdownNodeBuilder};
 
-use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::support::{LIMIT, ZERO, job, told};
 use crate::wait::{Barrier, wait};
 
 #[derive(PartialEq, Eq)]
@@ -283,7 +283,7 @@ fn threads() -> Option<usize> {
 fn building_and_shutting_down_a_tree_starts_no_thread() {
     // In a process of its own, for the other tests start threads.
     if std::env::var_os("PROCESSION_COUNT_THREADS").is_none() {
-        let name = "a_tree::building_and_shutting_down_a_tree_starts_no_thread";
+        let name = "building::building_and_shutting_down_a_tree_starts_no_thread";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         alone.args([name, "--exact", "--test-threads=1"]).env("PROCESSION_COUNT_THREADS", "1");
         let output = alone.output().unwrap();
