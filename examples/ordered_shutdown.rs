@@ -8,7 +8,7 @@
 //! ```text
 //! let processors = ShutdownNode::merge(processors).annotate("processors").depends_on([consumer.clone()]);
 //! let all = store.depends_on([processors]);
-//! all.shutdown(Some(limit))
+//! all.shutdown_timeout(limit)
 //! ```
 //!
 //! Each job, when it is told to end, closes its own queue: an item that somebody tries to put there afterwards is lost,
@@ -131,8 +131,8 @@ fn run(options: Options, directory: &Path) -> Result<ExitCode, BoxError> {
     eprintln!("running");
 
     // Until it has taken all items, or was told to end, or somebody has failed.
-    consumer.wait_closed(None)?;
-    if let Err(error) = all.shutdown(Some(options.limit)) {
+    consumer.wait_closed()?;
+    if let Err(error) = all.shutdown_timeout(options.limit) {
         eprintln!("the shutdown is stuck: {error:#}");
         return Ok(ExitCode::FAILURE);
     }

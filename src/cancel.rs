@@ -35,7 +35,7 @@ struct Node {
 }
 
 impl CancelToken {
-    /// A request that nobody has made yet.
+    /// A request that has not been made.
     pub fn new() -> CancelToken {
         CancelToken::with_clock(Clock::system())
     }
@@ -148,7 +148,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // One after the other, however long the chain of parents is that nobody else holds.
+        // One after the other, so that a long chain of parents needs no deep stack.
         let mut above = self.parent.take();
         while let Some((parent, id)) = above {
             lock(&parent.node.children).remove(id);

@@ -60,13 +60,13 @@ impl Clock {
         Deadline(self.now().checked_add(limit))
     }
 
-    /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock calls nobody:
-    /// whoever waits by it waits with a limit.
+    /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock
+    /// makes no calls: a wait by it has a limit.
     pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ExitWatcher {
         self.watch_due(changed, || None)
     }
 
-    /// The same, by somebody who has something to do at certain moments: `due` says when next. A manual clock that is
+    /// The same, for a caller that has work to do at certain moments: `due` returns the next one. A manual clock that is
     /// moved stops at each of them.
     pub(crate) fn watch_due(
         &self,

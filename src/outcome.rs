@@ -16,15 +16,15 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Somebody asked for it to be cancelled.
+    /// It was cancelled.
     Cancelled,
     /// Its time was over.
     TimedOut,
-    /// Somebody ended it by force.
+    /// It was ended by force.
     Terminated,
     /// The runtime, pool or task scheduler that it belonged to shuts down.
     Shutdown,
-    /// That for which it was done has ended: a process, or a task.
+    /// The process or the task that it was done for has ended.
     Ended,
     /// The operating system gave no thread on which it could be done.
     NoThread,
@@ -244,8 +244,8 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
-/// Tells the log. Whoever listens to it is code of the user's, and so is what is in an error's text; a panic there is nobody's
-/// news, and must not take away what was to be done next.
+/// Tells the log. A subscriber is code of the user's, and so is the text of an error. A panic there is dropped, and must not
+/// keep the caller from what it does next.
 #[cold]
 pub(crate) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {

@@ -32,8 +32,8 @@ mod real {
     pub(crate) use std::thread::ThreadId;
     pub(crate) use std::thread_local;
 
-    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. Who finds it taken
-    /// looks again for a moment, and then gives its processor away, for the holder may be waiting for one.
+    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. A thread that finds
+    /// it taken looks again for a moment, and then gives its processor away, because the holder may be waiting for one.
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 

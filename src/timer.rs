@@ -1,7 +1,7 @@
 //! Timers: something to do at a moment, in the order of the moments.
 //!
 //! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
-//! is no thread, and whoever moves the clock runs what became due (who sets what is due already, runs that). Entries leave
+//! is no thread: the thread that moves the clock runs what became due, and a thread that sets what is due already runs that. Entries leave
 //! the map the moment they fire or are cancelled, so a million that were cancelled cost nothing.
 //!
 //! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the action notes
@@ -143,14 +143,14 @@ impl Timers {
             return Err(action);
         }
         if let Err(error) = shared.ensure_thread(&mut state) {
-            // Whoever reads the log is code of the user's.
+            // A subscriber of the log is code of the user's.
             drop(state);
             tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
             return Err(action);
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
-        // Asked before it can be seen: from then on it is left to whoever moves the clock.
+        // Asked before it can be seen: from then on it is left to the thread that moves the clock.
         if shared.clock.is_manual() && at <= shared.clock.now() {
             shared.does_at_once(state, key, action);
             return Ok(key);
@@ -230,12 +230,12 @@ impl Timers {
     }
 
     /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended when
-    /// this returns (unless it is the calling one, or somebody else has stopped them before, who waits for it).
+    /// this returns (unless it is the calling one, or an earlier call has stopped them and waits for it).
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }
 
-    /// The same, but the thread comes back as well, to be joined by somebody who waits only so long: an action may take
+    /// The same, but the thread comes back as well, to be joined by a caller that waits with a limit: an action may take
     /// its time.
     pub(crate) fn halt(&self) -> (Vec<Action>, Option<thread::JoinHandle<()>>) {
         self.owner.halt()
@@ -346,8 +346,8 @@ impl Shared {
         }
     }
 
-    /// With a manual clock, somebody sets what is due already. Nobody else's timers are fired here, unless this thread is at
-    /// that: they are done when whoever has moved the clock returns from that, and so it is that one who does them.
+    /// With a manual clock, a timer was set that is due already. Timers of other threads are not fired here, unless this thread is
+    /// firing: the thread that has moved the clock fires them before its call returns.
     fn does_at_once<'a>(&'a self, mut state: MutexGuard<'a, State>, key: TimerKey, action: Action) {
         if let Some(firing) = state.firing() {
             firing.set.iter_mut().for_each(|set| set.push_back(key));

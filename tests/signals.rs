@@ -82,7 +82,7 @@ fn lives_as_a_child() {
     wait(&again);
     assert_eq!(signals.count(), 2);
     tail.done();
-    state.wait_closed(Some(wait::LIMIT)).unwrap();
+    state.wait_closed_timeout(wait::LIMIT).unwrap();
     say("closed");
 }
 
@@ -119,7 +119,7 @@ fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
         wait(tail.end());
         assert_eq!(signals.count(), 1, "the others never came");
         tail.done();
-        state.wait_closed(Some(wait::LIMIT)).unwrap();
+        state.wait_closed_timeout(wait::LIMIT).unwrap();
         return say("closed");
     }
     if is_ignored(TERMINATE) {

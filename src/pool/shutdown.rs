@@ -199,7 +199,7 @@ impl Pool {
     ///     Ok(())
     /// })?;
     /// let all = pool.shutdown_node().depends_on([server]);
-    /// all.shutdown(None)?;
+    /// all.shutdown()?;
     /// assert_eq!(pool.stats().finished, 1);
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -427,7 +427,7 @@ mod tests {
             Ok(if is_told { Step::Done(7) } else { Step::Idle })
         });
         threads::refuse(true);
-        let ended = runtime.shutdown_node().shutdown(Some(LIMIT));
+        let ended = runtime.shutdown_node().shutdown_timeout(LIMIT);
         threads::refuse(false);
         ended.unwrap();
         assert_eq!(wait(&process).output().map(|output| **output), Some(7));

@@ -259,7 +259,7 @@ impl Runtime {
     ///     Ok(())
     /// })?;
     /// let all = runtime.shutdown_node().depends_on([server]);
-    /// all.shutdown(Some(Duration::from_secs(20)))?;
+    /// all.shutdown_timeout(Duration::from_secs(20))?;
     /// assert!(all.err().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,10 +1,10 @@
 //! The race of the tree, under the model checker: the last child is done while its parent is told to end.
 
 use super::ShutdownNode;
-use super::drive;
-use super::parts::Life;
-use super::tail::JobGuard;
-use super::wait::NotReady;
+use super::cascade;
+use super::error::NotReadyError;
+use super::guards::JobGuard;
+use super::node::Life;
 use crate::cancel::CancelCallback;
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
@@ -52,7 +52,7 @@ fn the_last_child_is_done_while_its_parent_is_asked() {
 }
 
 /// The same where the last child has two parents, and those have one: each of the two is told once, and the top is told once,
-/// by whoever of the two is last.
+/// by the later one of the two.
 #[test]
 fn the_last_child_is_done_while_a_diamond_is_asked() {
     let mut model = loom::model::Builder::new();
@@ -92,7 +92,7 @@ fn a_child_is_done_while_a_parent_is_made_for_it() {
     });
 }
 
-/// Breaks when whoever adds does not look, after its check, whether the group was asked meanwhile.
+/// Breaks when the thread that adds does not look, after its check, whether the group was asked meanwhile.
 #[test]
 fn a_state_is_taken_in_while_its_group_is_asked() {
     loom::model(|| {
@@ -123,14 +123,14 @@ fn an_error_is_set_while_a_parent_is_made() {
 
 /// Breaks when whether it is closed is looked at after whether it is ready: it said so in between, and then was closed.
 #[test]
-fn what_says_that_it_is_ready_and_ends_was_ready_for_whoever_waits() {
+fn a_node_that_says_it_is_ready_and_ends_was_ready_for_waiters() {
     loom::model(|| {
         let (state, tail) = ShutdownNode::readiness([]);
         let other = loom::thread::spawn(move || {
             tail.ok();
             drop(tail);
         });
-        let ready = state.wait_ready(None);
+        let ready = state.wait_ready();
         assert!(ready.is_ok(), "{ready:?}");
         other.join().unwrap();
     });
@@ -143,8 +143,8 @@ fn who_waits_for_what_is_shut_down_is_told_so_and_not_that_it_has_gone() {
         let (state, _tail) = ShutdownNode::readiness([]);
         let asked = state.clone();
         let other = loom::thread::spawn(move || asked.request_shutdown());
-        let ready = state.wait_ready(None);
-        assert!(matches!(ready, Err(NotReady::ShutDown)), "{ready:?}");
+        let ready = state.wait_ready();
+        assert!(matches!(ready, Err(NotReadyError::ShutDown)), "{ready:?}");
         other.join().unwrap();
     });
 }
@@ -160,7 +160,7 @@ fn what_was_given_up_fails_while_it_ends_after_all() {
         group.add(job.clone()).unwrap();
         drop(group);
         state.request_shutdown();
-        drive::after(|moves| job.node().give_up(moves));
+        cascade::after(|moves| job.node().give_up(moves));
         assert!(state.is_closed());
         let fails = tail.job();
         let other = loom::thread::spawn(move || fails.fail("late"));

@@ -2,13 +2,13 @@
 //!
 //! # The protocol
 //!
-//! A node has *children*, which close before it, perhaps *own work* (a job with a tail), and perhaps a state that closes
+//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that closes
 //! *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other node has a link
 //! back. All that changes is under the node's own lock, and no thread ever holds two of them.
 //!
 //! | phase | means |
 //! |---|---|
-//! | `Open` | nobody has asked it to close |
+//! | `Open` | it was not asked to close |
 //! | `Closing` | asked; its open children have been asked, and it waits for them |
 //! | `Told` | all children are done; its job has the end signal, and what closes after the children has been asked |
 //! | `Done` | everything that it had to wait for has ended |
@@ -17,13 +17,13 @@
 //! |---|---|---|---|
 //! | `ask` | a shutdown, a parent that is asked, a group that is being closed while it takes the node in | `Open` | to `Closing`; asks the open children; then *goes on* |
 //! | `strike` | a child that is done, once for each link | any | the edge is not open any more; then *goes on* |
-//! | `end_own` | the tail: done, or dropped | any | the own work has ended; then *goes on* |
+//! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |
-//! | `release` | a group that refuses a state after all | any | the edge is taken away; then *goes on* |
+//! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |
 //!
 //! *Goes on*, in the same critical section: `Closing` with no child open becomes `Told`. Then, `Told` or `Open` (not
 //! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. From `Open` that is
-//! a node that has ended by itself; what has a tail that was not dropped does not end by itself.
+//! a node that has ended by itself. A node whose guard was not dropped does not end by itself.
 //!
 //! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**: likewise,
 //! and nothing leads out of `Done`.
@@ -36,35 +36,141 @@
 //!
 //! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for it, but does
 //! not ask it. Then it is looked whether the group is below the child. Only then the edge is checked, and if the group was
-//! asked meanwhile, whoever adds the child asks it, too. Two who would make a circle together both see it, for each looks
-//! after it has entered its edge.
+//! asked meanwhile, the thread that adds the child asks it, too. Two threads that would make a circle together both see it,
+//! because each looks after it has entered its edge.
 //!
-//! **Who leaves.** The child of a group leaves with its strike, and its error is kept in that critical section. If the strike was by
-//! force, it stays, for something there still runs. It leaves when that has ended: whoever ends it looks for the groups
-//! above after that, and whoever strikes by force looks at the child after that, so one of the two finds it.
+//! **Leaving.** The child of a group leaves with its strike, and its error is kept in that critical section. After a strike by
+//! force the child stays, because a job there still runs. It leaves when that job has ended: the thread that ends the job looks
+//! for the groups above after that, and the thread that strikes by force looks at the child after that. One of the two finds it.
 //!
-//! **Who holds whom.** A node holds what is below it, and is held by whoever has its state or its tail. From `ask` until `Done` it
-//! holds itself: its children will strike it, and what it is to tell then must not depend on who still looks.
+//! **Ownership.** A node holds what is below it, and is held by its handles and its guard. From `ask` until `Done` it holds
+//! itself: its children will strike it, and what it is to tell then must not depend on whether there is a handle.
 //!
-//! An arrow runs no code of the user's. What is to be done next with other nodes, and who is to be told, goes onto a list
-//! (`Moves`), which the thread works off when it has let the lock go: no thread for each node, and no recursion.
-
-mod adding;
+//! An arrow runs no code of the user's. What is to be done next with other nodes, and the notices to be given, go onto a list
+//! (`Moves`), which the thread works through when it has released the lock: no thread for each node, and no recursion.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Instant;
 
-use super::error::StateError;
-use super::face::{Face, Kind};
-use super::parts::{Bell, Bells, Closing, Life, Own, Ready, Times};
+use super::error::NodeError;
+use super::spec::NodeSpec;
+use crate::cancel::CancelToken;
+use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::numbered_list::NumberedList;
-use crate::outcome::{Failure, drop_contained};
-use crate::sync::{Arc, Mutex, Weak, lock};
-use crate::timer::TimerKey;
+use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::timer::Timers;
+
+/// The phase of a node, as the protocol has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Open,
+    Closing,
+    Told,
+    Done,
+}
+
+/// What the node itself has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Nothing,
+    /// There is a guard that needs no end signal. It keeps the node from ending by itself, and from nothing else.
+    Held,
+    /// A job.
+    Works,
+    /// A job that was told to end, and later to do so at once.
+    Cancelled,
+    /// A job that was not waited for any longer.
+    GivenUp,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    Always,
+    NotYet,
+    Yes,
+    /// The guard was dropped before it said that the node is ready.
+    Never,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) made: Instant,
+    pub(super) asked: Option<Instant>,
+    pub(super) told: Option<Instant>,
+    pub(super) done: Option<Instant>,
+}
+
+/// A condition of a node that a thread may wait for.
+#[derive(Clone, Copy)]
+pub(super) enum Condition {
+    Asked,
+    Done,
+    Failed,
+    Ready,
+    Zero,
+}
+
+/// What one shutdown has in common: the timers for the limits of jobs, by the clocks of the jobs. There is nearly always one.
+#[derive(Default)]
+pub(super) struct Closing {
+    timers: Mutex<Vec<(Clock, Timers)>>,
+}
+
+impl Closing {
+    pub(super) fn timers(&self, clock: &Clock) -> Timers {
+        let mut all = lock(&self.timers);
+        if let Some((_, timers)) = all.iter().find(|(other, _)| other.is_same(clock)) {
+            return timers.clone();
+        }
+        let timers = Timers::new(clock.clone(), "procession-limits");
+        all.push((clock.clone(), timers.clone()));
+        timers
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // Their thread may be in a callback of a job's, which is code of the user's: it is not waited for.
+        let all = std::mem::take(&mut *lock(&self.timers));
+        all.iter().for_each(|(_, timers)| drop(timers.halt()));
+    }
+}
+
+/// A node of the shutdown tree, with all below it. Clones are the same node.
+///
+/// Dropping the last clone shuts nothing down: the jobs of the tree go on. A shutdown that was asked for goes on to its end as
+/// well.
+///
+/// The page of the module [`shutdown`](crate::shutdown) explains the tree.
+#[derive(Clone, Debug)]
+pub struct ShutdownNode {
+    node: Arc<Node>,
+}
+
+impl ShutdownNode {
+    pub(super) fn of(node: Arc<Node>) -> ShutdownNode {
+        ShutdownNode { node }
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The name (or annotation) of this node itself.
+    pub fn name(&self) -> Option<&str> {
+        self.node.spec.name.as_deref()
+    }
+}
 
 pub(super) struct Node {
-    pub(super) face: Face,
+    pub(super) spec: NodeSpec,
+    // Of a job. They are made when they are asked for.
+    end: OnceLock<CancelToken>,
+    cancel: OnceLock<CancelToken>,
     inner: Mutex<Inner>,
 }
 
@@ -78,22 +184,22 @@ pub(super) struct Inner {
     pub(super) edges: NumberedList<Edge>,
     links: NumberedList<Link>,
     pub(super) times: Times,
-    /// Something here or below was given up.
+    /// This node or one below was given up.
     pub(super) forced: bool,
     /// There is an error here or below. Once true it stays.
     pub(super) failed: bool,
     pub(super) error: Option<Failure>,
     /// The first error of a child that has left.
-    pub(super) kept: Option<StateError>,
+    pub(super) kept: Option<NodeError>,
     pub(super) closes_on_error: bool,
     pub(super) count: usize,
     /// How often the count was raised; of a group, how often it took in what is counted.
     pub(super) raised: u64,
-    bells: Option<Box<Bells>>,
+    /// A latch for each condition that a thread waits for.
+    latches: Option<Box<[Option<Latch<()>>; 5]>>,
     closing: Option<Arc<Closing>>,
-    /// The node itself, from when it is asked until it is done: a shutdown goes on also if nobody holds the tree.
+    /// The node itself, from when it is asked until it is done: a shutdown goes on also if there is no handle of the tree.
     held: Option<Arc<Node>>,
-    limits: Vec<TimerKey>,
 }
 
 pub(super) struct Edge {
@@ -117,7 +223,7 @@ struct Link {
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
-    pub(super) signals: VecDeque<Signal>,
+    pub(super) notices: VecDeque<Notice>,
     /// Jobs that have been told to end: their limits begin.
     pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
@@ -131,34 +237,55 @@ pub(super) enum Move {
         failed: bool,
     },
     Fail(Arc<Node>),
-    /// A job has ended: its limits are over. All of it may be the last of its kind, and is dropped here.
-    Unlimit(Arc<Node>, Arc<Closing>, Vec<TimerKey>),
+    /// A node is done. It and its shutdown may be the last of their kind, and are dropped here.
+    Release(Arc<Node>, Arc<Closing>),
 }
 
-/// Somebody is told. This runs code of the user's.
-pub(super) enum Signal {
+/// A signal that is given. This runs code of the user's.
+pub(super) enum Notice {
     End(Arc<Node>),
     Cancel(Arc<Node>),
-    Ring(Latch<()>),
+    Reached(Latch<()>),
+}
+
+impl Notice {
+    pub(super) fn give(&self) {
+        let given = contain(|| match self {
+            Notice::End(node) => {
+                node.end().cancel(Reason::Shutdown);
+            }
+            Notice::Cancel(node) => {
+                // By a limit of zero it may come before the thread that tells the job to end has come so far.
+                node.end().cancel(Reason::Shutdown);
+                node.cancel_token().cancel(Reason::TimedOut);
+            }
+            Notice::Reached(latch) => {
+                let _ = latch.set(());
+            }
+        });
+        if let Err(panic) = given {
+            tell_log(|| tracing::error!(%panic, "a signal of the shutdown tree panicked"));
+        }
+    }
 }
 
 impl Node {
     /// A node with its children, and what closes after them, linked. What follows for others goes to `moves`.
     pub(super) fn new(
-        face: Face,
+        spec: NodeSpec,
         own: Own,
         ready: Ready,
         children: Vec<Arc<Node>>,
         after: Option<Arc<Node>>,
         moves: &mut Moves,
     ) -> Arc<Node> {
-        let now = face.clock.now();
+        let now = spec.clock.now();
         let mut inner = Inner {
             life: Life::Open,
             own,
             ready,
-            before: children.len(),
-            after: usize::from(after.is_some()),
+            before: 0,
+            after: 0,
             edges: NumberedList::new(),
             links: NumberedList::new(),
             times: Times { made: now, asked: None, told: None, done: None },
@@ -169,42 +296,61 @@ impl Node {
             closes_on_error: false,
             count: 0,
             raised: 0,
-            bells: None,
+            latches: None,
             closing: None,
             held: None,
-            limits: Vec::new(),
         };
-        // In front: errors and values are looked for there first.
+        // What closes after the children is in front: errors and values are looked for there first.
         let after = after.map(|child| (child, true));
-        for (child, after) in after.into_iter().chain(children.into_iter().map(|child| (child, false))) {
-            inner.edges.push(Edge { child, link: None, open: true, checked: true, leaves: false, after });
-        }
-        let edges: Vec<Arc<Node>> = inner.edges.iter().map(|edge| edge.child.clone()).collect();
-        let node = Arc::new(Node { face, inner: Mutex::new(inner) });
-        let linked: Vec<Linked> = edges.iter().zip(0..).map(|(child, edge)| child.link(&node, edge, false)).collect();
-        let mut inner = node.lock();
-        for (linked, number) in linked.into_iter().zip(0..) {
-            inner.take_link(number, &linked);
-            if linked.failed {
-                moves.next.push_back(Move::Fail(node.clone()));
-            }
-        }
-        inner.go_on(&node, now, moves);
-        drop(inner);
+        let edges: Vec<(u64, Arc<Node>)> = after
+            .into_iter()
+            .chain(children.into_iter().map(|child| (child, false)))
+            .map(|(child, after)| (inner.enter(child.clone(), after), child))
+            .collect();
+        let node = Arc::new(Node { spec, end: OnceLock::new(), cancel: OnceLock::new(), inner: Mutex::new(inner) });
+        edges.iter().for_each(|(edge, child)| node.attach(child, *edge, false, moves));
+        node.lock().go_on(&node, now, moves);
         node
     }
 
-    pub(super) fn lock(&self) -> crate::sync::MutexGuard<'_, Inner> {
+    /// Please end.
+    pub(super) fn end(&self) -> &CancelToken {
+        self.end.get_or_init(|| CancelToken::with_clock(self.spec.clock.clone()))
+    }
+
+    /// Please end at once.
+    pub(super) fn cancel_token(&self) -> &CancelToken {
+        self.cancel.get_or_init(|| CancelToken::with_clock(self.spec.clock.clone()))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }
 
-    /// Enters the link back to a parent.
-    fn link(&self, parent: &Arc<Node>, edge: u64, leaves: bool) -> Linked {
+    /// Links an edge that was entered to its child, in one critical section of the child. The edge is checked from now on.
+    pub(super) fn attach(self: &Arc<Node>, child: &Arc<Node>, edge: u64, leaves: bool, moves: &mut Moves) {
+        let (link, done, forced, failed) = {
+            let mut inner = child.lock();
+            let done = inner.life == Life::Done;
+            let link =
+                (!(leaves && done)).then(|| inner.links.push(Link { parent: Arc::downgrade(self), edge, leaves }));
+            (link, done, inner.forced, inner.failed)
+        };
+        if failed {
+            moves.next.push_back(Move::Fail(self.clone()));
+        }
         let mut inner = self.lock();
-        let done = inner.life == Life::Done;
-        let number =
-            (!(leaves && done)).then(|| inner.links.push(Link { parent: Arc::downgrade(parent), edge, leaves }));
-        Linked { number, done, forced: inner.forced, failed: inner.failed }
+        if let Some(edge) = inner.edges.get_mut(edge) {
+            edge.link = link;
+            edge.checked = true;
+            // A value that never had anything to end is there to be found, and stays as long as the group.
+            edge.leaves = leaves && !(child.spec.is_inert && child.spec.has_value);
+        }
+        if done {
+            moves.next.push_back(Move::Strike { parent: self.clone(), edge, forced, failed });
+        } else if let Some(closing) = &inner.closing {
+            moves.next.push_back(Move::Ask(child.clone(), closing.clone()));
+        }
     }
 
     fn unlink(&self, number: Option<u64>) {
@@ -215,7 +361,7 @@ impl Node {
 
     /// Arrow: please close.
     pub(super) fn ask(self: &Arc<Node>, closing: &Arc<Closing>, moves: &mut Moves) {
-        let now = self.face.clock.now();
+        let now = self.spec.clock.now();
         let mut inner = self.lock();
         if inner.life != Life::Open {
             return;
@@ -223,7 +369,7 @@ impl Node {
         inner.life = Life::Closing;
         inner.times.asked = Some(now);
         (inner.closing, inner.held) = (Some(closing.clone()), Some(self.clone()));
-        inner.ring(Bell::Asked, moves);
+        inner.reach(Condition::Asked, moves);
         for edge in inner.edges.iter().filter(|edge| edge.open && edge.checked && !edge.after) {
             moves.next.push_back(Move::Ask(edge.child.clone(), closing.clone()));
         }
@@ -235,16 +381,16 @@ impl Node {
         self: &Arc<Node>,
         edge: u64,
         (forced, failed): (bool, bool),
-        mut kept: Option<StateError>,
+        mut kept: Option<NodeError>,
         moves: &mut Moves,
     ) -> Option<Arc<Node>> {
-        let now = self.face.clock.now();
+        let now = self.spec.clock.now();
         let mut inner = self.lock();
         let left = inner.strike(edge, forced)?;
         if inner.kept.is_none() {
             inner.kept = kept.take();
         }
-        // Whoever sets an error may not have come up to here yet, and would not find the way where somebody has left.
+        // A thread that sets an error may not have come up to here yet, and would not find the way if a node has left.
         if failed {
             inner.fail(self, moves);
         }
@@ -253,9 +399,9 @@ impl Node {
         left
     }
 
-    /// Arrow: the tail has said done, or was dropped. Whether it had been given up.
+    /// Arrow: the guard has said done, or was dropped. Whether the job had been given up.
     pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
-        let now = self.face.clock.now();
+        let now = self.spec.clock.now();
         let mut inner = self.lock();
         let was_given_up = inner.own == Own::GivenUp;
         if inner.own != Own::Nothing {
@@ -270,13 +416,13 @@ impl Node {
         let mut inner = self.lock();
         if inner.own == Own::Works && inner.life == Life::Told {
             inner.own = Own::Cancelled;
-            moves.signals.push_back(Signal::Cancel(self.clone()));
+            moves.notices.push_back(Notice::Cancel(self.clone()));
         }
     }
 
     /// Arrow: a limit is over, and the job is not waited for any longer.
     pub(super) fn give_up(self: &Arc<Node>, moves: &mut Moves) -> bool {
-        let now = self.face.clock.now();
+        let now = self.spec.clock.now();
         self.cancel(moves);
         let mut inner = self.lock();
         if inner.own != Own::Cancelled {
@@ -286,16 +432,6 @@ impl Node {
         inner.forced = true;
         inner.go_on(self, now, moves);
         true
-    }
-
-    /// Notes the key of a limit; whether the node has not ended meanwhile.
-    pub(super) fn note_limit(&self, limit: TimerKey) -> bool {
-        let mut inner = self.lock();
-        let runs = inner.life != Life::Done;
-        if runs {
-            inner.limits.push(limit);
-        }
-        runs
     }
 
     /// There is an error here or below.
@@ -315,11 +451,11 @@ impl Node {
     }
 
     /// A latch that is set when it happens, or is set already.
-    pub(super) fn bell(&self, bell: Bell) -> Latch<()> {
+    pub(super) fn latch(&self, condition: Condition) -> Latch<()> {
         let mut inner = self.lock();
-        if !inner.has_rung(bell) {
-            let bells = inner.bells.get_or_insert_default();
-            return bells[bell as usize].get_or_insert_default().clone();
+        if !inner.has_reached(condition) {
+            let latches = inner.latches.get_or_insert_default();
+            return latches[condition as usize].get_or_insert_default().clone();
         }
         drop(inner);
         let latch = Latch::new();
@@ -328,29 +464,18 @@ impl Node {
     }
 }
 
-struct Linked {
-    number: Option<u64>,
-    done: bool,
-    forced: bool,
-    failed: bool,
-}
-
 impl Inner {
-    fn take_link(&mut self, edge: u64, linked: &Linked) {
-        if let Some(edge) = self.edges.get_mut(edge) {
-            edge.link = linked.number;
-        }
-        if linked.done {
-            // None of them leaves.
-            let _ = self.strike(edge, linked.forced);
-        }
+    /// An edge to a child that is not linked yet, and not checked.
+    fn enter(&mut self, child: Arc<Node>, after: bool) -> u64 {
+        *(if after { &mut self.after } else { &mut self.before }) += 1;
+        self.edges.push(Edge { child, link: None, open: true, checked: false, leaves: false, after })
     }
 
     /// The edge is not open any more. `None` if it was not; else the child, if it leaves.
     fn strike(&mut self, number: u64, forced: bool) -> Option<Option<Arc<Node>>> {
         let edge = self.edges.get_mut(number).filter(|edge| edge.open)?;
         edge.open = false;
-        // Who was given up has not ended: its branch stays, and can be looked at.
+        // A job that was given up has not ended: its branch stays, and can be looked at.
         let (leaves, after) = (edge.leaves && !forced, edge.after);
         let open = if after { &mut self.after } else { &mut self.before };
         *open -= 1;
@@ -364,11 +489,11 @@ impl Inner {
             return;
         }
         self.failed = true;
-        self.ring(Bell::Failed, moves);
+        self.reach(Condition::Failed, moves);
         let parents = self.links.iter().filter_map(|link| link.parent.upgrade());
         moves.next.extend(parents.map(Move::Fail));
         if self.closes_on_error && self.life == Life::Open {
-            moves.next.push_back(Move::Ask(node.clone(), Closing::new()));
+            moves.next.push_back(Move::Ask(node.clone(), Arc::default()));
         }
     }
 
@@ -379,8 +504,8 @@ impl Inner {
             self.times.told = Some(now);
             if let Some(closing) = &self.closing {
                 if self.own == Own::Works {
-                    moves.signals.push_back(Signal::End(node.clone()));
-                    if node.face.has_limits() {
+                    moves.notices.push_back(Notice::End(node.clone()));
+                    if node.spec.has_limits() {
                         moves.limits.push((node.clone(), closing.clone()));
                     }
                 }
@@ -398,9 +523,9 @@ impl Inner {
         if matches!(self.life, Life::Open | Life::Told) && nothing_is_open {
             self.life = Life::Done;
             self.times.done = Some(now);
-            self.ring(Bell::Done, moves);
+            self.reach(Condition::Done, moves);
             if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
-                moves.next.push_back(Move::Unlimit(held, closing, std::mem::take(&mut self.limits)));
+                moves.next.push_back(Move::Release(held, closing));
             }
             for link in self.links.iter() {
                 if let Some(parent) = link.parent.upgrade() {
@@ -418,19 +543,19 @@ impl Inner {
         self.links.iter().count()
     }
 
-    fn has_rung(&self, bell: Bell) -> bool {
-        match bell {
-            Bell::Asked => self.times.asked.is_some(),
-            Bell::Done => self.life == Life::Done,
-            Bell::Failed => self.failed,
-            Bell::Ready => self.ready != Ready::NotYet,
-            Bell::Zero => self.count == 0,
+    fn has_reached(&self, condition: Condition) -> bool {
+        match condition {
+            Condition::Asked => self.times.asked.is_some(),
+            Condition::Done => self.life == Life::Done,
+            Condition::Failed => self.failed,
+            Condition::Ready => self.ready != Ready::NotYet,
+            Condition::Zero => self.count == 0,
         }
     }
 
-    pub(super) fn ring(&mut self, bell: Bell, moves: &mut Moves) {
-        if let Some(latch) = self.bells.as_mut().and_then(|bells| bells[bell as usize].take()) {
-            moves.signals.push_back(Signal::Ring(latch));
+    pub(super) fn reach(&mut self, condition: Condition, moves: &mut Moves) {
+        if let Some(latch) = self.latches.as_mut().and_then(|latches| latches[condition as usize].take()) {
+            moves.notices.push_back(Notice::Reached(latch));
         }
     }
 
@@ -454,7 +579,7 @@ impl Inner {
     }
 }
 
-/// One after the other, however deep the tree is that nobody else holds.
+/// Drops the nodes one after the other, so that a deep tree needs no deep stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut below = self.take_edges();
@@ -465,12 +590,14 @@ impl Drop for Node {
             }
         }
         let mut inner = self.lock();
-        let (error, kept, bells) = (inner.error.take(), inner.kept.take(), inner.bells.take());
+        let (error, kept, latches) = (inner.error.take(), inner.kept.take(), inner.latches.take());
         drop(inner);
         // One by one: a destructor that panics must not meet another one that does.
+        drop_contained(self.spec.detail.take());
+        drop_contained(self.spec.inside.take());
         drop_contained(error);
         drop_contained(kept);
-        bells.into_iter().flat_map(|bells| *bells).for_each(drop_contained);
+        latches.into_iter().flat_map(|latches| *latches).for_each(drop_contained);
     }
 }
 
@@ -479,8 +606,71 @@ impl Node {
         let mut inner = self.lock();
         inner.edges.take().into_iter().map(|edge| (edge.child, edge.link)).collect()
     }
+}
 
-    pub(super) fn kind(&self) -> Kind {
-        self.face.kind
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let life = self.lock().life;
+        f.debug_struct("Node")
+            .field("kind", &self.spec.kind)
+            .field("name", &self.spec.name)
+            .field("life", &life)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arrows of a group: nodes that are taken in, and those that leave.
+impl Node {
+    /// Enters an edge to a node that a group takes in; it is not checked yet. `None`: the group is closed.
+    pub(super) fn begin_add(&self, child: &Arc<Node>) -> Option<u64> {
+        let mut inner = self.lock();
+        if inner.life == Life::Done {
+            return None;
+        }
+        inner.raised += u64::from(child.spec.counts);
+        Some(inner.enter(child.clone(), false))
+    }
+
+    /// Arrow: takes the edge away again.
+    pub(super) fn release(self: &Arc<Node>, edge: u64, moves: &mut Moves) {
+        let now = self.spec.clock.now();
+        let mut inner = self.lock();
+        // The caller has the child itself.
+        if inner.edges.remove(edge).is_some() {
+            inner.before -= 1;
+            inner.go_on(self, now, moves);
+        }
+    }
+
+    /// The child that leaves with its strike, and has an error that should be kept.
+    pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
+        let mut inner = self.lock();
+        inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
+    }
+
+    /// The edges at which the node hangs, from above.
+    pub(super) fn hangs_at(&self) -> Vec<(Arc<Node>, u64)> {
+        let inner = self.lock();
+        inner.links.iter().filter_map(|link| Some((link.parent.upgrade()?, link.edge))).collect()
+    }
+
+    /// The child of an edge that was struck by force. It leaves when it has ended after all.
+    pub(super) fn overdue(&self, edge: u64) -> Option<Arc<Node>> {
+        let mut inner = self.lock();
+        inner.edges.get_mut(edge).filter(|edge| !edge.open && edge.leaves).map(|edge| edge.child.clone())
+    }
+
+    /// It has ended after all, and leaves; its error is kept. It is dropped where no lock is held.
+    pub(super) fn let_go(&self, edge: u64, error: impl FnOnce(&Arc<Node>) -> Option<NodeError>) -> Option<Edge> {
+        let (child, link) = self.lock().edges.get_mut(edge).map(|edge| (edge.child.clone(), edge.link))?;
+        // First of all: who sets an error from here on does not tell this node, and one that was told of is found now. As long
+        // as the edge is there, so is the way to it.
+        child.unlink(link);
+        let kept = error(&child);
+        let mut inner = self.lock();
+        if inner.kept.is_none() {
+            inner.kept = kept;
+        }
+        inner.edges.remove(edge)
     }
 }

@@ -1,18 +1,18 @@
 //! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and has them
 //! from the start: `src/runtime/tree.rs`.)
 //!
-//! Each has a [`Part`], which is nothing until somebody asks for the state. Then it is a job whose end signal has the owner
+//! Each has a [`Part`], which is empty until the node is asked for. Then it is a job whose end signal has the owner
 //! ended, and which is done when the owner is over, however that came about. There is no thread for it.
 //!
-//! **Nothing is lost**, although nobody holds two locks. Who asks for the state puts the node up and *then* looks whether the
+//! **Nothing is lost**, although no thread holds two locks. The thread that asks for the node makes it and *then* looks whether the
 //! owner is over; who makes the owner over does that under the owner's lock and *then* looks whether there is a node. The one
 //! look that comes later sees what the other one has done. Both may, and then it is said twice, which changes nothing. Who
 //! waits for the end of the owner says it as well, so that the state is closed when the wait returns.
 
 use std::time::Duration;
 
-use super::handle::ShutdownNode;
-use super::tail::JobGuard;
+use super::guards::JobGuard;
+use super::node::ShutdownNode;
 use crate::cancel::CancelCallback;
 use crate::clock::Clock;
 use crate::outcome::Failure;
@@ -25,7 +25,7 @@ pub(crate) struct Part {
 }
 
 struct Standing {
-    state: ShutdownNode,
+    node: ShutdownNode,
     tail: JobGuard,
     _asked: [Option<CancelCallback>; 2],
 }
@@ -55,14 +55,14 @@ impl Part {
 
     /// The state, always the same. Afterwards it is to be said whether the owner is over.
     pub(crate) fn state<'a>(&self, role: impl FnOnce() -> Role<'a>) -> ShutdownNode {
-        self.standing.get_or_init(|| Standing::new(role(), self.limit)).state.clone()
+        self.standing.get_or_init(|| Standing::new(role(), self.limit)).node.clone()
     }
 
     pub(crate) fn has_limit(&self) -> bool {
         self.limit.is_some()
     }
 
-    /// Whether somebody has asked for the state.
+    /// Whether the node has been asked for.
     pub(crate) fn is_wanted(&self) -> bool {
         self.standing.get().is_some()
     }
@@ -79,7 +79,7 @@ impl Standing {
     fn new(role: Role<'_>, limit: Option<Duration>) -> Standing {
         let Role { name, clock, detail, inside, end, cancel, on } = role;
         let mut builder = ShutdownNode::builder().name(name).clock(clock.clone()).detail(detail).inside(inside);
-        // Without a limit nobody would ever call it.
+        // Without a limit it would never be called.
         let cancel = cancel.filter(|_| limit.is_some());
         if let Some(limit) = limit {
             builder = match &cancel {
@@ -90,10 +90,10 @@ impl Standing {
         let (part, tail) = builder.job();
         let ends = tail.end().on_cancel(move |_| end());
         let cancels = cancel.map(|(cancel, _)| tail.cancel().on_cancel(move |_| cancel()));
-        let state = match on {
+        let node = match on {
             Some(on) => on.depends_on([part]),
             None => part,
         };
-        Standing { state, tail, _asked: [Some(ends), cancels] }
+        Standing { node, tail, _asked: [Some(ends), cancels] }
     }
 }

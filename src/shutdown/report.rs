@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::{Names, write_names};
-use super::face::Kind;
-use super::node::Node;
-use super::parts::{Life, Own, Ready};
+use super::node::{Life, Node, Own, Ready};
+use super::spec::Kind;
 use super::walk::{Go, walk};
 use crate::inside::WaitError;
 use crate::outcome::Failure;
@@ -16,7 +15,7 @@ use crate::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Nobody has asked it to close.
+    /// It has not been asked to close.
     Running,
     /// It has been asked, and waits for its children.
     Closing,
@@ -92,7 +91,7 @@ impl Report {
             let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
             let (mut node, hangs, below) = node_report(place.node, place.above, depth);
             if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
-                node.detail = place.node.face.detail();
+                node.detail = place.node.spec.detail();
             }
             if hangs {
                 hanging.push(nodes.len());
@@ -121,7 +120,7 @@ impl Report {
 
 /// What is known of a node, whether it was told to end and has not ended, and what is below it.
 fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, bool, Vec<Arc<Node>>) {
-    let now = node.face.clock.now();
+    let now = node.spec.clock.now();
     let inner = node.lock();
     let times = inner.times;
     let (phase, since) = match (inner.own, inner.life) {
@@ -133,15 +132,15 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         (_, Life::Open) => (Phase::Running, Some(times.made)),
     };
     let report = NodeReport {
-        name: node.face.name.clone(),
-        kind: node.kind(),
+        name: node.spec.name.clone(),
+        kind: node.spec.kind,
         above,
         depth,
         phase,
         for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
         ending_took: times
             .told
-            .filter(|_| node.face.job.is_some())
+            .filter(|_| node.spec.kind == Kind::Job)
             .zip(times.done)
             .map(|(told, done)| done.saturating_duration_since(told)),
         error: inner.error.clone(),
@@ -211,7 +210,7 @@ struct Found {
 /// A node that was told to end and has not ended.
 #[derive(Clone)]
 pub struct OpenNode {
-    // The names on the way to it are read when somebody asks for them: in a chain of which all hang they would take memory in
+    // The names on the way to it are collected by `names`: in a chain of which all hang they would take memory in
     // proportion to the square of its length.
     tree: Report,
     place: usize,
@@ -298,31 +297,33 @@ impl ShutdownTimeout {
     }
 }
 
-/// So many are named; of the others, their number.
+/// The most nodes that are named in an error. Of the others it has the number.
 const NAMED: usize = 8;
+
+impl ShutdownTimeout {
+    fn write_open(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.open();
+        for (number, node) in open.iter().take(NAMED).enumerate() {
+            f.write_str(if number > 0 { "; " } else { "" })?;
+            write!(f, "{node}")?;
+        }
+        match open.len() {
+            0 => f.write_str("timeout expired"),
+            all if all > NAMED => write!(f, "; and {} more", all - NAMED),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl fmt::Display for ShutdownTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let open = self.open();
-        if let Some(names) = &self.found.inside {
-            write_names(f, names)?;
-            f.write_str("called from inside, and would wait for its own caller")?;
-            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
-        }
-        if self.found.why == WaitError::InsideStep {
-            write!(f, "{}", self.found.why)?;
-            return if f.alternate() { write!(f, "\n{}", self.report()) } else { Ok(()) };
-        }
-        for (number, node) in open.iter().take(NAMED).enumerate() {
-            if number > 0 {
-                f.write_str("; ")?;
+        match &self.found.inside {
+            Some(names) => {
+                write_names(f, names)?;
+                f.write_str("called from inside, and would wait for its own caller")?;
             }
-            node.fmt(f)?;
-        }
-        match open.len() {
-            0 => f.write_str("timeout expired")?,
-            all if all > NAMED => write!(f, "; and {} more", all - NAMED)?,
-            _ => {}
+            None if self.found.why == WaitError::InsideStep => write!(f, "{}", self.found.why)?,
+            None => self.write_open(f)?,
         }
         if f.alternate() {
             write!(f, "\n{}", self.report())?;

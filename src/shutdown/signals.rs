@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::handle::ShutdownNode;
+use super::node::ShutdownNode;
 use super::wait;
 use crate::latch::Latch;
 use crate::sync::{Arc, AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ impl Signals {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Has `callback` called when a second signal comes: whoever presses Ctrl-C twice does not want to wait. It comes also
+    /// Has `callback` called when a second signal comes: a user who presses Ctrl-C twice does not want to wait. It is called also
     /// when a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
         wait::Subscription::new(self.shared.again.clone(), None, callback)
@@ -103,7 +103,7 @@ impl ShutdownNode {
     /// let signals = all.shutdown_on_signals()?;
     /// println!("ends at {:?}, and not at {:?}", signals.handled(), signals.ignored());
     /// signals.on_second(|| std::process::exit(130)).keep();
-    /// all.wait_closed(None)?;
+    /// all.wait_closed()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -165,7 +165,7 @@ fn is_ignored(_: Signal) -> bool {
 /// Has `comes` called for each of the signals that comes, on a thread of its own.
 #[cfg(unix)]
 fn listen(signals: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
-    // The thread first: a handler that nobody listens to would take the signal's own effect away for good.
+    // The thread first: a handler without a thread that listens would take the signal's own effect away for good.
     let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<signal_hook::iterator::Signals>(1);
     let listens = move || {
         if let Ok(mut coming) = handed_over.recv() {

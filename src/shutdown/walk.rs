@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::error::{Names, StateError};
+use super::error::{Names, NodeError};
 use super::key::Key;
-use super::node::Node;
-use super::parts::{Life, Own};
+use super::node::{Life, Node, Own};
 use crate::sync::Arc;
 
 /// A node on the way, with what leads to it.
@@ -26,8 +25,7 @@ pub(super) enum Go<R> {
     Stop(R),
 }
 
-/// All nodes that were seen, and who is above whom. They are held, so that nobody else comes to where one of them was, and is
-/// taken for it.
+/// All nodes that were seen, each with the node above it. They are held, so that no other one comes to the same address.
 #[derive(Default)]
 struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 
@@ -37,7 +35,7 @@ impl Place<'_> {
         let mut names = Vec::new();
         let mut next = Some(self.number);
         while let Some((above, node)) = next.and_then(|number| self.trail.0.get(number)) {
-            names.extend(node.face.name.clone());
+            names.extend(node.spec.name.clone());
             next = *above;
         }
         names.reverse();
@@ -66,7 +64,7 @@ pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R
 }
 
 /// The first error: a node's own before those below, of those the left one.
-pub(super) fn error(root: &Arc<Node>) -> Option<StateError> {
+pub(super) fn error(root: &Arc<Node>) -> Option<NodeError> {
     walk(root, |place| {
         let (own, kept, below) = {
             let inner = place.node.lock();
@@ -76,7 +74,7 @@ pub(super) fn error(root: &Arc<Node>) -> Option<StateError> {
             (inner.error.clone(), inner.kept.clone(), inner.below())
         };
         if let Some(failure) = own {
-            return Go::Stop(StateError::new(place.names(), failure));
+            return Go::Stop(NodeError::new(place.names(), failure));
         }
         match kept {
             // What has left was to the left of what is there.
@@ -88,7 +86,7 @@ pub(super) fn error(root: &Arc<Node>) -> Option<StateError> {
 
 /// The first value under a key.
 pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> {
-    walk(root, |place| match place.node.face.value.as_ref().and_then(|stored| stored.get(key)) {
+    walk(root, |place| match place.node.spec.value.as_ref().and_then(|stored| stored.get(key)) {
         Some(value) => Go::Stop(value),
         None => Go::On(place.node.lock().below()),
     })
@@ -100,23 +98,19 @@ pub(super) fn is_below(group: &Arc<Node>, top: &Arc<Node>) -> bool {
         if Arc::ptr_eq(place.node, group) {
             return Go::Stop(());
         }
-        // Where nothing is taken in, no group can be below.
-        if place.node.face.nature.grows { Go::On(place.node.lock().below()) } else { Go::Past }
+        Go::On(place.node.lock().below())
     });
     found.is_some()
 }
 
 /// The names on the way to what is not done, and waits for the calling thread.
 pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
-    if !root.face.nature.asks_inside {
-        return None;
-    }
     walk(root, |place| {
         let (waits, below) = {
             let inner = place.node.lock();
             (matches!(inner.own, Own::Works | Own::Cancelled), inner.below())
         };
-        if waits && place.node.face.is_inside() {
+        if waits && place.node.spec.is_inside() {
             return Go::Stop(place.names());
         }
         Go::On(below)

@@ -29,7 +29,7 @@ impl TaskScheduler {
     /// let all = pool.shutdown_node().depends_on([tasks.shutdown_node()]);
     ///
     /// let slow = tasks.submit(|cancel| Err::<(), _>(cancel.wait()))?;
-    /// all.shutdown(None)?;
+    /// all.shutdown()?;
     /// assert!(slow.status().is_finished() && tasks.is_stopped());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -33,7 +33,7 @@ impl<S: 'static> Loop<S> {
     /// let state = home.shutdown_node();
     /// home.schedule(ready::wait(), Directive::Wait)?;
     /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| state.shutdown(None));
+    ///     scope.spawn(|| state.shutdown());
     ///     home.run() // until somebody closes it
     /// })?;
     /// assert!(state.is_closed());

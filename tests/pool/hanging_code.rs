@@ -165,7 +165,7 @@ fn a_node_that_cuts_jobs_short_is_not_held_up_by_their_destructors() {
     manual.advance(SECOND);
     wait(&begun);
     held.let_go();
-    assert!(node.wait_closed(Some(LIMIT)).is_ok(), "the last job has returned");
+    assert!(node.wait_closed_timeout(LIMIT).is_ok(), "the last job has returned");
     go.set(()).unwrap();
 }
 

@@ -10,7 +10,7 @@ use procession::{ShutdownNode, WaitError};
 
 use crate::support::*;
 
-const ZERO: Option<Duration> = Some(Duration::ZERO);
+const ZERO: Duration = Duration::ZERO;
 
 #[test]
 fn a_pool_that_is_asked_to_close_runs_the_waiting_jobs_first() {
@@ -22,13 +22,13 @@ fn a_pool_that_is_asked_to_close_runs_the_waiting_jobs_first() {
         pool.execute(move || add(&ran)).unwrap();
     }
     let state = pool.shutdown_node();
-    let error = state.shutdown(ZERO).unwrap_err();
+    let error = state.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "pool: timeout expired (jobs: 1 running, 5 waiting)");
     let (_, why) = pool.execute(|| ()).unwrap_err().into_parts();
     assert!(matches!(why, PoolError::Stopped(PoolStatus::Draining)), "{why}");
     assert!(!state.is_closed());
     held.let_go();
-    state.shutdown(Some(LIMIT)).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().workers, pool.status()), (5, 0, PoolStatus::Stopped));
     assert!(state.err().is_none());
 }
@@ -40,7 +40,7 @@ fn a_pool_has_one_node_and_it_costs_no_thread() {
     assert_eq!(ShutdownNode::merge(states).report().nodes().len(), 2, "the merge, and one below it");
     assert_eq!((pool.shutdown_node().name(), pool.stats().workers), (Some("pool-of-letters"), 0));
     let all = pool.shutdown_node();
-    all.shutdown(ZERO).unwrap();
+    all.shutdown_timeout(ZERO).unwrap();
     assert!(pool.shutdown_node().is_closed());
     pool.drain().unwrap();
 }
@@ -63,7 +63,7 @@ fn a_pool_that_ends_otherwise_closes_its_node() {
     rested(&three, 2);
     let state = three.shutdown_node();
     drop(three);
-    assert!(state.wait_closed(Some(LIMIT)).is_ok() && state.err().is_none());
+    assert!(state.wait_closed_timeout(LIMIT).is_ok() && state.err().is_none());
 
     let four = pool(2);
     rested(&four, 1);
@@ -90,7 +90,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_node() {
     drop(pool);
     assert!(!state.is_closed(), "a job still runs");
     held.let_go();
-    assert!(state.wait_closed(Some(LIMIT)).is_ok());
+    assert!(state.wait_closed_timeout(LIMIT).is_ok());
     let error = state.err().unwrap();
     assert_eq!(error.to_string(), "letters: pool: jobs that were never begun: 3");
     assert_eq!(error.downcast_ref::<AbandonedJobsError>().unwrap().count, 3);
@@ -113,13 +113,13 @@ fn after_the_limit_jobs_are_dropped_and_after_the_grace_given_up() {
     manual.advance(SHUTDOWN_GRACE);
     wait(store_tail.end());
     store_tail.done();
-    let error = store.shutdown(Some(LIMIT)).unwrap_err();
+    let error = store.shutdown_timeout(LIMIT).unwrap_err();
     assert!(error.only_given_up());
     assert_eq!(error.open()[0].names().collect::<Vec<_>>(), ["pool"]);
     assert_eq!(error.open()[0].detail(), Some("jobs: 1 running, 0 waiting"));
     held.let_go();
     pool.stop().unwrap();
-    store.shutdown(Some(LIMIT)).unwrap();
+    store.shutdown_timeout(LIMIT).unwrap();
     assert_eq!(store.err().unwrap().to_string(), "pool: jobs that were never begun: 1");
 }
 
@@ -129,15 +129,15 @@ fn a_job_that_waits_for_the_end_of_its_own_pool_is_refused() {
     let (store, store_tail) = ShutdownNode::job([pool.shutdown_node()]);
     let all = store.clone();
     let asks = pool.spawn(move || {
-        let error = all.shutdown(None).unwrap_err();
-        (error.why() == WaitError::Inside, error.to_string(), all.wait_closed(None).is_ok(), all.is_shutting_down())
+        let error = all.shutdown().unwrap_err();
+        (error.why() == WaitError::Inside, error.to_string(), all.wait_closed().is_ok(), all.is_shutting_down())
     });
     let (inside, text, closed, asked) = wait(asks.unwrap()).unwrap();
     assert_eq!((inside, closed, asked), (true, false, true));
     assert_eq!(text, "pool: called from inside, and would wait for its own caller");
     wait(store_tail.end());
     store_tail.done();
-    store.shutdown(None).unwrap();
+    store.shutdown().unwrap();
 }
 
 #[test]
@@ -152,7 +152,10 @@ fn a_pool_that_was_given_up_leaves_its_group_when_it_ends() {
         state.request_shutdown();
         manual.advance(SECOND);
         manual.advance(SHUTDOWN_GRACE);
-        assert!(state.wait_closed(Some(LIMIT)).is_ok() && all.report().find("letters").is_some(), "its job still runs");
+        assert!(
+            state.wait_closed_timeout(LIMIT).is_ok() && all.report().find("letters").is_some(),
+            "its job still runs"
+        );
         held.let_go();
         pool.drain().unwrap();
         assert_eq!(all.report().nodes().len(), 1, "nothing of it is left");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
-use procession::shutdown::NotReady;
+use procession::shutdown::NotReadyError;
 use procession::task::{TaskScheduler, TaskSet};
 use procession::tasklet::{Directive, Interruption, Loop, TaskletContext, ready};
 use procession::{
@@ -185,19 +185,22 @@ fn a_step_that_waits_for_a_state_is_refused() {
     let kept = counter.add();
     let (unready, ready) = ShutdownNode::readiness([]);
     in_a_step(move || {
-        let limit = Some(LIMIT);
-        assert_eq!(state.shutdown(limit).unwrap_err().why(), WaitError::InsideStep);
-        assert!(state.shutdown(limit).unwrap_err().to_string().starts_with("a step cannot wait"));
+        let limit = LIMIT;
+        assert_eq!(state.shutdown_timeout(limit).unwrap_err().why(), WaitError::InsideStep);
+        assert!(state.shutdown_timeout(limit).unwrap_err().to_string().starts_with("a step cannot wait"));
         assert!(state.is_shutting_down());
-        let open = state.shutdown(Some(Duration::ZERO)).unwrap_err();
+        let open = state.shutdown_timeout(Duration::ZERO).unwrap_err();
         assert_eq!((open.why(), open.open().len()), (WaitError::TimedOut, 1));
-        assert_eq!(state.wait_closed(None), Err(WaitError::InsideStep));
-        assert_eq!(counted.wait(limit), Err(WaitError::InsideStep));
-        assert_eq!(counted.wait(Some(Duration::ZERO)), Err(WaitError::TimedOut));
-        assert!(matches!(unready.wait_ready(limit), Err(NotReady::InsideStep)));
-        assert_eq!(state.failed(limit).err(), Some(WaitError::InsideStep));
+        assert_eq!(state.wait_closed(), Err(WaitError::InsideStep));
+        assert_eq!(counted.wait_timeout(limit), Err(WaitError::InsideStep));
+        assert_eq!(counted.wait_timeout(Duration::ZERO), Err(WaitError::TimedOut));
+        assert!(matches!(unready.wait_ready_timeout(limit), Err(NotReadyError::InsideStep)));
+        assert_eq!(state.failed_timeout(limit).err(), Some(WaitError::InsideStep));
         // A closed state has nothing to wait for.
-        assert!(ShutdownNode::empty().shutdown(limit).is_ok() && ShutdownNode::empty().wait_closed(limit).is_ok());
+        assert!(
+            ShutdownNode::empty().shutdown_timeout(limit).is_ok()
+                && ShutdownNode::empty().wait_closed_timeout(limit).is_ok()
+        );
     });
     tail.done();
     drop((kept, ready));

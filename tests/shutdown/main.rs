@@ -6,24 +6,24 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
-mod helpers;
+mod support;
 
-mod a_tree;
-mod b_one_node;
-mod c_order;
-mod d_names;
-mod e_errors;
-mod f_waiting;
-mod g_readiness;
-mod h_values;
-mod i_empty;
-mod j_groups;
-mod j_jobs;
-mod j_limits;
-mod j_looking;
-mod k_hostile;
-mod k_large;
-mod k_limits;
-mod k_random;
-mod l_parts;
-mod l_runtime;
+mod building;
+mod one_node;
+mod order;
+mod names;
+mod errors;
+mod counters;
+mod readiness;
+mod values;
+mod empty;
+mod groups;
+mod jobs;
+mod limits;
+mod reports;
+mod user_code;
+mod large_trees;
+mod random_limits;
+mod random_trees;
+mod library_parts;
+mod runtime_node;

@@ -10,8 +10,8 @@ use procession::{CancelToken, Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::support::*;
 
-const ZERO: Option<Duration> = Some(Duration::ZERO);
-const LONG: Option<Duration> = Some(LIMIT);
+const ZERO: Duration = Duration::ZERO;
+const LONG: Duration = LIMIT;
 
 #[test]
 fn a_scheduler_told_to_end_closes_when_all_closures_returned() {
@@ -22,10 +22,10 @@ fn a_scheduler_told_to_end_closes_when_all_closures_returned() {
     manual.advance(SECOND);
     state.request_shutdown();
     until("all are stopped", || [running.task.status(), waiting.status()] == [Status::Stopped; 2]);
-    let error = state.shutdown(ZERO).unwrap_err();
+    let error = state.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "tasks: timeout expired (1 closure has not returned: task 1 (backup) for 1s)");
     running.let_go();
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
     assert!(running.returned.is_set() && state.err().is_none());
     assert!(pool.run(|| ()).is_ok(), "the pool goes on");
 }
@@ -43,7 +43,7 @@ fn a_scheduler_has_one_shutdown_node_which_includes_its_own_pool() {
     let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["procession-task", "tasks"], "the pool closes after the tasks");
     task.let_go();
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
     assert_eq!(state.report().count(Phase::Done), 3);
     assert!(state.err().is_none(), "{:?}", state.err());
 }
@@ -65,7 +65,7 @@ fn a_stopped_or_dropped_scheduler_closes_its_shutdown_node() {
         drop(two);
         assert!(!state.is_closed(), "a closure still runs");
         running.let_go();
-        assert!(state.wait_closed(LONG).is_ok() && state.err().is_none());
+        assert!(state.wait_closed_timeout(LONG).is_ok() && state.err().is_none());
 
         let three = make();
         wait(three.submit(|_| Ok::<_, String>(1)).unwrap());
@@ -95,11 +95,11 @@ fn a_tree_does_not_wait_for_closures_beyond_the_limit() {
         }
         wait(store_tail.end());
         store_tail.done();
-        let error = store.shutdown(LONG).unwrap_err();
+        let error = store.shutdown_timeout(LONG).unwrap_err();
         assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["tasks"])));
         running.let_go();
         tasks.stop_and_join(Duration::MAX).unwrap();
-        store.shutdown(LONG).unwrap();
+        store.shutdown_timeout(LONG).unwrap();
     }
 }
 
@@ -112,23 +112,23 @@ fn a_task_that_waits_for_its_schedulers_end_gets_an_error() {
         let (asks, tell) = (state.clone(), told.clone());
         let _unwanted = tasks
             .submit(move |cancel: &CancelToken| {
-                let before = asks.shutdown(None).unwrap_err().why() == WaitError::Inside;
+                let before = asks.shutdown().unwrap_err().why() == WaitError::Inside;
                 cancel.wait();
                 // Its task is over now.
-                let after = asks.shutdown(None).unwrap_err().why() == WaitError::Inside;
-                let _ = tell.set((before, after, asks.wait_closed(None).is_ok()));
+                let after = asks.shutdown().unwrap_err().why() == WaitError::Inside;
+                let _ = tell.set((before, after, asks.wait_closed().is_ok()));
                 Ok::<_, String>(())
             })
             .unwrap();
         assert_eq!(wait(&told), (true, true, false));
-        state.shutdown(LONG).unwrap();
+        state.shutdown_timeout(LONG).unwrap();
     }
     // Another job of the pool on which the scheduler stands may wait for it.
     let pool = Pool::new(2).unwrap();
     let tasks = TaskScheduler::on(&pool);
     let state = tasks.shutdown_node();
     let _unwanted = tasks.submit(obedient).unwrap();
-    pool.run(move || state.shutdown(None).is_ok()).map(|ended| assert!(ended)).unwrap();
+    pool.run(move || state.shutdown().is_ok()).map(|ended| assert!(ended)).unwrap();
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_tree_does_not_wait_for_user_code_to_tell_the_next_part() {
     gate.set(()).unwrap();
     running.let_go();
     other_tail.done();
-    all.shutdown(LONG).unwrap();
+    all.shutdown_timeout(LONG).unwrap();
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_destructor_that_waits_for_its_schedulers_end_gets_an_error() {
     struct Waits(ShutdownNode, Latch<bool>);
     impl Drop for Waits {
         fn drop(&mut self) {
-            let told = self.0.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside);
+            let told = self.0.shutdown().is_err_and(|error| error.why() == WaitError::Inside);
             let _ = self.1.set(told);
         }
     }
@@ -224,7 +224,7 @@ fn a_destructor_that_waits_for_its_schedulers_end_gets_an_error() {
             state.request_shutdown();
         }
         assert!(wait(&told));
-        state.shutdown(LONG).unwrap();
+        state.shutdown_timeout(LONG).unwrap();
         gate.set(()).unwrap();
     }
 }

@@ -10,8 +10,8 @@ use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
 
 use crate::support::*;
 
-const ZERO: Option<Duration> = Some(Duration::ZERO);
-const LONG: Option<Duration> = Some(LIMIT);
+const ZERO: Duration = Duration::ZERO;
+const LONG: Duration = LIMIT;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Is on the pool until the gate opens, whatever it is told.
@@ -59,12 +59,12 @@ fn a_loop_told_to_end_closes_when_its_last_step_has_returned() {
     manual.advance(SECOND);
     state.request_shutdown();
     assert!(matches!(wait(&waits), Exit::Terminated(Reason::Shutdown)));
-    let error = state.shutdown(ZERO).unwrap_err();
+    let error = state.shutdown_timeout(ZERO).unwrap_err();
     let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Pool for 1s, in a step)";
     assert_eq!(error.to_string(), expected);
     assert!(handle.is_closed() && !runs.is_finished());
     gate.set(()).unwrap();
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
     assert!(wait(runs).unwrap() && state.err().is_none());
     assert!(pool.run(|| ()).is_ok(), "the pool goes on");
 }
@@ -84,7 +84,7 @@ fn a_loop_has_one_shutdown_node_which_includes_its_own_pool() {
     let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["procession-tasklet", "loop"], "the pool closes after the loop");
     gate.set(()).unwrap();
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
     assert_eq!(state.report().count(Phase::Done), 3);
     assert!(wait(runs).unwrap() && state.err().is_none());
 }
@@ -117,7 +117,7 @@ fn a_loop_that_is_closed_or_dropped_closes_its_shutdown_node() {
         assert!(!state.is_closed(), "a step still runs");
         gate.set(()).unwrap();
         assert!(wait(runs).unwrap());
-        assert!(state.wait_closed(LONG).is_ok());
+        assert!(state.wait_closed_timeout(LONG).is_ok());
     }
 }
 
@@ -139,16 +139,16 @@ fn a_tree_does_not_wait_for_a_step_beyond_the_limit() {
         }
         wait(store_tail.end());
         store_tail.done();
-        let error = store.shutdown(LONG).unwrap_err();
+        let error = store.shutdown_timeout(LONG).unwrap_err();
         assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
         gate.set(()).unwrap();
         assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
         pool.drain().unwrap();
-        assert!(handle.shutdown_node().wait_closed(LONG).is_ok());
+        assert!(handle.shutdown_node().wait_closed_timeout(LONG).is_ok());
         until("the thread has left", || {
             // The step has returned; its thread is about to leave.
-            store.shutdown(LONG).is_ok()
+            store.shutdown_timeout(LONG).is_ok()
         });
     }
 }
@@ -160,7 +160,7 @@ fn a_step_that_waits_for_its_loops_end_gets_an_error() {
     let state = home.shutdown_node();
     let answers = Arc::new(Mutex::new(Vec::new()));
     let asks = move |state: &ShutdownNode| {
-        (state.shutdown(None).is_err_and(|e| e.why() == WaitError::Inside), state.wait_closed(None).is_ok())
+        (state.shutdown().is_err_and(|e| e.why() == WaitError::Inside), state.wait_closed().is_ok())
     };
     let (at_home, on_pool) = (state.clone(), state.clone());
     let (first, second) = (answers.clone(), answers.clone());
@@ -185,7 +185,7 @@ fn a_step_that_waits_for_its_loops_end_gets_an_error() {
     home.schedule(elsewhere, Directive::Home).unwrap().schedule(here, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_callback_of_a_closing_loop_that_waits_for_it_gets_an_error() {
         move |cx: &mut TaskletContext<'_, ()>| {
             let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
             let _kept = token.on_cancel(move |_| {
-                let _ = tell.set(asks.shutdown(None).is_err_and(|error| error.why() == WaitError::Inside));
+                let _ = tell.set(asks.shutdown().is_err_and(|error| error.why() == WaitError::Inside));
             });
             let _ = begins.set(());
             wait(token);
@@ -216,5 +216,5 @@ fn a_callback_of_a_closing_loop_that_waits_for_it_gets_an_error() {
     home.run_for(LIMIT).unwrap();
     assert!(wait(&told));
     wait(closer).unwrap();
-    state.shutdown(LONG).unwrap();
+    state.shutdown_timeout(LONG).unwrap();
 }

@@ -7,84 +7,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::drive;
-use super::face::{Detail, Face, Inside, Kind, Nature, Signals};
-use super::handle::ShutdownNode;
+use super::cascade;
+use super::guards::{Group, Hold, Job, JobGuard};
 use super::key::Stored;
-use super::node::Node;
-use super::parts::{Own, Ready};
-use super::tail::{Group, Job, JobGuard};
+use super::node::{Node, Own, Ready, ShutdownNode};
+use super::spec::{Kind, NodeSpec};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
 use crate::sync::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
-
-/// What a node is made of.
-pub(super) struct Plan {
-    pub(super) kind: Kind,
-    pub(super) own: Own,
-    pub(super) ready: Ready,
-    pub(super) name: Option<String>,
-    pub(super) value: Option<Stored>,
-    pub(super) children: Vec<ShutdownNode>,
-    pub(super) after: Option<ShutdownNode>,
-    pub(super) clock: Option<Clock>,
-    pub(super) limits: (Option<Duration>, Option<Duration>),
-    pub(super) detail: Option<Detail>,
-    pub(super) inside: Option<Inside>,
-}
-
-impl Plan {
-    pub(super) fn new(kind: Kind, own: Own, children: impl IntoIterator<Item = ShutdownNode>) -> Plan {
-        Plan {
-            kind,
-            own,
-            ready: Ready::Always,
-            name: None,
-            value: None,
-            children: children.into_iter().collect(),
-            after: None,
-            clock: None,
-            limits: (None, None),
-            detail: None,
-            inside: None,
-        }
-    }
-
-    pub(super) fn make(self) -> Arc<Node> {
-        self.make_with_signals().0
-    }
-
-    fn make_with_signals(self) -> (Arc<Node>, Option<Arc<Signals>>) {
-        let below = self.after.iter().chain(&self.children);
-        let own = Nature {
-            inert: self.own == Own::Nothing,
-            valued: self.value.is_some(),
-            grows: self.kind == Kind::Group,
-            counts: matches!(self.kind, Kind::Counted | Kind::Group),
-            asks_inside: self.inside.is_some() || self.kind == Kind::Group,
-        };
-        let nature = below.clone().fold(own, |nature, state| nature.with(state.node().face.nature));
-        // A manual clock anywhere below is the clock of all above, so that a test need say it once.
-        let mut inherited = below.map(|state| &state.node().face.clock).filter(|clock| clock.is_manual());
-        let clock = self.clock.or_else(|| inherited.next().cloned()).unwrap_or_default();
-        let (cancel_after, give_up_after) = self.limits;
-        let signals = (self.own == Own::Works).then(|| Arc::new(Signals::new(&clock, cancel_after, give_up_after)));
-        let name = self.name.filter(|name| !name.is_empty()).map(Arc::from);
-        let job = signals.clone();
-        let (kind, value, detail, inside) = (self.kind, self.value, self.detail, self.inside);
-        let face = Face { kind, name, clock, value, job, detail, inside, nature };
-        let children = self.children.iter().map(|state| state.node().clone()).collect();
-        let after = self.after.map(|state| state.node().clone());
-        (drive::after(|moves| Node::new(face, self.own, self.ready, children, after, moves)), signals)
-    }
-
-    pub(super) fn make_job(self) -> (ShutdownNode, JobGuard) {
-        let (node, signals) = Plan { own: Own::Works, ..self }.make_with_signals();
-        let signals = signals.unwrap_or_else(|| Arc::new(Signals::new(&node.face.clock, None, None)));
-        (ShutdownNode::of(node.clone()), JobGuard::new(node, signals))
-    }
-}
 
 /// Options of a node, each with its default: no name, no children, no limits, ready from the start, and the clock of the
 /// first child that has a manual one, or the system's.
@@ -106,77 +37,126 @@ impl Plan {
 ///         job.end().wait();
 ///         Ok(())
 ///     })?;
-/// server.shutdown(Some(Duration::from_secs(20)))?;
+/// server.shutdown_timeout(Duration::from_secs(20))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a node is made by the last call: `job`, `thread`, `future`, `group` or `merge`"]
 pub struct ShutdownNodeBuilder {
-    plan: Plan,
+    spec: NodeSpec,
+    has_clock: bool,
+    own: Own,
+    ready: Ready,
+    children: Vec<ShutdownNode>,
+    pub(super) after: Option<ShutdownNode>,
 }
 
 impl ShutdownNodeBuilder {
-    pub(super) fn new() -> ShutdownNodeBuilder {
-        ShutdownNodeBuilder { plan: Plan::new(Kind::Merge, Own::Nothing, []) }
+    pub(super) fn new(kind: Kind, own: Own, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNodeBuilder {
+        let spec = NodeSpec {
+            kind,
+            name: None,
+            clock: Clock::system(),
+            value: None,
+            cancel_after: None,
+            give_up_after: None,
+            detail: None,
+            inside: None,
+            is_inert: false,
+            has_value: false,
+            counts: false,
+        };
+        let children = children.into_iter().collect();
+        ShutdownNodeBuilder { spec, has_clock: false, own, ready: Ready::Always, children, after: None }
+    }
+
+    pub(super) fn value(mut self, value: Stored) -> ShutdownNodeBuilder {
+        self.spec.value = Some(value);
+        self
+    }
+
+    pub(super) fn make(self) -> Arc<Node> {
+        let ShutdownNodeBuilder { mut spec, has_clock, own, ready, children, after } = self;
+        let below: Vec<&NodeSpec> = after.iter().chain(&children).map(|node| &node.node().spec).collect();
+        spec.is_inert = own == Own::Nothing && below.iter().all(|below| below.is_inert);
+        spec.has_value = spec.value.is_some() || below.iter().any(|below| below.has_value);
+        spec.counts = matches!(spec.kind, Kind::Counted | Kind::Group) || below.iter().any(|below| below.counts);
+        // A manual clock anywhere below is the clock of all above, so that a test need say it once.
+        if !has_clock && let Some(below) = below.iter().find(|below| below.clock.is_manual()) {
+            spec.clock = below.clock.clone();
+        }
+        let children = children.iter().map(|child| child.node().clone()).collect();
+        let after = after.map(|after| after.node().clone());
+        cascade::after(|moves| Node::new(spec, own, ready, children, after, moves))
+    }
+
+    pub(super) fn make_node(self) -> ShutdownNode {
+        ShutdownNode::of(self.make())
+    }
+
+    /// The node, and what keeps it from ending by itself.
+    pub(super) fn make_held(self) -> (ShutdownNode, Arc<Hold>) {
+        let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make();
+        let hold = Hold::new(&node);
+        (ShutdownNode::of(node), hold)
     }
 
     /// What it is called in errors and reports, as if it were annotated; a thread is called so, too.
     pub fn name(mut self, name: impl Into<String>) -> ShutdownNodeBuilder {
-        self.plan.name = Some(name.into());
+        let name = name.into();
+        self.spec.name = (!name.is_empty()).then(|| Arc::from(name));
         self
     }
 
     /// What closes before it: in addition to those given before.
     pub fn children(mut self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNodeBuilder {
-        self.plan.children.extend(children);
+        self.children.extend(children);
         self
     }
 
     /// The clock for its limits, and for the times in reports.
     pub fn clock(mut self, clock: Clock) -> ShutdownNodeBuilder {
-        self.plan.clock = Some(clock);
+        (self.spec.clock, self.has_clock) = (clock, true);
         self
     }
 
     /// A job that has not ended so long after its end signal is told to [cancel](Job::cancel).
     pub fn cancel_after(mut self, limit: Duration) -> ShutdownNodeBuilder {
-        self.plan.limits.0 = Some(limit);
+        self.spec.cancel_after = Some(limit);
         self
     }
 
     /// A job that has not ended so long after its end signal is given up: what waits for it goes on, and the shutdown
     /// fails, with the job in its error. It is told to cancel at this time at the latest.
     pub fn give_up_after(mut self, limit: Duration) -> ShutdownNodeBuilder {
-        self.plan.limits.1 = Some(limit);
+        self.spec.give_up_after = Some(limit);
         self
     }
 
     /// A job that is not ready until it [says so](Job::ready).
     pub fn unready(mut self) -> ShutdownNodeBuilder {
-        self.plan.ready = Ready::NotYet;
+        self.ready = Ready::NotYet;
         self
     }
 
     /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long as it
-    /// has been told to end and has not. Called by whoever looks.
+    /// has been told to end and has not. Called by the thread that makes the report.
     pub fn detail(mut self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) -> ShutdownNodeBuilder {
-        self.plan.detail = Some(Arc::new(detail));
+        self.spec.detail = Some(Box::new(detail));
         self
     }
 
     /// Whether the calling thread is one that the job waits for: who waits for the end of the tree there would wait for itself,
     /// and is refused.
     pub(crate) fn inside(mut self, inside: impl Fn() -> bool + Send + Sync + 'static) -> ShutdownNodeBuilder {
-        self.plan.inside = Some(Arc::new(inside));
+        self.spec.inside = Some(Box::new(inside));
         self
     }
 
-    fn job_plan(self) -> Plan {
-        Plan { kind: Kind::Job, ..self.plan }
-    }
-
-    /// A job: its node, and the tail for whoever does the work.
-    pub fn job(self) -> (ShutdownNode, JobGuard) {
-        self.job_plan().make_job()
+    /// A job: its node, and the guard for the work.
+    pub fn job(mut self) -> (ShutdownNode, JobGuard) {
+        (self.spec.kind, self.own) = (Kind::Job, Own::Works);
+        let node = self.make();
+        (ShutdownNode::of(node.clone()), JobGuard::new(node))
     }
 
     /// A job that is done by a thread of its own. An error that it returns, and a panic, is the job's error; it is done
@@ -188,26 +168,26 @@ impl ShutdownNodeBuilder {
     where
         F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
     {
-        let name = self.plan.name.clone().unwrap_or_else(|| String::from("procession-job"));
+        let name = String::from(self.spec.name.as_deref().unwrap_or("procession-job"));
         let worker = Arc::new(OnceLock::new());
         let known = worker.clone();
-        let (state, tail) = self.inside(move || known.get() == Some(&thread::current().id())).job();
+        let (node, guard) = self.inside(move || known.get() == Some(&thread::current().id())).job();
         // Shared, so that it can come back from a thread that was not started.
-        let work = Arc::new(Mutex::new(Some((work, tail))));
+        let work = Arc::new(Mutex::new(Some((work, guard))));
         let taken = work.clone();
         let started = threads::start(name, move || {
             let work = lock(&taken).take();
             let _ = worker.set(thread::current().id());
-            if let Some((work, tail)) = work {
-                work_for(&tail, work);
+            if let Some((work, guard)) = work {
+                work_for(&guard, work);
             }
         });
         match started {
-            Ok(_) => Ok(state),
+            Ok(_) => Ok(node),
             Err(error) => match lock(&work).take() {
-                Some((work, _tail)) => Err(Rejected::new(work, error)),
+                Some((work, _guard)) => Err(Rejected::new(work, error)),
                 // It was started after all.
-                None => Ok(state),
+                None => Ok(node),
             },
         }
     }
@@ -232,39 +212,40 @@ impl ShutdownNodeBuilder {
         F: FnOnce(Job) -> W,
         W: Future<Output = Result<(), BoxError>>,
     {
-        let (state, tail) = self.job();
-        let work = Box::pin(work(tail.job()));
-        (state, JobFuture { running: Some((work, tail)) })
+        let (node, guard) = self.job();
+        let work = Box::pin(work(guard.job()));
+        (node, JobFuture { running: Some((work, guard)) })
     }
 
-    /// A group that takes states in while it runs, and the tail to do that with. The children stay as long as the group.
-    pub fn group(self) -> (ShutdownNode, Group) {
-        let node = Plan { kind: Kind::Group, own: Own::Held, ..self.plan }.make();
-        (ShutdownNode::of(node.clone()), Group::new(node))
+    /// A group that takes nodes in while it runs, and the guard to do that with. The children stay as long as the group.
+    pub fn group(mut self) -> (ShutdownNode, Group) {
+        self.spec.kind = Kind::Group;
+        let (node, hold) = self.make_held();
+        (node, Group { hold })
     }
 
-    /// One state for all children.
+    /// One node for all children.
     pub fn merge(self) -> ShutdownNode {
-        ShutdownNode::of(self.plan.make())
+        self.make_node()
     }
 }
 
-fn work_for(tail: &JobGuard, work: impl FnOnce(Job) -> Result<(), BoxError>) {
-    conclude(tail, contain(|| work(tail.job())));
+fn work_for(guard: &JobGuard, work: impl FnOnce(Job) -> Result<(), BoxError>) {
+    conclude(guard, contain(|| work(guard.job())));
 }
 
-fn conclude(tail: &JobGuard, result: Result<Result<(), BoxError>, Panic>) {
+fn conclude(guard: &JobGuard, result: Result<Result<(), BoxError>, Panic>) {
     match result {
-        Ok(result) => drop(tail.fail_on(result)),
-        Err(panic) => drop(tail.fail(panic)),
+        Ok(result) => drop(guard.fail_on(result)),
+        Err(panic) => drop(guard.fail(panic)),
     }
 }
 
 impl fmt::Debug for ShutdownNodeBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShutdownNodeBuilder")
-            .field("name", &self.plan.name)
-            .field("children", &self.plan.children)
+            .field("name", &self.spec.name)
+            .field("children", &self.children)
             .finish_non_exhaustive()
     }
 }
@@ -280,15 +261,15 @@ impl<W: Future<Output = Result<(), BoxError>>> Future for JobFuture<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some((work, tail)) = &mut self.running else { return Poll::Ready(()) };
+        let Some((work, guard)) = &mut self.running else { return Poll::Ready(()) };
         let result = match contain(|| work.as_mut().poll(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(result)) => Ok(result),
             Err(panic) => Err(panic),
         };
-        conclude(tail, result);
+        conclude(guard, result);
         // What it holds goes before it is done.
-        if let Some((work, _tail)) = self.running.take() {
+        if let Some((work, _guard)) = self.running.take() {
             drop_contained(work);
         }
         Poll::Ready(())
@@ -297,7 +278,7 @@ impl<W: Future<Output = Result<(), BoxError>>> Future for JobFuture<W> {
 
 impl<W> Drop for JobFuture<W> {
     fn drop(&mut self) {
-        if let Some((work, _tail)) = self.running.take() {
+        if let Some((work, _guard)) = self.running.take() {
             drop(work);
         }
     }
@@ -305,6 +286,6 @@ impl<W> Drop for JobFuture<W> {
 
 impl<W> fmt::Debug for JobFuture<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobFuture").field("tail", &self.running.as_ref().map(|(_, tail)| tail)).finish()
+        f.debug_struct("JobFuture").field("guard", &self.running.as_ref().map(|(_, guard)| guard)).finish()
     }
 }

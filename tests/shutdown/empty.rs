@@ -3,7 +3,7 @@
 use procession::ShutdownNode;
 use procession::shutdown::Key;
 
-use crate::helpers::{ZERO, job};
+use crate::support::{ZERO, job};
 
 #[derive(PartialEq, Eq)]
 struct Anything;
@@ -15,10 +15,10 @@ impl Key for Anything {
 #[test]
 fn the_empty_state_has_nothing_does_nothing_and_stands_anywhere() {
     let empty = ShutdownNode::empty();
-    assert!(empty.err().is_none() && empty.get(&Anything).is_none() && empty.failed(ZERO).is_err());
-    assert!(empty.is_ready() && empty.wait(None).is_ok() && empty.wait_ready(None).is_ok());
-    empty.shutdown(ZERO).unwrap();
-    empty.shutdown(None).unwrap();
+    assert!(empty.err().is_none() && empty.get(&Anything).is_none() && empty.failed_timeout(ZERO).is_err());
+    assert!(empty.is_ready() && empty.wait().is_ok() && empty.wait_ready().is_ok());
+    empty.shutdown_timeout(ZERO).unwrap();
+    empty.shutdown().unwrap();
 
     let (child, tail) = job();
     let above = empty.depends_on([child, empty.clone()]);
@@ -28,5 +28,5 @@ fn the_empty_state_has_nothing_does_nothing_and_stands_anywhere() {
     tail.done();
     assert!(top_tail.end().is_cancelled());
     top_tail.done();
-    top.shutdown(ZERO).unwrap();
+    top.shutdown_timeout(ZERO).unwrap();
 }

@@ -11,7 +11,7 @@ use procession::{
     CancelToken, Event, Events, Latch, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult,
 };
 
-use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::{until, wait};
 
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ struct Program {
 /// Starts it; with a job of the pool that ends when it is let go.
 fn program(go: Latch<()>) -> Program {
     let log = Log::default();
-    let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT.unwrap()).start().unwrap();
+    let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
     let clerk = runtime.spawn(Clerk(log.clone())).unwrap();
     let says = log.clone();
     // A thread that had nothing to do for a while would leave in the midst of it.
@@ -133,7 +133,7 @@ fn a_server_a_runtime_what_stands_on_a_pool_and_the_pool_end_in_this_order() {
     let go = Latch::new();
     let program = program(go.clone());
     go.set(()).unwrap();
-    program.all.shutdown(LIMIT).unwrap();
+    program.all.shutdown_timeout(LIMIT).unwrap();
     wait(program.home).unwrap();
     assert!(program.all.err().is_none(), "{:?}", program.all.err());
     let log = program.log.taken();
@@ -154,11 +154,11 @@ fn a_shutdown_that_freezes_in_the_last_part_names_that_alone() {
     // Who is closed has not yet told those above it; the pool is told by whoever closes the last one below it.
     let is_told = || all.report().find("pool").is_some_and(|pool| pool.phase == Phase::Told);
     until("the pool is told", || is_told() && program.pool.stats().running <= 1);
-    let error = all.shutdown(ZERO).unwrap_err();
+    let error = all.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "program: pool: timeout expired (jobs: 1 running, 0 waiting)");
     assert_eq!(program.log.taken()[..4], ORDER);
     go.set(()).unwrap();
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn parts_that_were_ended_by_their_own_methods_hold_nobody_up() {
     let [runtime, tasks] = [program.runtime.shutdown_node(), program.tasks.shutdown_node()];
     assert!(runtime.is_closed() && tasks.is_closed() && !program.all.is_closed());
     // The server finds its runtime ended, and fails; all the same everything ends.
-    program.all.shutdown(LIMIT).unwrap();
+    program.all.shutdown_timeout(LIMIT).unwrap();
     wait(program.home).unwrap();
     assert_eq!(program.all.err().unwrap().names().collect::<Vec<_>>(), ["server"]);
     assert!(program.pool.shutdown_node().is_closed());

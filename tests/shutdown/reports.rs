@@ -8,7 +8,7 @@ use procession::ShutdownNode;
 use procession::clock::ManualClock;
 use procession::shutdown::{Kind, Phase};
 
-use crate::helpers::{ZERO, timed};
+use crate::support::{ZERO, timed};
 
 #[test]
 fn a_report_has_every_node_with_its_phase_and_for_how_long() {
@@ -65,15 +65,15 @@ fn a_node_says_what_it_waits_for_as_long_as_it_hangs() {
     };
     let (server, tail) = ShutdownNode::builder().name("server").detail(detail).job();
     assert_eq!(server.report().nodes()[0].detail, None, "nobody waits for it yet");
-    let error = server.shutdown(ZERO).unwrap_err();
+    let error = server.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "server: timeout expired (3 requests)");
     assert_eq!(error.open()[0].detail(), Some("3 requests"));
     assert!(server.report().to_string().ends_with(", 3 requests"), "{}", server.report());
     waiting.store(1, Ordering::SeqCst);
-    let error = server.shutdown(ZERO).unwrap_err();
+    let error = server.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "server: timeout expired (panicked: while it counted)");
     waiting.store(0, Ordering::SeqCst);
-    assert_eq!(server.shutdown(ZERO).unwrap_err().to_string(), "server: timeout expired");
+    assert_eq!(server.shutdown_timeout(ZERO).unwrap_err().to_string(), "server: timeout expired");
     waiting.store(2, Ordering::SeqCst);
     tail.done();
     assert_eq!(server.report().nodes()[0].detail, None);

@@ -5,7 +5,7 @@ use std::sync::Mutex as StdMutex;
 use procession::ShutdownNode;
 use procession::shutdown::{JobGuard, Key};
 
-use crate::helpers::job;
+use crate::support::job;
 
 #[derive(PartialEq, Eq)]
 struct Port(&'static str);

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use procession::ShutdownNode;
 use procession::clock::ManualClock;
-use procession::shutdown::NotReady;
+use procession::shutdown::NotReadyError;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{until, wait};
 
 #[test]
 fn a_readiness_node_is_ready_when_its_tail_says_so() {
     let (state, tail) = ShutdownNode::readiness([]);
     assert!(!state.is_ready());
-    assert!(matches!(state.wait_ready(ZERO), Err(NotReady::TimedOut(_))));
+    assert!(matches!(state.wait_ready_timeout(ZERO), Err(NotReadyError::TimedOut(_))));
     tail.ok();
     tail.ok();
     assert!(state.is_ready());
     drop(tail);
     assert!(state.is_ready(), "once said it stays");
-    state.wait_ready(ZERO).unwrap();
+    state.wait_ready_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn readiness_can_be_asked_for_any_number_of_times() {
     let waiting: Vec<_> = (0..4)
         .map(|_| {
             let state = state.clone();
-            std::thread::spawn(move || state.wait_ready(LIMIT))
+            std::thread::spawn(move || state.wait_ready_timeout(LIMIT))
         })
         .collect();
     tail.ok();
     assert!(waiting.into_iter().all(|waiter| wait(waiter).unwrap().is_ok()));
-    assert!((0..100).all(|_| state.is_ready() && state.wait_ready(ZERO).is_ok()));
+    assert!((0..100).all(|_| state.is_ready() && state.wait_ready_timeout(ZERO).is_ok()));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn waiting_for_readiness_ends_with_the_limit() {
     let clock = ManualClock::new();
     let (state, _tail) = ShutdownNode::readiness([ShutdownNode::builder().clock(clock.clock()).merge()]);
     let state = ShutdownNode::merge([state.annotate("engine")]);
-    let waiting = std::thread::spawn(move || state.wait_ready(Some(Duration::from_secs(5))));
+    let waiting = std::thread::spawn(move || state.wait_ready_timeout(Duration::from_secs(5)));
     until("the limit is over", || {
         clock.advance(Duration::from_secs(5));
         waiting.is_finished()
@@ -86,13 +86,13 @@ fn waiting_for_readiness_ends_with_the_limit() {
 }
 
 /// What a wait ends with that begins before `change` or after it, as it happens, and one that begins after it for sure.
-fn ends_with(state: &ShutdownNode, change: impl FnOnce()) -> [NotReady; 2] {
+fn ends_with(state: &ShutdownNode, change: impl FnOnce()) -> [NotReadyError; 2] {
     let early = std::thread::spawn({
         let state = state.clone();
-        move || state.wait_ready(LIMIT)
+        move || state.wait_ready_timeout(LIMIT)
     });
     change();
-    [wait(early).unwrap().unwrap_err(), state.wait_ready(LIMIT).unwrap_err()]
+    [wait(early).unwrap().unwrap_err(), state.wait_ready_timeout(LIMIT).unwrap_err()]
 }
 
 #[test]
@@ -100,18 +100,18 @@ fn waiting_for_readiness_ends_when_it_shuts_down_or_fails_first() {
     // One part of it, while the rest goes on.
     let ((state, _tail), (work, _work_tail)) = (ShutdownNode::readiness([]), job());
     let errors = ends_with(&ShutdownNode::merge([state.clone(), work]), || state.request_shutdown());
-    assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
+    assert!(errors.iter().all(|error| matches!(error, NotReadyError::ShutDown)), "{errors:?}");
 
     let (state, _tail) = ShutdownNode::readiness([]);
     let top = ShutdownNode::merge([state]);
     let errors = ends_with(&top, || top.request_shutdown());
-    assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
+    assert!(errors.iter().all(|error| matches!(error, NotReadyError::ShutDown)), "{errors:?}");
 
     // What is not ready closes last, and has not been asked yet.
     let ((state, _tail), (hangs, _hangs_tail)) = (ShutdownNode::readiness([]), job());
     let top = state.depends_on([hangs]);
     let errors = ends_with(&top, || top.request_shutdown());
-    assert!(errors.iter().all(|error| matches!(error, NotReady::ShutDown)), "{errors:?}");
+    assert!(errors.iter().all(|error| matches!(error, NotReadyError::ShutDown)), "{errors:?}");
 
     let (state, _tail) = ShutdownNode::readiness([]);
     let (other, errors_tail) = ShutdownNode::errors([]);
@@ -119,7 +119,7 @@ fn waiting_for_readiness_ends_when_it_shuts_down_or_fails_first() {
         errors_tail.set("broken");
     });
     for error in errors {
-        assert!(matches!(error, NotReady::Failed(_)));
+        assert!(matches!(error, NotReadyError::Failed(_)));
         assert_eq!(error.to_string(), "failed before it was ready: other: broken");
     }
 }
@@ -129,15 +129,15 @@ fn a_readiness_tail_that_is_dropped_without_a_word_is_told_of() {
     let (state, tail) = ShutdownNode::readiness([]);
     let clone = tail.clone();
     drop(tail);
-    assert!(matches!(state.wait_ready(ZERO), Err(NotReady::TimedOut(_))), "there is another tail");
+    assert!(matches!(state.wait_ready_timeout(ZERO), Err(NotReadyError::TimedOut(_))), "there is another tail");
     let errors = ends_with(&state.annotate("engine"), || drop(clone));
     for error in errors {
-        assert!(matches!(error, NotReady::Dropped(_)));
+        assert!(matches!(error, NotReadyError::Dropped(_)));
         assert_eq!(error.to_string(), "engine: will never be ready");
     }
 
     let state = ShutdownNode::builder().name("job").unready().thread(|_| Ok(())).unwrap();
-    assert!(matches!(state.wait_ready(LIMIT), Err(NotReady::Dropped(_))));
+    assert!(matches!(state.wait_ready_timeout(LIMIT), Err(NotReadyError::Dropped(_))));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_job_can_say_that_it_is_ready() {
             Ok(())
         })
         .unwrap();
-    state.wait_ready(LIMIT).unwrap();
-    state.shutdown(LIMIT).unwrap();
+    state.wait_ready_timeout(LIMIT).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
     assert!(state.is_ready());
 }

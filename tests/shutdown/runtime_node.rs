@@ -9,7 +9,7 @@ use procession::{
     WaitError,
 };
 
-use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::support::{LIMIT, ZERO, job, told};
 use crate::wait::{until, wait};
 
 /// Lives until it is told to stop.
@@ -43,7 +43,7 @@ impl Process for Stuck {
 }
 
 fn runtime() -> Runtime {
-    Runtime::builder().workers(1).shutdown_limit(LIMIT.unwrap()).start().unwrap()
+    Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_runtime_closes_between_those_it_depends_on_and_those_that_depend_on_it() {
     wait(store_tail.end());
     assert!(runtime.shutdown_node().is_closed() && process.exit().is_some_and(|exit| exit.is_done()));
     store_tail.done();
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
     assert!(all.err().is_none(), "{:?}", all.err());
     assert!(runtime.shutdown(Duration::ZERO).unwrap().is_clean(), "the report is that of the one shutdown");
 }
@@ -71,7 +71,7 @@ fn the_parts_of_a_runtime_end_in_their_order() {
     let names: Vec<_> =
         state.report().nodes().iter().filter_map(|node| node.name.as_deref().map(String::from)).collect();
     assert_eq!(names, ["runtime", "workers", "pool", "timers", "processes"], "each after what is listed below it");
-    state.shutdown(LIMIT).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
     let report = state.report();
     assert_eq!(report.count(Phase::Done), report.nodes().len(), "{report}");
 }
@@ -83,14 +83,14 @@ fn a_runtime_that_is_shut_down_otherwise_or_dropped_closes_its_state() {
     assert!(!state.is_closed());
     one.shutdown(Duration::from_secs(60)).unwrap();
     assert!(state.is_closed() && !state.is_shutting_down() && state.err().is_none());
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 
     let two = runtime();
     two.spawn(Lives).unwrap();
     let state = two.shutdown_node();
     drop(two);
     assert!(state.is_closed());
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn the_last_handle_may_be_gone_when_the_state_is_asked() {
         let runtime = runtime();
         let state = runtime.shutdown_node();
         let drops = std::thread::spawn(move || drop(runtime));
-        state.shutdown(LIMIT).unwrap();
+        state.shutdown_timeout(LIMIT).unwrap();
         wait(drops).unwrap();
     }
 }
@@ -119,7 +119,7 @@ fn a_step_may_ask_for_the_end_of_its_own_runtime() {
     let runtime = runtime();
     let state = runtime.shutdown_node();
     runtime.spawn(Asks(state.clone())).unwrap();
-    assert!(state.wait_closed(LIMIT).is_ok());
+    assert!(state.wait_closed_timeout(LIMIT).is_ok());
     assert!(state.err().is_none());
 }
 
@@ -131,7 +131,7 @@ fn a_runtime_has_one_state() {
         ShutdownNode::merge([one.clone(), runtime.clone().shutdown_node()]).report().nodes().len(),
         1 + one.report().nodes().len()
     );
-    one.shutdown(LIMIT).unwrap();
+    one.shutdown_timeout(LIMIT).unwrap();
     assert!(runtime.shutdown_node().is_closed());
 }
 
@@ -149,7 +149,7 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
             }
             let (state, told) = (self.0.clone(), self.1.clone());
             let why = if self.2 { WaitError::Inside } else { WaitError::InsideStep };
-            let asks = move || told.set(state.shutdown(None).is_err_and(|error| error.why() == why));
+            let asks = move || told.set(state.shutdown().is_err_and(|error| error.why() == why));
             if self.2 {
                 out.blocking(asks);
                 return Ok(Step::Wait);
@@ -163,7 +163,7 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
         let state = runtime.shutdown_node();
         runtime.spawn(Waits(state.clone(), told.clone(), on_pool)).unwrap();
         assert!(wait(&told));
-        assert!(state.wait_closed(LIMIT).is_ok() && state.err().is_none());
+        assert!(state.wait_closed_timeout(LIMIT).is_ok() && state.err().is_none());
     }
 }
 
@@ -177,7 +177,7 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
             let [begun, go] = &self.1;
             let _ = begun.set(());
             wait(go);
-            let _ = self.2.set(self.0.shutdown(None).is_err_and(|error| error.why() == WaitError::InsideStep));
+            let _ = self.2.set(self.0.shutdown().is_err_and(|error| error.why() == WaitError::InsideStep));
             Ok(Step::Done(()))
         }
     }
@@ -201,7 +201,7 @@ fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped
         runtime.spawn(Closed(dropping)).unwrap();
         drop(runtime);
         let is_told = wait(&told);
-        assert!(state.wait_closed(LIMIT).is_ok());
+        assert!(state.wait_closed_timeout(LIMIT).is_ok());
         is_told
     };
     // A runtime that is dropped waits for steps for a moment only: on a busy machine it may have ended when the step asks.
@@ -221,7 +221,7 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     let ((server, server_tail), (store, store_tail)) = (job(), job());
     server_tail.done();
     let all = store.depends_on([runtime.shutdown_node().depends_on([server])]).annotate("all");
-    let error = all.shutdown(ZERO).unwrap_err();
+    let error = all.shutdown_timeout(ZERO).unwrap_err();
     let who = format!("{} {} \"clerk\" (running for 2s)", stuck.pid(), std::any::type_name::<Stuck>());
     let expected = format!("all: runtime: processes: timeout expired (1 process is left: {who})");
     assert_eq!(error.to_string(), expected);
@@ -235,7 +235,7 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     });
     wait(store_tail.end());
     store_tail.done();
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
     let error = all.err().unwrap();
     assert_eq!(error.names().collect::<Vec<_>>(), ["all", "runtime", "processes"]);
     let left = &error.downcast_ref::<UncleanShutdown>().unwrap().report().stuck;

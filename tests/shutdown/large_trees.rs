@@ -6,7 +6,7 @@ use procession::ShutdownNode;
 use procession::clock::ManualClock;
 use procession::shutdown::Phase;
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 const MANY: usize = 100_000;
@@ -31,16 +31,16 @@ fn a_chain_of_100_000_nodes_is_built_looked_at_shut_down_and_dropped() {
             };
             tails.push(tail);
         }
-        let error = state.shutdown(ZERO).unwrap_err();
+        let error = state.shutdown_timeout(ZERO).unwrap_err();
         assert_eq!(error.open().len(), 1);
         assert_eq!(error.open()[0].names().count(), 100);
         assert!(tails[0].end().is_cancelled() && !tails[1].end().is_cancelled());
         tails[0].fail("deep down");
         assert!(state.err().unwrap().to_string().ends_with("deepest: deep down"));
-        assert!(state.is_ready() && state.wait(ZERO).is_ok());
+        assert!(state.is_ready() && state.wait_timeout(ZERO).is_ok());
         // One after the other, from below.
         tails.drain(..).for_each(drop);
-        state.shutdown(ZERO).unwrap();
+        state.shutdown_timeout(ZERO).unwrap();
         let report = state.report();
         assert_eq!(report.count(Phase::Done), report.nodes().len());
         assert!(report.to_string().lines().count() > MANY);
@@ -95,7 +95,7 @@ fn a_node_with_100_000_children_closes_them_all() {
     drop(tails);
     assert!(top_tail.end().is_cancelled());
     top_tail.done();
-    top.shutdown(ZERO).unwrap();
+    top.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_group_takes_100_000_in_and_they_leave_in_any_order() {
     // From the front, which would be slow if each left the list by itself.
     drop(tails);
     assert!(group.is_empty());
-    state.shutdown(LIMIT).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn a_ladder_of_diamonds_is_not_walked_along_each_of_its_ways() {
     }
     state.request_shutdown();
     assert_eq!(state.report().nodes().len(), 3_001);
-    assert!(state.is_ready() && state.wait(ZERO).is_ok() && state.err().is_none());
+    assert!(state.is_ready() && state.wait_timeout(ZERO).is_ok() && state.err().is_none());
     bottom.fail("at the bottom");
     assert!(state.err().is_some());
     drop(bottom);
     tails.drain(..).for_each(drop);
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_error_of_a_chain_that_hangs_grows_with_the_chain_and_not_with_its_square(
             state = above;
             tails.push(tail);
         }
-        let error = state.shutdown(ZERO).unwrap_err();
+        let error = state.shutdown_timeout(ZERO).unwrap_err();
         assert_eq!((error.open().len(), error.only_given_up()), (MANY, true));
         let deepest = error.open().last().unwrap();
         assert_eq!((deepest.names().count(), deepest.was_given_up()), (MANY, true));

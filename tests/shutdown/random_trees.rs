@@ -8,7 +8,7 @@ use procession::ShutdownNode;
 use procession::shutdown::{Counter, Job, JobGuard};
 use proptest::prelude::*;
 
-use crate::helpers::{LIMIT, Mutex, ZERO};
+use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::wait;
 
 /// A node over some of those made before it. What closes after its children is a dependency's parent.
@@ -215,7 +215,7 @@ proptest! {
             }
             let top = nodes - 1;
             if model.asked[top] {
-                let open: BTreeSet<usize> = match states[top].shutdown(ZERO) {
+                let open: BTreeSet<usize> = match states[top].shutdown_timeout(ZERO) {
                     Ok(()) => BTreeSet::new(),
                     Err(error) => error
                         .open()
@@ -227,7 +227,7 @@ proptest! {
             }
         }
         prop_assert!(states[nodes - 1].is_closed());
-        states[nodes - 1].shutdown(ZERO).unwrap();
+        states[nodes - 1].shutdown_timeout(ZERO).unwrap();
     }
 
     #[test]
@@ -270,7 +270,7 @@ proptest! {
                     job.done();
                 }
             }));
-            let result = top.shutdown(LIMIT);
+            let result = top.shutdown_timeout(LIMIT);
             for _ in 0..3 {
                 sender.send(None).unwrap();
             }

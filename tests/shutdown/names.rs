@@ -5,10 +5,10 @@ use std::error::Error;
 use procession::ShutdownNode;
 use procession::shutdown::{Phase, ShutdownTimeout};
 
-use crate::helpers::{ZERO, job, named};
+use crate::support::{ZERO, job, named};
 
 fn text(state: &ShutdownNode) -> String {
-    state.shutdown(ZERO).unwrap_err().to_string()
+    state.shutdown_timeout(ZERO).unwrap_err().to_string()
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn a_timeout_is_recognised_through_any_number_of_names() {
     for name in 0..50 {
         state = state.annotate(name.to_string());
     }
-    let error: Box<dyn Error + Send + Sync> = Box::new(state.shutdown(ZERO).unwrap_err());
+    let error: Box<dyn Error + Send + Sync> = Box::new(state.shutdown_timeout(ZERO).unwrap_err());
     let found = error.downcast_ref::<ShutdownTimeout>().unwrap();
     assert_eq!(found.open()[0].names().count(), 50);
     assert!(!found.open()[0].was_given_up());
@@ -51,12 +51,12 @@ fn the_error_names_who_hangs_and_not_who_waits_for_it() {
     child_tail.done();
     assert_eq!(text(&both), "parent: timeout expired");
     parent_tail.done();
-    both.shutdown(ZERO).unwrap();
+    both.shutdown_timeout(ZERO).unwrap();
 
     // Where the parent's name is on the way to the child, it is told, but the parent is not among those who hang.
     let (child, _child_tail) = named("child");
     let (parent, _parent_tail) = ShutdownNode::builder().name("parent").children([child]).job();
-    let error = parent.shutdown(ZERO).unwrap_err();
+    let error = parent.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "parent: child: timeout expired");
     assert_eq!(error.open().len(), 1);
 }
@@ -67,7 +67,7 @@ fn a_name_with_no_error_below_is_no_error() {
     let state = state.annotate("calm");
     assert!(state.err().is_none());
     tail.done();
-    assert!(state.shutdown(ZERO).is_ok() && state.err().is_none());
+    assert!(state.shutdown_timeout(ZERO).is_ok() && state.err().is_none());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn an_empty_name_adds_nothing() {
 fn when_several_hang_all_are_named_the_first_one_first() {
     let (jobs, tails): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(named).into_iter().unzip();
     let all = ShutdownNode::merge(jobs);
-    let error = all.shutdown(ZERO).unwrap_err();
+    let error = all.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "a: timeout expired; b: timeout expired; c: timeout expired");
     let names: Vec<_> = error.open().iter().flat_map(|open| open.names()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -104,7 +104,7 @@ fn when_several_hang_all_are_named_the_first_one_first() {
     assert_eq!(text(&all), "a: timeout expired; c: timeout expired");
 
     let (many, _tails): (Vec<_>, Vec<_>) = (0..100).map(|n| named(&n.to_string())).unzip();
-    let error = ShutdownNode::merge(many).shutdown(ZERO).unwrap_err();
+    let error = ShutdownNode::merge(many).shutdown_timeout(ZERO).unwrap_err();
     assert!(error.to_string().ends_with("7: timeout expired; and 92 more"), "{error}");
     assert_eq!(error.open().len(), 100);
 }
@@ -113,7 +113,7 @@ fn when_several_hang_all_are_named_the_first_one_first() {
 fn the_error_can_show_the_whole_tree() {
     let (child, _child_tail) = named("child");
     let (parent, _parent_tail) = ShutdownNode::builder().name("parent").children([child]).job();
-    let error = parent.shutdown(ZERO).unwrap_err();
+    let error = parent.shutdown_timeout(ZERO).unwrap_err();
     let all = format!("{error:#}");
     assert!(all.contains("parent (job): waits for its children for"), "{all}");
     assert!(all.contains("\n  child (job): told to end for"), "{all}");

@@ -3,7 +3,7 @@
 use procession::shutdown::{AddError, Key};
 use procession::{Latch, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::{Barrier, wait};
 
 #[test]
@@ -59,7 +59,7 @@ fn what_never_had_anything_to_end_leaves_a_group_unless_it_has_a_value() {
     assert_eq!((state.report().nodes().len(), state.get(&Port).as_deref()), (3, Some(&80)));
     assert!(group.is_empty());
     drop(group);
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn two_groups_that_are_taken_into_each_other_at_the_same_time_make_no_circle() {
             [wait(first).unwrap(), wait(second).unwrap()]
         });
         assert_ne!(taken, [true, true]);
-        one.shutdown(LIMIT).unwrap();
-        two.shutdown(LIMIT).unwrap();
+        one.shutdown_timeout(LIMIT).unwrap();
+        two.shutdown_timeout(LIMIT).unwrap();
     }
 }
 
@@ -152,7 +152,7 @@ fn children_given_to_the_constructor_stay() {
     let (state, group) = ShutdownNode::group([child]);
     tail.done();
     assert_eq!((group.len(), state.report().nodes().len()), (0, 2));
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
                 }));
             }
             wait(&together);
-            state.shutdown(LIMIT).unwrap();
+            state.shutdown_timeout(LIMIT).unwrap();
             threads.into_iter().for_each(|thread| wait(thread).unwrap());
         });
         assert!(group.is_closed() && group.is_empty());

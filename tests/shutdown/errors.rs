@@ -5,7 +5,7 @@ use std::fmt;
 
 use procession::ShutdownNode;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{Barrier, wait};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ fn who_has_reported_an_error_always_reports_one() {
     assert_eq!(err(&top).unwrap(), "own", "which one is shown may change");
     top.request_shutdown();
     top_tail.done();
-    top.shutdown(ZERO).unwrap();
+    top.shutdown_timeout(ZERO).unwrap();
     assert!(top.err().is_some());
 }
 
@@ -157,7 +157,7 @@ fn a_shutdown_may_succeed_although_there_is_an_error() {
         Err("it broke while it ended".into())
     })
     .unwrap();
-    state.shutdown(LIMIT).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
     assert_eq!(err(&state).unwrap(), "broken: it broke while it ended");
 }
 
@@ -171,6 +171,6 @@ fn what_cannot_start_returns_a_state_with_its_error() {
     }
     let broken = start("many");
     assert_eq!(err(&broken).unwrap(), "invalid digit found in string");
-    broken.shutdown(ZERO).unwrap();
+    broken.shutdown_timeout(ZERO).unwrap();
     assert_eq!(err(&start("80")), None);
 }

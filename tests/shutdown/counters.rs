@@ -5,13 +5,13 @@ use std::time::Duration;
 use procession::ShutdownNode;
 use procession::clock::ManualClock;
 
-use crate::helpers::{LIMIT, ZERO, job};
+use crate::support::{LIMIT, ZERO, job};
 use crate::wait::{until, wait};
 
 /// Waits on another thread.
 fn waiter(state: &ShutdownNode) -> std::thread::JoinHandle<bool> {
     let state = state.clone();
-    std::thread::spawn(move || state.wait(LIMIT).is_ok())
+    std::thread::spawn(move || state.wait_timeout(LIMIT).is_ok())
 }
 
 #[test]
@@ -22,10 +22,10 @@ fn wait_returns_when_all_counters_from_here_down_are_zero() {
     let third = own.add();
     assert_eq!((counter.count(), own.count()), (2, 1));
     for guard in [one, third, two] {
-        assert!(state.wait(ZERO).is_err());
+        assert!(state.wait_timeout(ZERO).is_err());
         drop(guard);
     }
-    assert!(state.wait(ZERO).is_ok());
+    assert!(state.wait_timeout(ZERO).is_ok());
 
     let guard = counter.add();
     let waiting = waiter(&state);
@@ -42,7 +42,7 @@ fn three_inside_each_other_are_waited_for_in_any_order() {
         let mut guards = [one_counter, two_counter, three_counter].map(|counter| Some(counter.add()));
         let waiting = waiter(&three);
         for next in order {
-            assert!(three.wait(ZERO).is_err() && !waiting.is_finished());
+            assert!(three.wait_timeout(ZERO).is_err() && !waiting.is_finished());
             guards[next] = None;
         }
         assert!(wait(waiting).unwrap());
@@ -54,12 +54,12 @@ fn a_dependency_is_waited_for_with_parent_and_children() {
     let ((parent, parent_counter), (child, child_counter)) = (ShutdownNode::counted([]), ShutdownNode::counted([]));
     let all = parent.depends_on([child]);
     let guard = parent_counter.add();
-    assert!(all.wait(ZERO).is_err());
+    assert!(all.wait_timeout(ZERO).is_err());
     drop(guard);
     let guard = child_counter.add();
-    assert!(all.wait(ZERO).is_err());
+    assert!(all.wait_timeout(ZERO).is_err());
     drop(guard);
-    assert!(all.wait(ZERO).is_ok());
+    assert!(all.wait_timeout(ZERO).is_ok());
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn nothing_to_wait_for_is_no_wait() {
     let (work, _tail) = job();
     let (counted, _counter) = ShutdownNode::counted([work.clone()]);
     for state in [work, counted, ShutdownNode::empty(), ShutdownNode::merge([]), ShutdownNode::error("broken", [])] {
-        assert!(state.wait(ZERO).is_ok() && state.wait(None).is_ok());
+        assert!(state.wait_timeout(ZERO).is_ok() && state.wait().is_ok());
     }
 }
 
@@ -78,24 +78,24 @@ fn waiting_and_shutting_down_have_nothing_to_do_with_each_other() {
     let guard = counter.add();
     state.request_shutdown();
     tail.done();
-    state.shutdown(ZERO).unwrap();
-    assert!(state.wait(ZERO).is_err(), "closed, and still counted");
+    state.shutdown_timeout(ZERO).unwrap();
+    assert!(state.wait_timeout(ZERO).is_err(), "closed, and still counted");
     drop(guard);
-    assert!(state.wait(ZERO).is_ok());
+    assert!(state.wait_timeout(ZERO).is_ok());
 
     let (work, _tail) = job();
     let (open, counter) = ShutdownNode::counted([work]);
     drop(counter.add());
-    assert!(open.wait(ZERO).is_ok() && !open.is_shutting_down());
+    assert!(open.wait_timeout(ZERO).is_ok() && !open.is_shutting_down());
 }
 
 #[test]
 fn a_count_may_rise_again_after_it_was_zero() {
     let (state, counter) = ShutdownNode::counted([]);
     drop(counter.add());
-    assert!(state.wait(ZERO).is_ok());
+    assert!(state.wait_timeout(ZERO).is_ok());
     let again = counter.add();
-    assert!(state.wait(ZERO).is_err());
+    assert!(state.wait_timeout(ZERO).is_err());
     let waiting = waiter(&state);
     drop(again);
     assert!(wait(waiting).unwrap());
@@ -108,7 +108,7 @@ fn a_wait_has_a_limit() {
     let _guard = counter.add();
     let waiting = std::thread::spawn({
         let state = state.clone();
-        move || state.wait(Some(Duration::from_secs(5))).is_ok()
+        move || state.wait_timeout(Duration::from_secs(5)).is_ok()
     });
     until("the limit is over", || {
         // The limit may begin only now.

@@ -7,11 +7,10 @@
 
 use std::collections::HashSet;
 
-use super::error::StateError;
-use super::node::{Edge, Move, Moves, Node, Signal};
-use super::parts::Closing;
+use super::error::NodeError;
+use super::node::{Closing, Edge, Life, Move, Moves, Node, Notice};
 use super::walk;
-use crate::outcome::{Failure, Reason, drop_contained, tell_log};
+use crate::outcome::{Failure, drop_contained, tell_log};
 use crate::sync::{Arc, Weak};
 
 /// Does what follows, and what follows from that.
@@ -20,7 +19,7 @@ pub(super) fn run(mut moves: Moves) {
         step(next, &mut moves);
     }
     moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
-    moves.signals.iter().for_each(Signal::give);
+    moves.notices.iter().for_each(Notice::give);
 }
 
 /// Makes an arrow, and does what follows.
@@ -31,9 +30,9 @@ pub(super) fn after<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
     result
 }
 
-/// Asks a state to close.
+/// Asks a node to close.
 pub(super) fn ask(node: &Arc<Node>) {
-    after(|moves| node.ask(&Closing::new(), moves));
+    after(|moves| node.ask(&Arc::default(), moves));
 }
 
 /// The own work of a node has ended.
@@ -43,10 +42,10 @@ pub(super) fn end_own(node: &Arc<Node>) {
     }
 }
 
-/// What was given up has ended after all: groups that have it, or something above it, let it go. Who has left, and who was
-/// looked at: they may be the last of their kind, and what is the user's is dropped with them.
+/// A job that was given up has ended after all: groups that have it, or a node above it, let it go. Returns the edges that have
+/// left and the nodes that were looked at: they may be the last of their kind, and what is the user's is dropped with them.
 fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
-    // Those that were seen are held, so that nobody else comes to where one of them was, and is taken for it.
+    // The nodes that were seen are held, so that no other one comes to the same address.
     let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
     let mut left = Vec::new();
     while let Some(node) = ahead.pop() {
@@ -64,7 +63,7 @@ fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
     (left, held)
 }
 
-/// Lets somebody go who was not waited for, if all of it has ended.
+/// Lets a child go that was given up, if all of it has ended.
 fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
     let _has_ended = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
     parent.let_go(edge, walk::error)
@@ -87,31 +86,29 @@ fn step(next: Move, moves: &mut Moves) {
                 drop(let_go(&parent, edge));
             }
         }
-        Move::Unlimit(node, closing, limits) => closing.forget(&node.face.clock, &limits),
+        Move::Release(node, closing) => drop((node, closing)),
     }
 }
 
-fn error_of_leaver(parent: &Arc<Node>, edge: u64) -> Option<StateError> {
+fn error_of_leaver(parent: &Arc<Node>, edge: u64) -> Option<NodeError> {
     walk::error(&parent.leaver(edge)?)
 }
 
-/// The limits of a job that has been told to end.
+/// Begins the limits of a job that has been told to end. Those of a job that ends in time fire for nothing.
 fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
-    let Some(job) = &node.face.job else { return };
-    for (delay, over) in [(job.cancel_after, cancel as fn(Arc<Node>)), (job.give_up_after, give_up)] {
-        let Some(delay) = delay else { continue };
+    let spec = &node.spec;
+    for (delay, over) in [(spec.cancel_after, cancel as fn(Arc<Node>)), (spec.give_up_after, give_up)] {
+        let Some(delay) = delay.filter(|_| node.lock().life != Life::Done) else { continue };
         let weak: Weak<Node> = Arc::downgrade(node);
         let action = move || {
             if let Some(node) = weak.upgrade() {
                 over(node);
             }
         };
-        match closing.timers(&node.face.clock).after(delay, Box::new(action)) {
-            Ok(Some(key)) if !node.note_limit(key) => closing.forget(&node.face.clock, &[key]),
-            Ok(_) => {}
-            Err(_) => tell_log(
-                || tracing::error!(name = ?node.face.name, "no thread for the limits of a job: it is waited for without one"),
-            ),
+        if closing.timers(&spec.clock).after(delay, Box::new(action)).is_err() {
+            tell_log(
+                || tracing::error!(name = ?spec.name, "no thread for the limits of a job: it is waited for without one"),
+            );
         }
     }
 }
@@ -122,29 +119,6 @@ fn cancel(node: Arc<Node>) {
 
 fn give_up(node: Arc<Node>) {
     if after(|moves| node.give_up(moves)) {
-        tell_log(|| tracing::warn!(name = ?node.face.name, "a job does not end, and is not waited for any longer"));
-    }
-}
-
-impl Signal {
-    /// Runs code of the user's.
-    fn give(&self) {
-        match self {
-            Signal::End(node) => {
-                if let Some(job) = &node.face.job {
-                    job.end.cancel(Reason::Shutdown);
-                }
-            }
-            Signal::Cancel(node) => {
-                if let Some(job) = &node.face.job {
-                    // By a limit of nothing it may come before whoever tells it to end has come so far.
-                    job.end.cancel(Reason::Shutdown);
-                    job.cancel(&node.face.clock).cancel(Reason::TimedOut);
-                }
-            }
-            Signal::Ring(latch) => {
-                let _ = latch.set(());
-            }
-        }
+        tell_log(|| tracing::warn!(name = ?node.spec.name, "a job does not end, and is not waited for any longer"));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use procession::shutdown::JobGuard;
 use procession::{Latch, ShutdownNode};
 
-use crate::helpers::{LIMIT, Mutex, ZERO, job, told};
+use crate::support::{LIMIT, Mutex, ZERO, job, told};
 use crate::wait::{Barrier, wait};
 
 #[test]
@@ -47,7 +47,7 @@ fn children_are_told_at_the_same_time_and_close_side_by_side() {
         })
         .unwrap()
     });
-    ShutdownNode::merge(children).shutdown(LIMIT).unwrap();
+    ShutdownNode::merge(children).shutdown_timeout(LIMIT).unwrap();
     assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
 }
 
@@ -74,7 +74,7 @@ fn chained_dependencies_close_from_the_last_to_the_first() {
     a_tail.done();
     assert_eq!(told([&b_tail, &a_tail, &c_tail]), [true, true, true]);
     c_tail.done();
-    all.shutdown(ZERO).unwrap();
+    all.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn a_dependency_is_done_when_its_parent_is() {
 fn a_hanging_child_keeps_its_parent_from_being_told_and_a_hanging_parent_closes_its_children() {
     let ((parent, parent_tail), (child, child_tail)) = (job(), job());
     let all = parent.depends_on([child.clone()]);
-    assert!(all.shutdown(ZERO).is_err());
+    assert!(all.shutdown_timeout(ZERO).is_err());
     assert_eq!(told([&child_tail, &parent_tail]), [true, false]);
     assert!(!parent.is_shutting_down());
     child_tail.done();
-    assert!(all.shutdown(ZERO).is_err());
+    assert!(all.shutdown_timeout(ZERO).is_err());
     assert!(child.is_closed() && !all.is_closed() && parent_tail.end().is_cancelled());
 }
 
@@ -133,7 +133,7 @@ fn an_early_done_does_not_excuse_the_children() {
     early_tail.done();
     assert!(!early.is_closed(), "what is below it still runs");
     let (above, above_tail) = ShutdownNode::job([early.clone()]);
-    assert!(ShutdownNode::merge([above.clone()]).shutdown(ZERO).is_err());
+    assert!(ShutdownNode::merge([above.clone()]).shutdown_timeout(ZERO).is_err());
     assert_eq!(told([&child_tail, &above_tail]), [true, false]);
     child_tail.done();
     assert!(early.is_closed() && above_tail.end().is_cancelled());
@@ -141,9 +141,9 @@ fn an_early_done_does_not_excuse_the_children() {
     let (child, child_tail) = job();
     let (early, early_tail) = ShutdownNode::job([child]);
     early_tail.done();
-    assert!(early.shutdown(ZERO).is_err(), "nor when it is shut down itself");
+    assert!(early.shutdown_timeout(ZERO).is_err(), "nor when it is shut down itself");
     child_tail.done();
-    early.shutdown(ZERO).unwrap();
+    early.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn what_depends_on_itself_closes() {
     more.request_shutdown();
     assert!(tail.end().is_cancelled());
     tail.done();
-    more.shutdown(LIMIT).unwrap();
+    more.shutdown_timeout(LIMIT).unwrap();
     assert!(all.is_closed());
 }
 
@@ -196,7 +196,7 @@ fn no_item_is_lost_between_a_producer_and_its_consumer() {
     .unwrap();
     let all = consumer.depends_on([producer]);
     wait(&has_begun);
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
     assert!(all.err().is_none());
     assert_eq!(taken.load(Ordering::SeqCst), sent.load(Ordering::SeqCst));
     assert!(taken.load(Ordering::SeqCst) > 1_005_000);

@@ -11,9 +11,9 @@ pub(crate) use crate::wait::Mutex;
 use crate::wait::wait;
 
 /// The limit of calls that may have none.
-pub const LIMIT: Option<Duration> = Some(crate::wait::LIMIT);
+pub const LIMIT: Duration = crate::wait::LIMIT;
 
-pub const ZERO: Option<Duration> = Some(Duration::ZERO);
+pub const ZERO: Duration = Duration::ZERO;
 
 /// A job without children.
 pub fn job() -> (ShutdownNode, JobGuard) {
@@ -35,13 +35,9 @@ pub fn told<const N: usize>(tails: [&JobGuard; N]) -> [bool; N] {
 }
 
 /// Shuts down on another thread; returns when that has told this job, so its limit has begun.
-pub fn shutdown(
-    state: &ShutdownNode,
-    limit: Option<Duration>,
-    first: &JobGuard,
-) -> JoinHandle<Result<(), ShutdownTimeout>> {
+pub fn shutdown(state: &ShutdownNode, limit: Duration, first: &JobGuard) -> JoinHandle<Result<(), ShutdownTimeout>> {
     let shuts = state.clone();
-    let thread = std::thread::spawn(move || shuts.shutdown(limit));
+    let thread = std::thread::spawn(move || shuts.shutdown_timeout(limit));
     wait(first.end());
     thread
 }

@@ -1,29 +1,27 @@
-//! Tails: what background work keeps of its node. None of them can be forgotten: dropping one says what there is to say.
+//! Guards: what background work keeps of its node. None of them can be forgotten, because dropping one says what there is to say.
 
-use std::fmt;
 use std::ops::Deref;
 
-use super::drive;
-use super::error::{AddError, Because, JobPanicked};
-use super::face::Signals;
-use super::handle::ShutdownNode;
-use super::node::{Moves, Node};
-use super::parts::{Bell, Life, Own, Ready};
+use super::cascade;
+use super::error::{AddError, Because, JobPanicError};
+use super::node::{Condition, Life, Node, Own, Ready, ShutdownNode};
 use super::walk;
 use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::sync::Arc;
 
-/// What a job does with its node: hears that it should end, sets an error, says that it is ready, says that it is done.
+/// A job's handle of its node: it has the end signal, sets an error, says that the job is ready, says that it is done.
+///
 /// Clones are of the same node; they do not keep it from ending.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Job {
     node: Arc<Node>,
-    signals: Arc<Signals>,
 }
 
-/// The end of a job's node that its background work keeps. Dropping it says done; dropping it while the thread is
-/// unwinding sets the error [`JobPanicked`] first. It is a [`Job`], too.
+/// Says that a job is done when it is dropped. It is a [`Job`], too.
+///
+/// If it is dropped while the thread is unwinding, it sets the error [`JobPanicError`] first.
+#[derive(Debug)]
 #[must_use = "dropping this says that the job is done"]
 pub struct JobGuard {
     job: Job,
@@ -33,18 +31,18 @@ impl Job {
     /// Please end: given when all that the job depends on is done. Once given it stays given. It can be polled, waited
     /// for, awaited, and have callbacks, which should be short: those told by the same thread afterwards wait for them.
     pub fn end(&self) -> &CancelToken {
-        &self.signals.end
+        self.node.end()
     }
 
     /// Please end at once, and leave what is not finished: given when the limit of
     /// [`cancel_after`](super::ShutdownNodeBuilder::cancel_after) is over.
     pub fn cancel(&self) -> &CancelToken {
-        self.signals.cancel(&self.node.face.clock)
+        self.node.cancel_token()
     }
 
     /// Sets the job's error. Whether it was the first: later ones are dropped.
     pub fn fail(&self, error: impl Into<BoxError>) -> bool {
-        drive::set_error(&self.node, Failure::from(error.into()))
+        cascade::set_error(&self.node, Failure::from(error.into()))
     }
 
     /// The value of a result; an error is set as the job's.
@@ -62,8 +60,7 @@ impl Job {
     ///
     /// A job may be done before it is told to end. What it depends on is closed by a shutdown all the same.
     pub fn done(&self) {
-        drive::end_own(&self.node);
-        say_ready(&self.node, Ready::Never);
+        finish(&self.node);
     }
 }
 
@@ -71,18 +68,18 @@ impl Job {
     /// Says that a part of the library is done, with an error if there is one.
     pub(crate) fn over(&self, error: Option<Failure>) {
         if let Some(error) = error {
-            drive::set_error(&self.node, error);
+            cascade::set_error(&self.node, error);
         }
         self.done();
     }
 }
 
 impl JobGuard {
-    pub(super) fn new(node: Arc<Node>, signals: Arc<Signals>) -> JobGuard {
-        JobGuard { job: Job { node, signals } }
+    pub(super) fn new(node: Arc<Node>) -> JobGuard {
+        JobGuard { job: Job { node } }
     }
 
-    /// A handle for somebody else who works on the same job.
+    /// A handle for another part of the same job.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
@@ -99,47 +96,56 @@ impl Deref for JobGuard {
 impl Drop for JobGuard {
     fn drop(&mut self) {
         if std::thread::panicking() && self.job.node.lock().own != Own::Ended {
-            self.job.fail(JobPanicked);
+            self.job.fail(JobPanicError);
         }
         self.job.done();
     }
 }
 
 fn say_ready(node: &Arc<Node>, ready: Ready) {
-    drive::after(|moves| {
+    cascade::after(|moves| {
         let mut inner = node.lock();
         if inner.ready == Ready::NotYet {
             inner.ready = ready;
-            inner.ring(Bell::Ready, moves);
+            inner.reach(Condition::Ready, moves);
         }
     });
 }
 
+/// The own work of a node has ended, and what was not ready will never be.
+fn finish(node: &Arc<Node>) {
+    cascade::end_own(node);
+    say_ready(node, Ready::Never);
+}
+
 /// Keeps a node from ending by itself.
-struct Hold {
+#[derive(Debug)]
+pub(super) struct Hold {
     node: Arc<Node>,
+}
+
+impl Hold {
+    pub(super) fn new(node: &Arc<Node>) -> Arc<Hold> {
+        Arc::new(Hold { node: node.clone() })
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        drive::end_own(&self.node);
+        finish(&self.node);
     }
 }
 
 /// A place for errors: the first one that is set counts. Clones are of the same node.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ErrorGuard {
-    hold: Arc<Hold>,
+    pub(super) hold: Arc<Hold>,
 }
 
 impl ErrorGuard {
-    pub(super) fn new(node: Arc<Node>) -> ErrorGuard {
-        ErrorGuard { hold: Arc::new(Hold { node }) }
-    }
-
     /// Sets the error. Whether it was the first: later ones are dropped.
     pub fn set(&self, error: impl Into<BoxError>) -> bool {
-        drive::set_error(&self.hold.node, Failure::from(error.into()))
+        cascade::set_error(&self.hold.node, Failure::from(error.into()))
     }
 
     /// Sets an error that reads `text: cause`, and has the cause as its source. Whether it was the first.
@@ -153,51 +159,35 @@ impl ErrorGuard {
     }
 }
 
-/// Says when a readiness node is ready. If it is dropped (the last clone, that is) without a word, the node will never be
-/// ready, and whoever waits for it is told so.
-#[derive(Clone)]
+/// Says when a readiness node is ready.
+///
+/// If the last clone is dropped before it has said so, the node will never be ready, and a thread that waits for it is told so.
+#[derive(Clone, Debug)]
 pub struct ReadyGuard {
-    end: Arc<ReadyEnd>,
-}
-
-struct ReadyEnd {
-    hold: Hold,
+    pub(super) hold: Arc<Hold>,
 }
 
 impl ReadyGuard {
-    pub(super) fn new(node: Arc<Node>) -> ReadyGuard {
-        ReadyGuard { end: Arc::new(ReadyEnd { hold: Hold { node } }) }
-    }
-
     /// It is ready. Saying it again does nothing.
     pub fn ok(&self) {
-        say_ready(&self.end.hold.node, Ready::Yes);
-    }
-}
-
-impl Drop for ReadyEnd {
-    fn drop(&mut self) {
-        say_ready(&self.hold.node, Ready::Never);
+        say_ready(&self.hold.node, Ready::Yes);
     }
 }
 
 /// Counts what a node waits for. Clones count for the same node.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Counter {
-    hold: Arc<Hold>,
+    pub(super) hold: Arc<Hold>,
 }
 
 /// One that is counted; dropping it lowers the count.
+#[derive(Debug)]
 #[must_use = "dropping this lowers the count"]
 pub struct CountGuard {
     hold: Arc<Hold>,
 }
 
 impl Counter {
-    pub(super) fn new(node: Arc<Node>) -> Counter {
-        Counter { hold: Arc::new(Hold { node }) }
-    }
-
     /// Raises the count by one, until the guard is dropped.
     pub fn add(&self) -> CountGuard {
         let mut inner = self.hold.node.lock();
@@ -215,31 +205,26 @@ impl Counter {
 
 impl Drop for CountGuard {
     fn drop(&mut self) {
-        drive::after(|moves| {
+        cascade::after(|moves| {
             let mut inner = self.hold.node.lock();
             inner.count -= 1;
             if inner.count == 0 {
-                inner.ring(Bell::Zero, moves);
+                inner.reach(Condition::Zero, moves);
             }
         });
     }
 }
 
-/// Takes states into a group while it runs. Those that are done leave it, so a group through which much passes does not
-/// grow; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
+/// Takes nodes into a group while it runs. Nodes that are done leave it, so a group does not grow with what has passed through it; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
 /// had anything to end stays, to be found. Clones are of the same group.
 ///
 /// A group does not end as long as there is one of these, unless it is shut down.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Group {
-    hold: Arc<Hold>,
+    pub(super) hold: Arc<Hold>,
 }
 
 impl Group {
-    pub(super) fn new(node: Arc<Node>) -> Group {
-        Group { hold: Arc::new(Hold { node }) }
-    }
-
     /// Takes a state in. While the group is being closed, a state that is taken in is told to end at once, and the group
     /// waits for it like for the others.
     ///
@@ -249,10 +234,10 @@ impl Group {
         let (group, child) = (&self.hold.node, state.node());
         let Some(edge) = group.begin_add(child) else { return Err(Rejected::new(state, AddError::Closed)) };
         if walk::is_below(group, child) {
-            drive::after(|moves| group.release(edge, moves));
+            cascade::after(|moves| group.release(edge, moves));
             return Err(Rejected::new(state, AddError::Cycle));
         }
-        drive::after(|moves: &mut Moves| group.finish_add(child, edge, moves));
+        cascade::after(|moves| group.attach(child, edge, true, moves));
         Ok(())
     }
 
@@ -270,25 +255,4 @@ impl Group {
     pub fn is_closed(&self) -> bool {
         self.hold.node.lock().life == Life::Done
     }
-}
-
-macro_rules! debug_as_name {
-    ($($tail:ident: $node:expr;)*) => {$(
-        impl fmt::Debug for $tail {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let node: fn(&$tail) -> &Arc<Node> = $node;
-                f.debug_struct(stringify!($tail)).field("name", &node(self).face.name).finish_non_exhaustive()
-            }
-        }
-    )*};
-}
-
-debug_as_name! {
-    Job: |tail| &tail.node;
-    JobGuard: |tail| &tail.job.node;
-    ErrorGuard: |tail| &tail.hold.node;
-    ReadyGuard: |tail| &tail.end.hold.node;
-    Counter: |tail| &tail.hold.node;
-    CountGuard: |tail| &tail.hold.node;
-    Group: |tail| &tail.hold.node;
 }

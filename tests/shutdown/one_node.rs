@@ -7,7 +7,7 @@ use procession::clock::ManualClock;
 use procession::shutdown::{Job, Key};
 use procession::{Reason, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named, shutdown, timed};
+use crate::support::{LIMIT, ZERO, job, named, shutdown, timed};
 use crate::wait::wait;
 
 #[test]
@@ -61,7 +61,7 @@ fn several_shutdowns_at_once_all_succeed_and_a_later_one_does_at_once() {
     let calls: Vec<_> = (0..4)
         .map(|_| {
             let state = state.clone();
-            std::thread::spawn(move || state.shutdown(LIMIT))
+            std::thread::spawn(move || state.shutdown_timeout(LIMIT))
         })
         .collect();
     wait(tail.end());
@@ -69,14 +69,14 @@ fn several_shutdowns_at_once_all_succeed_and_a_later_one_does_at_once() {
     for call in calls {
         wait(call).unwrap().unwrap();
     }
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
 fn a_job_that_never_says_done_is_a_timeout_at_the_limit() {
     let clock = ManualClock::new();
     let (state, tail) = timed("stuck", &clock);
-    let call = shutdown(&state, Some(Duration::from_secs(10)), &tail);
+    let call = shutdown(&state, Duration::from_secs(10), &tail);
     clock.advance(Duration::from_secs(9));
     assert!(tail.end().is_cancelled() && !call.is_finished());
     clock.advance(Duration::from_secs(1));
@@ -89,7 +89,7 @@ fn a_job_that_never_says_done_is_a_timeout_at_the_limit() {
 #[test]
 fn a_limit_of_zero_tells_all_the_same_and_is_a_timeout() {
     let (state, tail) = job();
-    assert!(state.shutdown(ZERO).is_err());
+    assert!(state.shutdown_timeout(ZERO).is_err());
     assert!(tail.end().is_cancelled());
 }
 
@@ -98,13 +98,13 @@ fn an_expired_limit_on_what_is_closed_is_a_success_always() {
     let (state, tail) = job();
     tail.done();
     for _ in 0..1_000 {
-        state.shutdown(ZERO).unwrap();
+        state.shutdown_timeout(ZERO).unwrap();
     }
     let (asked, tail) = job();
     asked.request_shutdown();
     tail.done();
     for _ in 0..1_000 {
-        asked.shutdown(ZERO).unwrap();
+        asked.shutdown_timeout(ZERO).unwrap();
     }
 }
 
@@ -113,14 +113,14 @@ fn after_a_timeout_the_shutdown_goes_on_by_itself() {
     let (child, child_tail) = named("child");
     let (middle, middle_tail) = ShutdownNode::job([child]);
     let (top, top_tail) = ShutdownNode::job([middle]);
-    assert!(top.shutdown(ZERO).is_err());
+    assert!(top.shutdown_timeout(ZERO).is_err());
     child_tail.done();
     assert!(middle_tail.end().is_cancelled() && !top_tail.end().is_cancelled());
-    assert!(top.shutdown(ZERO).is_err());
+    assert!(top.shutdown_timeout(ZERO).is_err());
     middle_tail.done();
     assert!(top_tail.end().is_cancelled());
     top_tail.done();
-    top.shutdown(ZERO).unwrap();
+    top.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn what_closes_while_the_error_is_made_is_a_success() {
     };
     let (state, tail) = ShutdownNode::builder().detail(detail).job();
     *slot.lock().unwrap() = Some(tail.job());
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
 
     // The job is done between the end of the limit and the look at who hangs, or before, or after: success or a named job.
     for _ in 0..300 {
@@ -144,11 +144,11 @@ fn what_closes_while_the_error_is_made_is_a_success() {
             wait(tail.end());
             tail.done();
         });
-        if let Err(error) = state.shutdown(ZERO) {
+        if let Err(error) = state.shutdown_timeout(ZERO) {
             assert_eq!(error.to_string(), "racing: timeout expired");
         }
         wait(worker).unwrap();
-        state.shutdown(ZERO).unwrap();
+        state.shutdown_timeout(ZERO).unwrap();
     }
 }
 
@@ -159,15 +159,15 @@ fn states_without_a_job_close_their_children_only() {
     let (unready, ready) = ShutdownNode::readiness([]);
     let guard = counter.add();
     for state in [ShutdownNode::empty(), ShutdownNode::error("broken", []), errors, counted, unready] {
-        state.shutdown(ZERO).unwrap();
+        state.shutdown_timeout(ZERO).unwrap();
     }
     drop((error_tail, ready, guard));
 
     let (child, tail) = job();
     let (above, _counter) = ShutdownNode::counted([child]);
-    assert!(above.shutdown(ZERO).is_err() && tail.end().is_cancelled());
+    assert!(above.shutdown_timeout(ZERO).is_err() && tail.end().is_cancelled());
     tail.done();
-    above.shutdown(ZERO).unwrap();
+    above.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_never_became_ready_shuts_down() {
     state.request_shutdown();
     assert!(tail.end().is_cancelled());
     tail.done();
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
     assert!(!state.is_ready());
     drop(ready);
 }
@@ -191,9 +191,9 @@ fn what_is_closed_stays_closed_and_a_parent_made_later_waits_for_itself_only() {
     assert!(state.is_closed() && !parent.is_closed());
     parent.request_shutdown();
     assert!(parent_tail.end().is_cancelled(), "nothing is open below it");
-    assert!(parent.shutdown(ZERO).is_err());
+    assert!(parent.shutdown_timeout(ZERO).is_err());
     parent_tail.done();
-    parent.shutdown(ZERO).unwrap();
+    parent.shutdown_timeout(ZERO).unwrap();
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_shutdown_goes_on_by_itself_also_when_nobody_holds_the_state_that_was_asked(
         let ((server, server_tail), (store, store_tail)) = (job(), job());
         let all = store.depends_on([server, ShutdownNode::value(Mark, gone.clone(), [])]).annotate("all");
         if waits {
-            assert!(all.shutdown(ZERO).is_err());
+            assert!(all.shutdown_timeout(ZERO).is_err());
         } else {
             all.request_shutdown();
         }

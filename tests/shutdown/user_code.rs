@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::shutdown::{JobGuard, Key};
 use procession::{CancelCallback, ShutdownNode};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 /// Says done in the callback that tells it to end, and drops its own tail there.
@@ -27,7 +27,7 @@ fn a_long_chain_of_jobs_that_end_in_their_callbacks_needs_no_deep_stack() {
             callbacks.push(ends_at_once(tail));
             state = above;
         }
-        state.shutdown(LIMIT).unwrap();
+        state.shutdown_timeout(LIMIT).unwrap();
         assert!(state.is_closed());
     });
     wait(chain.unwrap()).unwrap();
@@ -43,7 +43,7 @@ fn no_lock_is_held_while_code_of_the_users_runs() {
         let (top, looks, group) = (top.clone(), looks.clone(), group.clone());
         move || {
             let all = ShutdownNode::merge([top.clone()]);
-            let _ = (all.report(), all.err(), all.is_ready(), all.wait(ZERO), all.get(&Loud), all.is_closed());
+            let _ = (all.report(), all.err(), all.is_ready(), all.wait_timeout(ZERO), all.get(&Loud), all.is_closed());
             let _ = group.add(ShutdownNode::empty());
             top.request_shutdown();
             looks.fetch_add(1, Ordering::SeqCst);
@@ -77,7 +77,7 @@ fn no_lock_is_held_while_code_of_the_users_runs() {
     assert_eq!(looks.load(Ordering::SeqCst), 4, "the error, the shutdown that it asks for, the end, the dropped one");
     assert!(tail.end().is_cancelled());
     drop((tail, top_tail));
-    top.shutdown(LIMIT).unwrap();
+    top.shutdown_timeout(LIMIT).unwrap();
 }
 
 #[derive(PartialEq, Eq)]
@@ -129,7 +129,7 @@ fn destructors_and_callbacks_that_panic_are_contained_and_the_rest_goes_on() {
     tail.done();
     assert!(top_tail.end().is_cancelled());
     top_tail.done();
-    top.shutdown(ZERO).unwrap();
+    top.shutdown_timeout(ZERO).unwrap();
     drop((top, tail, top_tail, on_end, open, open_tail));
     assert_eq!(drops.load(Ordering::SeqCst), 9);
 }
@@ -166,6 +166,6 @@ fn tails_may_be_dropped_while_a_thread_ends() {
     let (above, above_tail) = ShutdownNode::job([state.clone()]);
     above.request_shutdown();
     wait(std::thread::spawn(move || KEPT.with(|kept| kept.borrow_mut().push(tail)))).unwrap();
-    assert!(state.wait_closed(LIMIT).is_ok());
+    assert!(state.wait_closed_timeout(LIMIT).is_ok());
     assert!(above_tail.end().is_cancelled());
 }

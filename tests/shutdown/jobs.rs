@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use procession::shutdown::{AddError, JobPanicked};
+use procession::shutdown::{AddError, JobPanicError};
 use procession::{BoxError, Latch, Panic, ShutdownNode, WaitError};
 
-use crate::helpers::{LIMIT, ZERO, job, named};
+use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
 
 #[test]
@@ -33,7 +33,7 @@ fn a_tail_that_is_dropped_by_a_panic_says_so_and_is_done() {
     assert!(wait(worker).is_err());
     assert!(state.is_closed());
     let error = state.err().unwrap();
-    assert_eq!(error.downcast_ref(), Some(&JobPanicked));
+    assert_eq!(error.downcast_ref(), Some(&JobPanicError));
     assert_eq!(error.to_string(), "worker: the job panicked");
 
     let (finished, tail) = job();
@@ -54,17 +54,17 @@ fn a_thread_is_a_node_a_tail_and_an_error_in_one_call() {
     })
     .unwrap();
     assert_eq!(state.name(), Some("worker"));
-    state.shutdown(LIMIT).unwrap();
+    state.shutdown_timeout(LIMIT).unwrap();
     assert!(state.err().is_none());
 
     let failed = ShutdownNode::thread("worker", |_| Err("no disk".into())).unwrap();
-    assert_eq!(failed.failed(LIMIT).unwrap().to_string(), "worker: no disk");
-    assert!(failed.wait_closed(LIMIT).is_ok());
+    assert_eq!(failed.failed_timeout(LIMIT).unwrap().to_string(), "worker: no disk");
+    assert!(failed.wait_closed_timeout(LIMIT).is_ok());
 
     let panicked = ShutdownNode::thread("worker", |_| std::panic::resume_unwind(Box::new("at once"))).unwrap();
-    let error = panicked.failed(LIMIT).unwrap();
+    let error = panicked.failed_timeout(LIMIT).unwrap();
     assert_eq!(error.downcast_ref::<Panic>().unwrap().message(), "at once");
-    assert!(panicked.wait_closed(LIMIT).is_ok());
+    assert!(panicked.wait_closed_timeout(LIMIT).is_ok());
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_thread_that_cannot_be_started_gives_the_work_back() {
     assert_eq!(refused.reason().kind(), std::io::ErrorKind::InvalidInput);
     assert_eq!(Arc::strong_count(&token), 2);
     let again = ShutdownNode::thread("ab", refused.into_inner()).unwrap();
-    assert!(again.wait_closed(LIMIT).is_ok());
+    assert!(again.wait_closed_timeout(LIMIT).is_ok());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_thread_closes_after_its_children() {
     parent.request_shutdown();
     assert!(tail.end().is_cancelled() && !told.is_set());
     tail.done();
-    parent.shutdown(LIMIT).unwrap();
+    parent.shutdown_timeout(LIMIT).unwrap();
     assert!(told.is_set());
 }
 
@@ -174,7 +174,7 @@ fn what_a_future_holds_is_dropped_before_it_is_done() {
 fn a_request_does_not_wait_and_hooks_hear_of_it_before_any_job() {
     let (child, tail) = job();
     let all = ShutdownNode::merge([child]);
-    let order = Arc::new(crate::helpers::Mutex::new(Vec::new()));
+    let order = Arc::new(crate::support::Mutex::new(Vec::new()));
     let say = |what: &'static str| {
         let order = order.clone();
         move || order.lock().unwrap().push(what)
@@ -190,7 +190,7 @@ fn a_request_does_not_wait_and_hooks_hear_of_it_before_any_job() {
     all.request_shutdown();
     assert_eq!(*order.lock().unwrap(), ["hook", "end", "late"]);
     drop((hook, tail));
-    assert!(all.is_closed() && all.wait_closed(ZERO).is_ok());
+    assert!(all.is_closed() && all.wait_closed_timeout(ZERO).is_ok());
 }
 
 #[test]
@@ -198,13 +198,13 @@ fn errors_wake_those_who_wait_for_one() {
     let (child, tail) = named("child");
     let (below, _group) = ShutdownNode::group([child]);
     let all = ShutdownNode::merge([below]).annotate("all");
-    assert!(all.failed(ZERO).is_err());
-    let heard = Arc::new(crate::helpers::Mutex::new(Vec::new()));
+    assert!(all.failed_timeout(ZERO).is_err());
+    let heard = Arc::new(crate::support::Mutex::new(Vec::new()));
     let hears = heard.clone();
     let _early = all.on_error(move |error| hears.lock().unwrap().push(error.to_string()));
     let waiting = std::thread::spawn({
         let all = all.clone();
-        move || all.failed(LIMIT)
+        move || all.failed_timeout(LIMIT)
     });
     tail.fail("no paper");
     tail.fail("no ink");
@@ -222,7 +222,7 @@ fn an_error_can_shut_the_whole_tree_down() {
     one_tail.fail("broken");
     assert!(two_tail.end().is_cancelled() && all.is_shutting_down());
     drop((one_tail, two_tail));
-    all.shutdown(ZERO).unwrap();
+    all.shutdown_timeout(ZERO).unwrap();
 
     let late = ShutdownNode::merge([ShutdownNode::error("broken before", []), job().0]).shutdown_on_error();
     assert!(late.is_shutting_down());
@@ -236,7 +236,7 @@ fn a_group_that_is_closed_or_below_gives_the_state_back() {
     assert_eq!(*refused.reason(), AddError::Cycle);
     assert!(!refused.into_inner().is_closed());
     assert_eq!(*group.add(state.clone()).unwrap_err().reason(), AddError::Cycle);
-    state.shutdown(ZERO).unwrap();
+    state.shutdown_timeout(ZERO).unwrap();
     assert!(group.is_closed());
     let (child, child_tail) = job();
     let refused = group.add(child).unwrap_err();
@@ -252,10 +252,8 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
         let (all, tell) = (tree.clone(), told.clone());
         let job = ShutdownNode::thread("job", move |_| {
             let all = wait(&all);
-            let error = all.shutdown(None).unwrap_err();
-            assert!(
-                tell.set((error.why() == WaitError::Inside, error.to_string(), all.wait_closed(None).is_ok())).is_ok()
-            );
+            let error = all.shutdown().unwrap_err();
+            assert!(tell.set((error.why() == WaitError::Inside, error.to_string(), all.wait_closed().is_ok())).is_ok());
             Ok(())
         });
         let below = if in_a_group {
@@ -271,7 +269,7 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
         assert_eq!(wait(&told), (true, text, false));
         wait(tail.end());
         tail.done();
-        all.shutdown(LIMIT).unwrap();
+        all.shutdown_timeout(LIMIT).unwrap();
     }
 }
 
@@ -279,16 +277,16 @@ fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
 fn a_thread_for_which_a_tree_does_not_wait_may_wait_for_the_tree() {
     let (other, tail) = job();
     let ends = other.clone();
-    let no_part_of_it = ShutdownNode::thread("ends", move |_| Ok(ends.shutdown(LIMIT)?)).unwrap();
+    let no_part_of_it = ShutdownNode::thread("ends", move |_| Ok(ends.shutdown_timeout(LIMIT)?)).unwrap();
     wait(tail.end());
     tail.done();
-    assert!(no_part_of_it.wait_closed(LIMIT).is_ok() && no_part_of_it.err().is_none());
+    assert!(no_part_of_it.wait_closed_timeout(LIMIT).is_ok() && no_part_of_it.err().is_none());
 
     let (tree, over) = (Latch::<ShutdownNode>::new(), Latch::new());
     let (all, tell) = (tree.clone(), over.clone());
     let is_done = ShutdownNode::thread("is done", move |job| {
         job.done();
-        assert!(tell.set(wait(&all).shutdown(LIMIT).is_ok()).is_ok());
+        assert!(tell.set(wait(&all).shutdown_timeout(LIMIT).is_ok()).is_ok());
         Ok(())
     });
     let (other, tail) = job();

@@ -8,7 +8,7 @@ use procession::clock::ManualClock;
 use procession::shutdown::{Group, JobGuard};
 use proptest::prelude::*;
 
-use crate::helpers::ZERO;
+use crate::support::ZERO;
 
 /// Seconds after the end signal.
 type Limit = Option<u64>;
@@ -253,7 +253,7 @@ fn check(tree: &Tree, model: &Model, top: usize, act: &str) -> Result<(), TestCa
         prop_assert_eq!(state.report().nodes().len(), there, "what is there from {} down after {}", number, act);
     }
     if model.nodes[top].asked {
-        let (hanging, open) = match tree.states[top].shutdown(ZERO) {
+        let (hanging, open) = match tree.states[top].shutdown_timeout(ZERO) {
             Ok(()) => (BTreeSet::new(), true),
             Err(error) => {
                 let open = error.open().iter();
@@ -338,6 +338,6 @@ proptest! {
             check(&tree, &model, top, &format!("the end of {node}"))?;
         }
         prop_assert!(tree.states[top].is_closed());
-        tree.states[top].shutdown(ZERO).unwrap();
+        tree.states[top].shutdown_timeout(ZERO).unwrap();
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use procession::ShutdownNode;
-use procession::shutdown::{AsState, Key, Kind, ShutdownNodeBuilder};
+use procession::shutdown::{Key, Kind, ShutdownNodeBuilder};
 
-use crate::helpers::{LIMIT, ZERO, job, told};
+use crate::support::{LIMIT, ZERO, job, told};
 use crate::wait::{Barrier, wait};
 
 #[derive(PartialEq, Eq)]
@@ -45,15 +45,15 @@ fn every_kind_answers_every_question() {
     for (state, tail) in states {
         kinds.insert(state.report().nodes()[0].kind);
         let kind = state.report().nodes()[0].kind;
-        assert!(state.wait(ZERO).is_ok());
+        assert!(state.wait_timeout(ZERO).is_ok());
         assert_eq!(state.is_ready(), kind != Kind::Readiness, "{kind}");
-        assert_eq!(state.wait_ready(ZERO).is_ok(), kind != Kind::Readiness, "{kind}");
-        let _ = (state.err(), state.failed(ZERO), state.get(&Mark), state.is_closed(), state.name());
+        assert_eq!(state.wait_ready_timeout(ZERO).is_ok(), kind != Kind::Readiness, "{kind}");
+        let _ = (state.err(), state.failed_timeout(ZERO), state.get(&Mark), state.is_closed(), state.name());
         let above = state.depends_on([ShutdownNode::empty()]);
-        assert_eq!(above.shutdown(ZERO).is_ok(), kind != Kind::Job, "{kind}");
+        assert_eq!(above.shutdown_timeout(ZERO).is_ok(), kind != Kind::Job, "{kind}");
         drop(tail);
-        above.shutdown(LIMIT).unwrap();
-        state.shutdown(LIMIT).unwrap();
+        above.shutdown_timeout(LIMIT).unwrap();
+        state.shutdown_timeout(LIMIT).unwrap();
     }
     assert_eq!(kinds.len(), 11, "{kinds:?}");
 }
@@ -86,15 +86,15 @@ fn a_merge_is_all_its_children() {
         ShutdownNode::value(Mark, 3, []),
     ]);
     let guard = counter.add();
-    assert!(all.wait(ZERO).is_err() && !all.is_ready());
+    assert!(all.wait_timeout(ZERO).is_err() && !all.is_ready());
     drop(guard);
     ready.ok();
-    assert!(all.wait(ZERO).is_ok() && all.is_ready());
+    assert!(all.wait_timeout(ZERO).is_ok() && all.is_ready());
     assert_eq!(all.err().unwrap().to_string(), "broken");
     assert_eq!(all.get(&Mark).as_deref(), Some(&3));
-    assert!(all.shutdown(ZERO).is_err());
+    assert!(all.shutdown_timeout(ZERO).is_err());
     one_tail.done();
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_absent_child_is_skipped_at_any_place() {
 #[test]
 fn a_merge_of_nothing_is_closed_calm_and_without_error_or_value() {
     for nothing in [ShutdownNode::merge([]), ShutdownNode::merge([None, None].into_iter().flatten())] {
-        assert!(nothing.shutdown(ZERO).is_ok() && nothing.wait(ZERO).is_ok() && nothing.is_ready());
+        assert!(nothing.shutdown_timeout(ZERO).is_ok() && nothing.wait_timeout(ZERO).is_ok() && nothing.is_ready());
         assert!(nothing.err().is_none() && nothing.get(&Mark).is_none());
     }
 }
@@ -163,7 +163,7 @@ fn a_dependency_leaves_those_it_is_made_of_as_they_are() {
     parent.request_shutdown();
     assert_eq!(told([&child_tail, &parent_tail]), [true, true], "alone it does not wait for the child");
     drop((parent_tail, child_tail));
-    both.shutdown(LIMIT).unwrap();
+    both.shutdown_timeout(LIMIT).unwrap();
 
     let names = ShutdownNode::merge([ShutdownNode::empty(), ShutdownNode::empty()]).annotate("nothing");
     let (child, tail) = job();
@@ -206,7 +206,7 @@ fn a_state_that_is_given_twice_closes_once() {
     all.request_shutdown();
     assert!(tail.end().is_cancelled() && !all.is_closed());
     tail.done();
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
 }
 
 #[test]
@@ -235,16 +235,16 @@ fn everything_may_be_done_from_many_threads_at_once() {
             }));
             threads.push(scope.spawn(|| {
                 wait(&together);
-                let _ = (top.report(), top.err(), top.is_ready(), top.get(&Mark), top.wait(LIMIT));
+                let _ = (top.report(), top.err(), top.is_ready(), top.get(&Mark), top.wait_timeout(LIMIT));
             }));
             threads.push(scope.spawn(|| {
                 wait(&together);
-                top.shutdown(LIMIT).unwrap();
+                top.shutdown_timeout(LIMIT).unwrap();
             }));
             threads.push(scope.spawn(|| {
                 wait(&together);
                 let above = ShutdownNode::merge([top.clone()]);
-                above.shutdown(LIMIT).unwrap();
+                above.shutdown_timeout(LIMIT).unwrap();
             }));
             wait(&together);
             wait(tail.end());
@@ -259,16 +259,16 @@ fn everything_may_be_done_from_many_threads_at_once() {
 #[test]
 fn a_type_of_the_users_can_carry_a_state() {
     struct Server {
-        state: ShutdownNode,
+        node: ShutdownNode,
     }
-    impl AsState for Server {
-        fn state(&self) -> &ShutdownNode {
-            &self.state
+    impl Server {
+        fn shutdown_node(&self) -> ShutdownNode {
+            self.node.clone()
         }
     }
     let ((database, database_tail), (server, server_tail)) = (job(), job());
-    let (database, server) = (Server { state: database }, Server { state: server });
-    let all = server.state().depends_on([database.to_shutdown_node()]);
+    let (database, server) = (Server { node: database }, Server { node: server });
+    let all = server.shutdown_node().depends_on([database.shutdown_node()]);
     all.request_shutdown();
     assert_eq!(told([&database_tail, &server_tail]), [true, false]);
 }
@@ -283,7 +283,7 @@ fn threads() -> Option<usize> {
 fn building_and_shutting_down_a_tree_starts_no_thread() {
     // In a process of its own, for the other tests start threads.
     if std::env::var_os("PROCESSION_COUNT_THREADS").is_none() {
-        let name = "a_tree::building_and_shutting_down_a_tree_starts_no_thread";
+        let name = "building::building_and_shutting_down_a_tree_starts_no_thread";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         alone.args([name, "--exact", "--test-threads=1"]).env("PROCESSION_COUNT_THREADS", "1");
         let output = alone.output().unwrap();
@@ -297,10 +297,10 @@ fn building_and_shutting_down_a_tree_starts_no_thread() {
     let (states, ready): (Vec<_>, Vec<_>) = names.unzip();
     let all = ShutdownNode::merge(states);
     assert_eq!(threads(), before, "a tree costs no threads");
-    assert!(all.wait_ready(ZERO).is_err() && all.shutdown(ZERO).is_err());
+    assert!(all.wait_ready_timeout(ZERO).is_err() && all.shutdown_timeout(ZERO).is_err());
     assert_eq!(threads(), before, "nor does waiting for it");
     drop((tails, ready));
-    all.shutdown(LIMIT).unwrap();
+    all.shutdown_timeout(LIMIT).unwrap();
     assert_eq!(threads(), before);
 }
 
