@@ -102,6 +102,7 @@ mod sync;
 pub mod clock;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod crowd;
+mod pid;
 mod outcome;
 mod inside;
 mod latch;

@@ -3,8 +3,8 @@
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::process::Pid;
-use crate::process::body::{Kind, Ready};
-use crate::process::mailbox::{AnyMailbox, Bound, Control, Signal};
+use crate::sched::body::{Kind, Ready};
+use crate::sched::mailbox::{AnyMailbox, Bound, Control, Signal};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,10 +38,10 @@ pub(crate) use super::answers::{
     Birth, Doomed, Freed, LeftBehind, LinkTold, Look, Marks, Missing, Rest, Settled, Untold, Vacated, Want,
 };
 use crate::outcome::Reason;
-use crate::process::body::{Kind, Ready, Stepped};
-use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
-use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
+use crate::sched::body::{Kind, Ready, Stepped};
+use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
+use crate::sched::outbox::{Missed, Opened};
 use crate::sync::{Brief, BriefGuard, enter};
 
 /// One slot of the process table. A cache line, so that neighbours do not disturb each other.

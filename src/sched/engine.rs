@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use super::cell::{LeftBehind, Next};
 use super::road::{Hands, Road};
 use crate::outcome::Exit;
-use crate::process::body::{Head, Ready, Yield};
-use crate::process::mailbox::Unwanted;
-use crate::process::outbox::Outbox;
 use crate::process::{Bond, Pid, Recovered, Relate};
+use crate::sched::body::{Head, Ready, Yield};
+use crate::sched::mailbox::Unwanted;
+use crate::sched::outbox::Outbox;
 use crate::sync::Arc;
 
 /// What the runtime does for a process beyond the road: timers, the pool, handlers, names.

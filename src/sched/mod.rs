@@ -4,6 +4,13 @@
 //! mailbox; if that wakes the receiver, its body goes into a [`queue`]; a [`worker`] finds it there, or [`sleep`]s until
 //! somebody wakes it; a [`turn`] steps the process, has its yields performed, and puts the body to rest.
 
+pub(crate) mod signals;
+pub(crate) mod mailbox;
+pub(crate) mod bounded_mailbox;
+pub(crate) mod outbox;
+pub(crate) mod open_asks;
+pub(crate) mod body;
+pub(crate) mod machine;
 pub(crate) mod answers;
 pub(crate) mod cell;
 pub(crate) mod table;

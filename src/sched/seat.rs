@@ -1,7 +1,7 @@
 //! What the others can see of a worker.
 
 use super::counters::Counters;
-use crate::process::sight::Sight;
+use crate::process::step_activity::Sight;
 use crate::sync::{Arc, AtomicBool, AtomicU64};
 
 /// What the others can see of a worker.

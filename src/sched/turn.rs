@@ -13,9 +13,9 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Hands, Road};
 use super::router::Router;
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
-use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
-use crate::process::mailbox::Unwanted;
 use crate::process::{CommandError, DeadLetterReason, Relate, WaitedForNothing};
+use crate::sched::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
+use crate::sched::mailbox::Unwanted;
 use crate::sync::Ordering;
 
 /// What is to be done with the body after a turn.

@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use crate::clock::{Clock, ManualClock};
 use crate::outcome::Failure;
-use crate::process::body::{Link, NoVacancy};
 use crate::process::{
     Answer, AnswerTo, AskLink, CommandError, INCARNATION_SHIFT, NameError, Naming, OutsideAsk, Pid, Reply,
 };
+use crate::sched::body::{Host, NoVacancy};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crate::timer::{TimerKey, Timers};
 
@@ -124,7 +124,7 @@ impl crate::process::Directory for Bench {
     }
 }
 
-impl Link for Bench {
+impl Host for Bench {
     fn nobody(&self) -> Pid {
         Pid::nobody(self.node).unwrap_or(Pid::FIRST)
     }

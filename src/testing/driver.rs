@@ -14,13 +14,13 @@ use crate::cancel::CancelToken;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, contain};
-use crate::process::body::{Link, Order, Ready, Stage, StepOutput, Stepped, Verdict, Work, Yield};
-use crate::process::machine::ExitLatch;
-use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::process::{
     Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Completion, Naming, Pid, Process, ProcessAsk,
     SpawnOptions, Tag, TimerFired, WaitedForNothing, described_body,
 };
+use crate::sched::body::{Host, Order, Ready, Stage, StepOutput, Stepped, Verdict, Work, Yield};
+use crate::sched::machine::ExitLatch;
+use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sync::Arc;
 use crate::timer::TimerKey;
 
@@ -334,7 +334,7 @@ impl<P: Process> Driver<P> {
                 self.asks.insert(ask.tag(), ask);
                 self.write_down_message(lane, to);
             }
-            Yield::SendNowhere { lane, .. } => self.write_down_message(lane, Link::nobody(&*self.bench)),
+            Yield::SendNowhere { lane, .. } => self.write_down_message(lane, Host::nobody(&*self.bench)),
             Yield::Refused { tag, why } => self.bench.answer(self.pid, tag, Err(*why)),
             Yield::Reply(reply) => {
                 reply.send(&*self.bench, |to, tag, answer| self.bench.answer(to, tag, answer));

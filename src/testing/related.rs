@@ -1,7 +1,7 @@
 //! The relations that a driven process has yielded, written down.
 
-use crate::process::body::Ready;
 use crate::process::{Monitor, Naming, Pid, Relate, Subscription};
+use crate::sched::body::Ready;
 use crate::sync::Arc;
 
 /// What a driven process has monitored, linked and joined, and not taken back.

@@ -2,11 +2,11 @@
 
 use super::driver::Driver;
 use crate::outcome::Exit;
-use crate::process::mailbox::{Control, Signal};
 use crate::process::{
     Down, ExitSignal, GroupChange, GroupEvent, LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy,
     Subscription,
 };
+use crate::sched::mailbox::{Control, Signal};
 use crate::sync::Ordering;
 
 impl<P: Process> Driver<P> {

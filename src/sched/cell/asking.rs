@@ -4,8 +4,8 @@ use super::Cell;
 use super::Inner;
 use super::Place;
 use super::WAITS;
-use crate::process::body::Body;
 use crate::process::{Pid, ProcessAsk};
+use crate::sched::body::Body;
 use crate::sync::{Arc, enter};
 
 /// The wait of a process for one answer.

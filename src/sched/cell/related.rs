@@ -13,7 +13,7 @@ use super::RELATED;
 use super::TRAPS;
 use crate::outcome::LinkedExit;
 use crate::process::Pid;
-use crate::process::mailbox::{Control, Signal, Unwanted};
+use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sync::enter;
 
 impl Cell {

@@ -12,8 +12,8 @@ use super::INCARNATION_SHIFT;
 use super::Inner;
 use super::Place;
 use super::TRAPS;
-use crate::process::body::Kind;
-use crate::process::mailbox::{AnyMailbox, Bound, Signal};
+use crate::sched::body::Kind;
+use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
 use crate::sync::enter;
 
 /// The bits of a stamp that are the incarnation.

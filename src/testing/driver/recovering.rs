@@ -4,8 +4,8 @@ use super::Driver;
 use super::Status;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason};
-use crate::process::body::{Ready, Stepped, Verdict};
 use crate::process::{CommandError, Naming, Process};
+use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sync::Ordering;
 
 impl<P: Process> Driver<P> {
