@@ -10,7 +10,7 @@ use crate::process::{
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
-use crate::sched::open_asks::Asked;
+use crate::sched::open_asks::OpenAsks;
 use crate::sched::outbox::Opened;
 use crate::sync::{Arc, Mutex};
 
@@ -324,7 +324,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
                 let ask = Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), pid(0), 9, pid(9)));
-                first.head.rare().asked = Asked::default();
+                first.head.rare().asked = OpenAsks::default();
                 first.head.rare().asked.note(ask);
                 two_is_told || ring.rest(0, first)
             }
