@@ -18,9 +18,9 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
 use crate::names::Removals;
-use crate::process::mailbox::{Control, Signal};
 use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
 use crate::relations::{Cells, Told};
+use crate::sched::mailbox::{Control, Signal};
 use crate::sync::Arc;
 
 /// The members of each group.

@@ -103,6 +103,7 @@ pub mod clock;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod crowd;
 mod numbered_list;
+mod pid;
 mod outcome;
 mod inside;
 mod latch;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::process::pid::Pid;
+use crate::pid::Pid;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Any error, as user code returns it with `?`.

@@ -37,10 +37,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::latch::Latch;
 use crate::outcome::{Exit, LinkedExit, Reason, drop_contained};
-use crate::process::body::Ready;
-use crate::process::mailbox::{Control, Signal, Unwanted};
 use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
+use crate::sched::body::Ready;
 use crate::sched::cell::{Cell, LinkTold};
+use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// A power of two; few under the model checker, so that two processes can share one.

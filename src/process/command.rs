@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::cycle::Cycle;
-use super::pid::Pid;
-use super::refusal::SendError;
+use super::dead_letter::SendError;
 use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
+use crate::pid::Pid;
 
 /// A command of the user's own: data that says what is to be done. A handler for it is registered when the runtime is
 /// built; a process yields it with [`StepOutput::command`](super::StepOutput::command).
@@ -218,7 +218,7 @@ impl Completion {
     }
 
     /// Which process has answered, if it was one.
-    pub(super) fn answered_by(&self) -> Option<Pid> {
+    pub(crate) fn answered_by(&self) -> Option<Pid> {
         self.inside.from
     }
 

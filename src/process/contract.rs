@@ -1,9 +1,9 @@
 //! The contract: what a type must do to be a process.
 
-use super::body::{StepOutput, Successor};
 use super::entry::{EntryArgs, InitResult};
 use super::event::{Event, Events};
 use crate::outcome::{BoxError, Exit};
+use crate::sched::body::{StepOutput, Successor};
 
 /// A small state machine that a runtime steps when it has events.
 ///
@@ -146,8 +146,8 @@ pub enum Step<O> {
 
 /// The state machine that takes over, made with [`Upgrade::to`].
 pub struct Upgrade<O> {
-    pub(super) successor: Box<dyn Successor>,
-    pub(super) leaves: std::marker::PhantomData<fn() -> O>,
+    pub(crate) successor: Box<dyn Successor>,
+    pub(crate) leaves: std::marker::PhantomData<fn() -> O>,
 }
 
 impl<O> Upgrade<O> {

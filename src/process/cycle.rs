@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::pid::Pid;
+use crate::pid::Pid;
 use crate::sync::Arc;
 
 /// Processes of which each waits for the answer of the next, and the last for that of the first: none of them would ever

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::outcome::BoxError;
 
 /// The entry method where the spawner chose none.
-pub(super) const MAIN: &str = "main";
+pub(crate) const MAIN: &str = "main";
 
 /// What `init` is told: the entry method that the spawner chose, and the input for it.
 ///
@@ -100,7 +100,7 @@ impl EntryArgs {
 
     /// Nothing is offered but to be entered at `"main"` without input.
     #[inline]
-    pub(super) fn main_only(self) -> InitResult {
+    pub(crate) fn main_only(self) -> InitResult {
         if self.point.is_none() {
             return Ok(());
         }

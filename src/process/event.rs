@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::command::{CancelRequest, Completion};
-use super::mailbox::{Control, Envelope, Mailbox};
-use super::naming::GroupEvent;
-use super::pid::Pid;
+use super::event_box::EventBox;
+use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
-use super::told::Told;
+use crate::pid::Pid;
+use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 /// Something that a process is told.
 ///
@@ -22,26 +22,26 @@ pub enum Event<M> {
     Completed(Completion),
     /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
     /// process by force when the deadline has passed.
-    Cancel(Told<CancelRequest>),
+    Cancel(EventBox<CancelRequest>),
     /// A process that this one monitors has ended.
-    Down(Told<Down>),
+    Down(EventBox<Down>),
     /// A process to which this one is linked has ended, and this one traps exits.
-    Exit(Told<ExitSignal>),
+    Exit(EventBox<ExitSignal>),
     /// A process to which this one has linked itself has failed, and was replaced in place. This one traps exits. The link
     /// stays.
-    Recovered(Told<Recovered>),
+    Recovered(EventBox<Recovered>),
     /// Something has happened to a group to which this one subscribes.
-    Group(Told<GroupEvent>),
+    Group(EventBox<GroupEvent>),
 }
 
 impl<M> From<Box<Control>> for Event<M> {
     fn from(control: Box<Control>) -> Event<M> {
         match *control {
-            Control::Cancel(_) => Event::Cancel(Told::new(control)),
-            Control::Down(_) => Event::Down(Told::new(control)),
-            Control::Exit(..) => Event::Exit(Told::new(control)),
-            Control::Recovered(_) => Event::Recovered(Told::new(control)),
-            Control::Group(_) => Event::Group(Told::new(control)),
+            Control::Cancel(_) => Event::Cancel(EventBox::new(control)),
+            Control::Down(_) => Event::Down(EventBox::new(control)),
+            Control::Exit(..) => Event::Exit(EventBox::new(control)),
+            Control::Recovered(_) => Event::Recovered(EventBox::new(control)),
+            Control::Group(_) => Event::Group(EventBox::new(control)),
         }
     }
 }
@@ -313,9 +313,9 @@ impl<M> std::fmt::Debug for Events<'_, M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::mailbox::{AnyMailbox, Signal};
     use super::*;
     use crate::outcome::Reason;
+    use crate::sched::mailbox::{AnyMailbox, Signal};
 
     fn filled(messages: impl IntoIterator<Item = u32>) -> Mailbox<u32> {
         let mut mailbox = Mailbox::new();

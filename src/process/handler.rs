@@ -5,9 +5,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::command::{Answer, AnswerTo, Command, CommandError};
-use super::pid::Pid;
 use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Panic, contain};
+use crate::pid::Pid;
 use crate::sync::{Arc, Mutex, lock};
 
 /// The duty to answer one command. It may be carried to any thread or async runtime; dropping it answers with

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::naming::Subscription;
-use super::pid::Pid;
+use super::names::Subscription;
 use crate::outcome::{Exit, Reason};
+use crate::pid::Pid;
 
 /// Names one monitor: what its [`Down`] event will have with it, and what
 /// [`StepOutput::demonitor`](super::StepOutput::demonitor) takes it back with.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::task::{Context, Poll};
 
 use super::command::{Answer, AnswerTo, CommandError};
-use super::pid::Pid;
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
+use crate::pid::Pid;
 use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::timer::TimerKey;
 

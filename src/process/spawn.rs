@@ -3,15 +3,15 @@
 use std::any::{TypeId, type_name};
 use std::borrow::Cow;
 
-use super::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
 use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
-use super::machine::{ExitLatch, HasProcess, body_in, new_body};
-use super::mailbox::{Bound, Overflow};
-use super::pid::{Address, Pid};
 use super::relation::{Bond, Monitor};
 use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
+use crate::pid::{Address, Pid};
+use crate::sched::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
+use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
+use crate::sched::mailbox::{Bound, Overflow};
 use crate::sync::Arc;
 
 /// How a process is to be spawned, where the defaults are not wanted: entered at `"main"` without input, no name, a
@@ -268,7 +268,7 @@ pub(crate) fn described_body<P: Process>(
     pid: Pid,
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
-) -> Box<super::body::Body<impl super::body::Machine + HasProcess<P>>> {
+) -> Box<crate::sched::body::Body<impl crate::sched::body::Machine + HasProcess<P>>> {
     let SpawnOptions { name, entry, bound, traps, given, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
     if name.is_some() || bound.is_some() || traps || given.is_some() {

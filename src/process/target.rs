@@ -1,7 +1,7 @@
 //! What can be addressed: the argument of every call that is about another process.
 
 use self::sealed::{Directory, Resolve};
-use super::pid::{Address, Pid};
+use crate::pid::{Address, Pid};
 use crate::sync::Arc;
 
 /// A process, as a call is told of it: by its PID, its address, its handle, a name, or a group.

@@ -33,10 +33,10 @@ use super::Cells;
 use super::Relations;
 use super::Told;
 use super::tell_exit;
-use crate::process::body::Ready;
-use crate::process::mailbox::Control;
 use crate::process::{LinkedBy, Pid, Recovered};
+use crate::sched::body::Ready;
 use crate::sched::cell::{LeftBehind, LinkTold, Next};
+use crate::sched::mailbox::Control;
 
 impl Relations {
     /// The state machine of a process has failed, and the one in hand replaces it.

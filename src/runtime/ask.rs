@@ -11,8 +11,8 @@ use super::system::Runtime;
 use crate::clock::Deadline;
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, drop_contained};
-use crate::process::body::Link;
 use crate::process::{Accepts, CommandError, OutsideAsk, Pid, Reply};
+use crate::sched::body::Host;
 use crate::sync::{Arc, Weak, thread};
 use crate::timer::Kept;
 

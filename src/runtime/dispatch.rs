@@ -11,15 +11,15 @@ use crate::groups::Groups;
 use crate::names::Names;
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
-use crate::process::body::{Head, Link, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
-use crate::process::mailbox::{Control, Signal, Unwanted};
-use crate::process::outbox::Outbox;
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
     Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
 };
 use crate::relations::Relations;
+use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
 use crate::sched::cell::{LeftBehind, Missing, Next};
+use crate::sched::mailbox::{Control, Signal, Unwanted};
+use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
 use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
@@ -384,7 +384,7 @@ impl AskLink for Core {
     }
 }
 
-impl Link for Core {
+impl Host for Core {
     fn nobody(&self) -> Pid {
         self.road.table.nobody()
     }

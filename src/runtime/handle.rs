@@ -10,8 +10,8 @@ use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::Waiting;
 use crate::outcome::Exit;
-use crate::process::machine::ExitLatch;
 use crate::process::{Accepts, Address, Directory, NoSuchProcessError, Pid, Process, Resolve, Target};
+use crate::sched::machine::ExitLatch;
 use crate::sync::Arc;
 
 /// A process that was spawned from outside: its address, and a way to wait for its end. Clones are for the same process;

@@ -3,8 +3,8 @@
 use super::dispatch::Core;
 use crate::groups::Doer;
 use crate::outcome::{Exit, Failure};
-use crate::process::body::Rare;
 use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError};
+use crate::sched::body::Rare;
 use crate::sched::road::Executor;
 use crate::sync::Arc;
 

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use super::dispatch::Core;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
-use crate::process::body::{Head, Ready};
-use crate::process::mailbox::Unwanted;
 use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
+use crate::sched::body::{Head, Ready};
 use crate::sched::cell::Cell;
+use crate::sched::mailbox::Unwanted;
 use crate::sched::road::{Executor, Road};
 use crate::sync::AtomicUsize;
 

@@ -11,12 +11,12 @@ use super::shutdown::Shutdown;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
-use crate::process::body::{Machine, Ready, Stage};
-use crate::process::machine::HasProcess;
 use crate::process::{
     Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
 };
+use crate::sched::body::{Machine, Ready, Stage};
 use crate::sched::cell::{Birth, Marks};
+use crate::sched::machine::HasProcess;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 use crate::sync::Arc;

@@ -37,10 +37,10 @@ pub(crate) use self::replacing::Next;
 pub(crate) use super::marks::{Birth, Marks};
 use crate::latch::Latch;
 use crate::outcome::Reason;
-use crate::process::body::{Kind, Ready, Stepped};
-use crate::process::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
-use crate::process::outbox::{Missed, Opened};
 use crate::process::{CancelRequest, Pid};
+use crate::sched::body::{Kind, Ready, Stepped};
+use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
+use crate::sched::outbox::{Missed, Opened};
 use crate::sync::{Brief, BriefGuard, enter};
 
 /// Why a PID names no living process.

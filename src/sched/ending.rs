@@ -5,9 +5,9 @@ use super::engine::Engine;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
-use crate::process::body::{Ready, Stage, StepOutput};
-use crate::process::mailbox::AnyMailbox;
 use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity, StepActivity};
+use crate::sched::body::{Ready, Stage, StepOutput};
+use crate::sched::mailbox::AnyMailbox;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.

@@ -6,10 +6,10 @@ use super::cell::{LeftBehind, Next};
 use super::road::{Executor, Road};
 use super::router::Router;
 use crate::outcome::Exit;
-use crate::process::body::{Head, Ready, Yield};
-use crate::process::mailbox::Unwanted;
-use crate::process::outbox::Outbox;
 use crate::process::{Bond, Pid, Recovered, Relate};
+use crate::sched::body::{Head, Ready, Yield};
+use crate::sched::mailbox::Unwanted;
+use crate::sched::outbox::Outbox;
 use crate::sync::Arc;
 
 /// Does for a process what is beyond the road: timers, the pool, handlers, names.

@@ -1,7 +1,7 @@
 //! Flags of a process, and the properties that it has from its birth.
 
 use crate::outcome::Reason;
-use crate::process::mailbox::Bound;
+use crate::sched::mailbox::Bound;
 
 /// The properties that a process has from its birth.
 #[derive(Clone, Copy, Default)]

@@ -5,6 +5,13 @@
 //! somebody wakes it; a [`turn`] steps the process, has its yields performed, and puts the body to rest.
 
 mod marks;
+pub(crate) mod signals;
+pub(crate) mod mailbox;
+pub(crate) mod bounded_mailbox;
+pub(crate) mod outbox;
+pub(crate) mod open_asks;
+pub(crate) mod body;
+pub(crate) mod machine;
 pub(crate) mod cell;
 pub(crate) mod table;
 pub(crate) mod counters;

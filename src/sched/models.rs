@@ -3,15 +3,15 @@
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
-use crate::process::asked::Asked;
-use crate::process::body::{Ready, Stepped, Verdict};
-use crate::process::bounded::{BoundedMailbox, Offer};
-use crate::process::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
-use crate::process::outbox::Opened;
 use crate::process::{
     CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
     Step, StepOutput, StepResult, described_body,
 };
+use crate::sched::body::{Ready, Stepped, Verdict};
+use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
+use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
+use crate::sched::open_asks::OpenAsks;
+use crate::sched::outbox::Opened;
 use crate::sync::{Arc, Mutex};
 
 struct Anybody;
@@ -324,7 +324,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
                 let ask = Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), pid(0), 9, pid(9)));
-                first.head.rare().asked = Asked::default();
+                first.head.rare().asked = OpenAsks::default();
                 first.head.rare().asked.note(ask);
                 two_is_told || ring.rest(0, first)
             }

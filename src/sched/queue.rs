@@ -5,7 +5,7 @@ use crossbeam_deque::{Injector, Steal, Stealer, Worker as Deque};
 use rand::RngExt as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::process::body::Ready;
+use crate::sched::body::Ready;
 
 /// Taken from the global queue at once: one, and this many more for the own deque.
 pub(crate) const BATCH: usize = 16;

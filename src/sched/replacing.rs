@@ -6,9 +6,9 @@ use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
-use crate::process::body::{Ready, StepOutput, Successor};
-use crate::process::mailbox::{AnyMailbox, Signal};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
+use crate::sched::body::{Ready, StepOutput, Successor};
+use crate::sched::mailbox::{AnyMailbox, Signal};
 
 /// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not take are dead
 /// letters.

@@ -12,8 +12,8 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
-use crate::process::body::Ready;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
+use crate::sched::body::Ready;
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.

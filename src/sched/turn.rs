@@ -12,9 +12,9 @@ pub(crate) use super::engine::Engine;
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
-use crate::process::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
-use crate::process::mailbox::Unwanted;
 use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::sched::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
+use crate::sched::mailbox::Unwanted;
 use crate::sync::Ordering;
 
 /// The state of the body after a turn.

@@ -4,8 +4,8 @@
 use super::road::Executor;
 use super::worker::Own;
 use crate::process::StepActivity;
-use crate::process::body::Ready;
-use crate::process::mailbox::Signals;
+use crate::sched::body::Ready;
+use crate::sched::mailbox::Signals;
 use crate::sync::{Ordering, fence};
 
 impl<const WATCHED: bool> Own<WATCHED> {

@@ -9,9 +9,9 @@ use super::road::{Executor, Road, WorkerView};
 use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
-use crate::process::body::{Ready, StepOutput};
-use crate::process::mailbox::Signals;
 use crate::process::{Pid, StepActivity};
+use crate::sched::body::{Ready, StepOutput};
+use crate::sched::mailbox::Signals;
 use crate::sync::{Arc, Ordering, thread};
 
 /// A woken process is stepped next, before everything else, at most this many times in a row.

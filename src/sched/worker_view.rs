@@ -1,7 +1,7 @@
 //! A worker, as other threads see it.
 
 use super::counters::Counters;
-use crate::process::sight::Sight;
+use crate::process::step_activity::Sight;
 use crate::sync::{Arc, AtomicBool, AtomicU64};
 
 /// A worker, as other threads see it.

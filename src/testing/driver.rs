@@ -8,15 +8,15 @@ use super::engine::{Notes, ReadyBody, TestEngine};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
-use crate::process::body::StepOutput;
-use crate::process::machine::ExitLatch;
-use crate::process::mailbox::{Control, Envelope, Mailbox, Signal};
-use crate::process::outbox::{Missed, Opened};
 use crate::process::{
     Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent,
     LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
 };
+use crate::sched::body::StepOutput;
 use crate::sched::cell::Rest;
+use crate::sched::machine::ExitLatch;
+use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::sched::outbox::{Missed, Opened};
 use crate::sched::turn::{After, turn};
 use crate::sync::{Arc, Ordering, lock};
 use crate::timer::TimerKey;

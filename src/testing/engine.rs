@@ -10,16 +10,16 @@ use std::ops::Range;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::outcome::{Exit, Failure, Reason, drop_contained};
-use crate::process::body::{Head, Link, NoVacancy, Ready, Work, Yield};
-use crate::process::mailbox::{Signal, Unwanted};
-use crate::process::outbox::Outbox;
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Monitor, NameError, Naming, Pid,
     ProcessAsk, Recovered, Relate, Subscription, TimerFired,
 };
+use crate::sched::body::{Head, Host, NoVacancy, Ready, Work, Yield};
 use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
 use crate::sched::counters::Counters;
 use crate::sched::engine::Engine;
+use crate::sched::mailbox::{Signal, Unwanted};
+use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, Road};
 use crate::sched::table::{MOST_PROCESSES, Table};
@@ -247,7 +247,7 @@ impl Engine for TestEngine {
                 self.note(|notes| notes.asks.push(ask));
                 self.send(outbox, lane, 1, to);
             }
-            Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Link::nobody(self)),
+            Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Host::nobody(self)),
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => reply.send(self, |to, tag, answer| self.answer(to, tag, answer)),
             Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
@@ -402,7 +402,7 @@ impl Directory for TestEngine {
     }
 }
 
-impl Link for TestEngine {
+impl Host for TestEngine {
     fn nobody(&self) -> Pid {
         Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)
     }

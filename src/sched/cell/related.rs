@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::{BodyState, Cell, DOOMED, HAS_FAILED, Inner, LinkTold, RELATED, TRAPS};
 use crate::outcome::LinkedExit;
 use crate::process::Pid;
-use crate::process::mailbox::{Control, Signal, Unwanted};
+use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sync::enter;
 
 impl Cell {

@@ -7,8 +7,8 @@
 //! successor.
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
-use crate::process::body::Kind;
-use crate::process::mailbox::{AnyMailbox, Bound, Signal};
+use crate::sched::body::Kind;
+use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
 use crate::sync::enter;
 
 /// The bits of a stamp that are the incarnation.

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use super::command::{Answer, AnswerTo};
-use super::pid::Pid;
 use super::reply::AskLink;
 use super::target::sealed::Directory;
 use crate::clock::Clock;
+use crate::pid::Pid;
 use crate::sync::Arc;
 use crate::timer::TimerKey;
 
 /// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.
-pub(crate) trait Link: AskLink + Directory {
+pub(crate) trait Host: AskLink + Directory {
     /// A PID that no process has.
     fn nobody(&self) -> Pid;
 
@@ -35,10 +35,10 @@ pub(crate) trait Link: AskLink + Directory {
 
 /// A runtime's link under a count of its own: every question holds its link, and those who make and drop them on several
 /// processors at once would otherwise all write to the one count of the runtime.
-pub(super) struct Near(Arc<dyn Link>);
+pub(crate) struct Near(Arc<dyn Host>);
 
 impl Near {
-    pub(super) fn new(link: Arc<dyn Link>) -> Near {
+    pub(crate) fn new(link: Arc<dyn Host>) -> Near {
         Near(link)
     }
 }

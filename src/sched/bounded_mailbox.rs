@@ -1,8 +1,8 @@
 //! A mailbox with a bound: how many messages may wait, and what happens to one too many.
 
 use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Signal, Signals};
-use super::refusal::DeadLetterReason;
 use crate::latch::Latch;
+use crate::process::dead_letter::DeadLetterReason;
 
 /// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it again
 /// if the step leaves it; signals are never counted and never refused.

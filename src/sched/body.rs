@@ -9,21 +9,21 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::asked::{Asked, SpareAsks};
-use super::command::{CommandError, INCARNATION_SHIFT};
-use super::handler::BoxedCommand;
-use super::link::Near;
-pub(crate) use super::link::{Link, NoVacancy};
 use super::mailbox::{AnyMailbox, Bound, Control};
-use super::naming::Naming;
+use super::open_asks::{OpenAsks, SpareAsks};
 use super::outbox::Outbox;
-use super::pending_names::PendingNames;
-use super::pid::Pid;
-use super::relation::{Bond, Relate};
-use super::reply::{AskLink, PendingReply, ProcessAsk};
-use super::target::NoSuchProcessError;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
+use crate::pid::Pid;
+use crate::process::command::{CommandError, INCARNATION_SHIFT};
+use crate::process::handler::BoxedCommand;
+use crate::process::host::Near;
+pub(crate) use crate::process::host::{Host, NoVacancy};
+use crate::process::names::Naming;
+use crate::process::names::PendingNames;
+use crate::process::relation::{Bond, Relate};
+use crate::process::reply::{AskLink, PendingReply, ProcessAsk};
+use crate::process::target::NoSuchProcessError;
 use crate::sync::Arc;
 use crate::timer::TimerKey;
 
@@ -75,7 +75,7 @@ pub(crate) struct Rare {
     pub(crate) timers: HashMap<u64, Option<TimerKey>>,
     /// At how many timers to look for those that have fired.
     timers_full: usize,
-    pub(crate) asked: Asked,
+    pub(crate) asked: OpenAsks,
     /// The mailbox, if it has a bound, while the body is at rest.
     pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -100,7 +100,7 @@ pub(crate) struct Given {
 /// What replaces a state machine that has failed with this exit, if anything.
 type Recover = dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send;
 
-/// Asked what replaces a state machine that has failed, when its own `recover` gives nothing.
+/// OpenAsks what replaces a state machine that has failed, when its own `recover` gives nothing.
 pub(crate) struct RecoverWith {
     /// Contained.
     pub(crate) recover: Box<Recover>,
@@ -235,10 +235,10 @@ impl Stepped {
 }
 
 /// The most bodies of ended processes whose memory is kept for the next ones.
-pub(super) const MOST_SPARE: usize = 256;
+pub(crate) const MOST_SPARE: usize = 256;
 
 /// A body larger than so many bytes is not kept.
-pub(super) const LARGEST_SPARE: usize = 512;
+pub(crate) const LARGEST_SPARE: usize = 512;
 
 /// Bodies of ended processes. Who spawns mostly spawns the same type again and again, and the memory of the last one, still
 /// in the cache, costs less than what the allocator would look for.
@@ -263,12 +263,12 @@ impl Spares {
 
     /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for ever.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Ready> {
+    pub(crate) fn take(&mut self) -> Option<Ready> {
         self.0.pop()
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -304,16 +304,16 @@ pub(crate) trait Successor: Send {
 /// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
 /// fails.
 pub struct StepOutput {
-    pub(super) pid: Pid,
-    pub(super) tags: u64,
+    pub(crate) pid: Pid,
+    pub(crate) tags: u64,
     /// The order of the yields. Sends are frequent and small, so they stand here themselves.
     pub(crate) orders: Vec<Order>,
     /// What the other orders are, one after the other.
     pub(crate) yields: Vec<Yield>,
     pub(crate) outbox: Outbox,
-    pub(super) link: Arc<dyn Link>,
+    pub(crate) link: Arc<dyn Host>,
     /// For the questions of this output.
-    pub(super) ask_link: Arc<dyn AskLink>,
+    pub(crate) ask_link: Arc<dyn AskLink>,
     /// PIDs at hand, so that a spawn within a step needs nobody else.
     pub(crate) stock: Vec<Pid>,
     /// Memory at hand for the same.
@@ -321,9 +321,9 @@ pub struct StepOutput {
     /// The same for its questions.
     pub(crate) spare_asks: SpareAsks,
     /// Numbers at hand for monitors.
-    pub(super) monitors: Range<u64>,
+    pub(crate) monitors: Range<u64>,
     /// Only if the step gives or takes names.
-    pub(super) pending_names: Option<Box<PendingNames>>,
+    pub(crate) pending_names: Option<Box<PendingNames>>,
     /// How the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// What the process is to be replaced by, if it is.
@@ -400,7 +400,7 @@ pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Sen
 const KEPT_ORDERS: usize = 4096;
 
 impl StepOutput {
-    pub(crate) fn new(link: Arc<dyn Link>) -> StepOutput {
+    pub(crate) fn new(link: Arc<dyn Host>) -> StepOutput {
         StepOutput {
             pid: link.nobody(),
             tags: 0,
@@ -434,7 +434,7 @@ impl StepOutput {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, one: Yield) {
+    pub(crate) fn push(&mut self, one: Yield) {
         self.orders.push(Order::Next);
         self.yields.push(one);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Head;
 use crate::clock::ManualClock;
-use crate::process::pid::Pid;
+use crate::pid::Pid;
 use crate::timer::Timers;
 
 #[test]

@@ -1,12 +1,12 @@
 //! What a step is doing, where another thread can see it: for the watchdog, and only where there is one.
 //!
 //! A step whose mailbox has signals goes a way of its own for each event. So a worker that is watched gives every step some
-//! [`Signals`](super::signals::Signals), empty if need be, with its [`Sight`] in them, and the event is noted on that way.
+//! [`Signals`](crate::sched::signals::Signals), empty if need be, with its [`Sight`] in them, and the event is noted on that way.
 //! Where there is no watchdog there is no sight, and nobody asks for one on the way of a message.
 
 use std::fmt;
 
-use super::pid::Pid;
+use crate::pid::Pid;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// What a step is doing: the event that it has taken last.

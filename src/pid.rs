@@ -132,7 +132,7 @@ fn parse(text: &str) -> Option<Pid> {
 
 /// The PID of a process together with the type of message that it takes, so that the compiler checks what is sent.
 ///
-/// ```compile_fail,E0308
+/// ```compile_fail,E0277
 /// # fn main() {}
 /// fn greet(runtime: &procession::Runtime, to: procession::Address<u32>) {
 ///     let _ = runtime.send(to, "hello"); // A `u32` would compile.

@@ -4,8 +4,8 @@
 use std::any::Any;
 use std::fmt;
 
-use super::pid::Pid;
 use super::target::NoSuchProcessError;
+use crate::pid::Pid;
 
 /// Why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

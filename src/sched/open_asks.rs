@@ -1,13 +1,13 @@
 //! The questions of one process that may be open: for the end of the process, and to find asks that form a cycle.
 
-use super::pid::Pid;
-use super::reply::ProcessAsk;
+use crate::pid::Pid;
+use crate::process::reply::ProcessAsk;
 use crate::sync::Arc;
 
 /// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one open
 /// question, and it stands where it needs nothing else.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct OpenAsks {
     newest: Option<Arc<ProcessAsk>>,
     older: Option<Box<Older>>,
 }
@@ -40,14 +40,14 @@ impl SpareAsks {
 
     /// A new question in the memory of an old one, if there is one of which nobody knows any more.
     #[inline]
-    pub(super) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
+    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
         let mut ask = self.0.pop()?;
         Arc::get_mut(&mut ask)?.renew(asker, tag, target);
         Some(ask)
     }
 }
 
-impl Asked {
+impl OpenAsks {
     /// A question was asked.
     #[inline]
     pub(crate) fn note(&mut self, ask: Arc<ProcessAsk>) {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_question_serves_again_when_nobody_knows_of_it_and_then_it_is_as_new() {
-        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let (mut asked, mut spares) = (OpenAsks::default(), SpareAsks::default());
         let old = ask(1);
         let memory = Arc::as_ptr(&old);
         old.refuse(CommandError::TimedOut);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_question_whose_reply_is_still_somewhere_does_not_serve_again() {
-        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let (mut asked, mut spares) = (OpenAsks::default(), SpareAsks::default());
         let late = ask(1);
         let reply = Reply::<()>::new(late.clone());
         decide(&late);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn decided_questions_are_forgotten_wherever_they_stand_and_open_ones_are_not() {
-        let (mut asked, mut spares) = (Asked::default(), SpareAsks::default());
+        let (mut asked, mut spares) = (OpenAsks::default(), SpareAsks::default());
         let open = ask(0);
         asked.note(open.clone());
         for tag in 1..10_000 {

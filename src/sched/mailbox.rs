@@ -6,10 +6,10 @@
 use std::any::Any;
 use std::collections::{HashSet, VecDeque};
 
-use super::pid::Pid;
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use crate::latch::Latch;
 use crate::outcome::{LinkedExit, drop_contained};
+use crate::pid::Pid;
 
 /// What a full mailbox does with one message too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -387,8 +387,8 @@ impl<M: Send + 'static> Mailbox<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::command::Completion;
     use super::*;
+    use crate::process::command::Completion;
 
     fn envelope(message: u32) -> Envelope<u32> {
         Envelope { from: None, message }

@@ -1,26 +1,26 @@
-//! What a control signal says, in the form in which a step is given it.
+//! What a control signal says, as an event holds it.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::command::CancelRequest;
-use super::naming::GroupEvent;
+use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
-use super::signals::Control;
+use crate::sched::signals::Control;
 
 /// What a process was told by a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] or
 /// [`GroupEvent`]. It is read like a reference, and [`into_inner`](Self::into_inner) takes it out.
 // One type in memory for all of them: the code that drops an event stands in every step, and grows with each type that an
 // event may hold.
-pub struct Told<T> {
+pub struct EventBox<T> {
     control: Box<Control>,
     says: PhantomData<T>,
 }
 
-impl<T> Told<T> {
-    pub(super) fn new(control: Box<Control>) -> Told<T> {
-        Told { control, says: PhantomData }
+impl<T> EventBox<T> {
+    pub(super) fn new(control: Box<Control>) -> EventBox<T> {
+        EventBox { control, says: PhantomData }
     }
 
     /// The signal as it was.
@@ -29,9 +29,9 @@ impl<T> Told<T> {
     }
 }
 
-macro_rules! told {
+macro_rules! event_box {
     ($($kind:ident: $says:ty),*) => {$(
-        impl Told<$says> {
+        impl EventBox<$says> {
             /// The thing itself.
             pub fn into_inner(self) -> $says {
                 match *self.control {
@@ -41,7 +41,7 @@ macro_rules! told {
             }
         }
 
-        impl Deref for Told<$says> {
+        impl Deref for EventBox<$says> {
             type Target = $says;
 
             fn deref(&self) -> &$says {
@@ -52,7 +52,7 @@ macro_rules! told {
             }
         }
 
-        impl fmt::Debug for Told<$says> {
+        impl fmt::Debug for EventBox<$says> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&**self, f)
             }
@@ -60,4 +60,4 @@ macro_rules! told {
     )*};
 }
 
-told!(Cancel: CancelRequest, Down: Down, Exit: ExitSignal, Recovered: Recovered, Group: GroupEvent);
+event_box!(Cancel: CancelRequest, Down: Down, Exit: ExitSignal, Recovered: Recovered, Group: GroupEvent);

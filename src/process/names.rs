@@ -1,9 +1,10 @@
 //! Names of processes and groups of them: what goes wrong with the ones, and what is told of the others.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use super::pid::Pid;
 use super::target::NoSuchProcessError;
+use crate::pid::Pid;
 use crate::sync::Arc;
 
 /// Why a process was not given a name, or was not taken into a group.
@@ -87,4 +88,41 @@ pub(crate) enum Naming {
     Unregister { name: Arc<str> },
     Join { group: Arc<str>, pid: Pid },
     Leave { group: Arc<str>, pid: Pid },
+}
+
+/// Names that the step in progress gives and takes. The yields are performed when it has succeeded, but the step finds them before.
+///
+/// What the yields of a step will change, name by name, as far as it can be said before they are performed.
+#[derive(Default)]
+pub(crate) struct PendingNames(HashMap<Arc<str>, Pending>);
+
+#[derive(Default)]
+struct Pending {
+    /// The name is taken from the process that has it now.
+    freed: bool,
+    /// The process that is given the name, unless another one has it.
+    given: Option<Pid>,
+}
+
+impl PendingNames {
+    /// The name is to be given to a process.
+    pub(crate) fn give(&mut self, name: &Arc<str>, pid: Pid) {
+        if !name.is_empty() {
+            self.0.entry(name.clone()).or_default().given.get_or_insert(pid);
+        }
+    }
+
+    /// The name is to be taken from the process that has it by then.
+    pub(crate) fn free(&mut self, name: &Arc<str>) {
+        self.0.insert(name.clone(), Pending { freed: true, given: None });
+    }
+
+    /// The process that will have the name, if `now` is the one that has it now.
+    pub(crate) fn holder(&self, name: &str, now: impl FnOnce() -> Option<Pid>) -> Option<Pid> {
+        match self.0.get(name) {
+            None => now(),
+            Some(Pending { freed: true, given }) => *given,
+            Some(Pending { freed: false, given }) => now().or(*given),
+        }
+    }
 }

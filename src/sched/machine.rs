@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use super::body::{
     Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
-use super::bounded::BoundedMailbox;
-use super::contract::{Process, Step, Upgrade};
-use super::entry::{EntryArgs, EntryPoint};
-use super::event::{Events, Kept};
+use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
-use super::pid::Pid;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
+use crate::pid::Pid;
+use crate::process::contract::{Process, Step, Upgrade};
+use crate::process::entry::{EntryArgs, EntryPoint};
+use crate::process::event::{Events, Kept};
 use crate::sync::Arc;
 
 /// Where the end of a process is told to those who wait for it.
@@ -90,7 +90,7 @@ pub(crate) fn new_body<P: Process>(
 
 /// The body of a new process without anything rare, in the memory of one that has ended if there is one of its type.
 #[inline]
-pub(super) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> Ready {
+pub(crate) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> Ready {
     if size_of::<Body<Typed<P>>>() <= LARGEST_SPARE
         && let Some(mut spare) = spares.take()
         && let Some(typed) = (&mut spare.machine as &mut dyn Any).downcast_mut::<Typed<P>>()
@@ -345,11 +345,11 @@ impl<O> Upgrade<O> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::body::MOST_SPARE;
-    use super::super::command::Completion;
-    use super::super::contract::StepResult;
-    use super::super::mailbox::Signal;
     use super::*;
+    use crate::process::command::Completion;
+    use crate::process::contract::StepResult;
+    use crate::sched::body::MOST_SPARE;
+    use crate::sched::mailbox::Signal;
 
     /// Holds something, and is so large.
     struct Holder<const SIZE: usize> {

@@ -8,12 +8,12 @@ mod recovering;
 
 use std::collections::{HashSet, VecDeque};
 
-use super::command::{CancelRequest, Completion};
-use super::naming::GroupEvent;
-use super::pid::Pid;
-use super::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
-use super::sight::{Sight, StepActivity};
 use crate::outcome::{LinkedExit, drop_contained};
+use crate::pid::Pid;
+use crate::process::command::{CancelRequest, Completion};
+use crate::process::names::GroupEvent;
+use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
+use crate::process::step_activity::{Sight, StepActivity};
 use crate::sync::Arc;
 
 /// What overtakes messages, or does not count as one.
@@ -96,7 +96,7 @@ pub(crate) struct Signals {
     free_of_answers: bool,
     // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
     // everything sees completions and messages in the order of their arrival.
-    pub(super) completions: VecDeque<(u64, Completion)>,
+    pub(crate) completions: VecDeque<(u64, Completion)>,
     // Completions taken since this was made.
     answered: u64,
     // Messages taken from the queue since this was made.
@@ -151,23 +151,23 @@ impl Signals {
     // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one, and no more.
 
     #[inline(never)]
-    pub(super) fn takes_message(&mut self, from: Option<Pid>) {
+    pub(crate) fn takes_message(&mut self, from: Option<Pid>) {
         self.popped += 1;
         self.note(StepActivity::Message { from });
     }
 
     #[inline(never)]
-    pub(super) fn takes_kept(&self, from: Option<Pid>) {
+    pub(crate) fn takes_kept(&self, from: Option<Pid>) {
         self.note(StepActivity::Message { from });
     }
 
     #[inline(never)]
-    pub(super) fn takes_completion(&self, tag: u64) {
+    pub(crate) fn takes_completion(&self, tag: u64) {
         self.note(StepActivity::Completed { tag });
     }
 
     #[inline(never)]
-    pub(super) fn takes_control(&mut self, control: &Control) {
+    pub(crate) fn takes_control(&mut self, control: &Control) {
         if let Control::Cancel(request) = control {
             self.asked_to_stop = Some(request.clone());
         }
@@ -191,7 +191,7 @@ impl Signals {
         self.is_empty() && self.asked_to_stop.is_none()
     }
 
-    pub(super) fn add(&mut self, signal: Signal, arrived: u64) {
+    pub(crate) fn add(&mut self, signal: Signal, arrived: u64) {
         match signal {
             Signal::Control(control) => self.control.push_back(control),
             Signal::Completed(completed) => self.completions.push_back((arrived, completed)),
@@ -199,7 +199,7 @@ impl Signals {
     }
 
     /// The next completion; with messages only if its turn among them has come.
-    pub(super) fn next_completion(&mut self, messages: bool) -> Option<Completion> {
+    pub(crate) fn next_completion(&mut self, messages: bool) -> Option<Completion> {
         let popped = self.popped;
         let (_, completed) = self.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= popped)?;
         self.answered += 1;
@@ -239,7 +239,7 @@ impl Signals {
     }
 
     /// The same for messages that have not come over with the signals: `arrived` messages come before them.
-    pub(super) fn wait_behind(&mut self, arrived: u64, messages: &dyn Senders) {
+    pub(crate) fn wait_behind(&mut self, arrived: u64, messages: &dyn Senders) {
         let mut places = self.ends();
         if places.is_empty() || messages.len() == 0 {
             return;
@@ -295,7 +295,7 @@ impl Signals {
 
     /// Puts signals that waited elsewhere behind those that are here. `place` says where among the messages they are now,
     /// of where they were. How many completions came over.
-    pub(super) fn absorb(&mut self, mut theirs: Signals, place: impl Fn(u64) -> u64) -> u32 {
+    pub(crate) fn absorb(&mut self, mut theirs: Signals, place: impl Fn(u64) -> u64) -> u32 {
         let completions = theirs.completions.len() as u32;
         let place = |arrived: u64| place(arrived.saturating_sub(theirs.popped));
         let before = self.answered + self.completions.len() as u64;
@@ -314,23 +314,23 @@ impl Signals {
     }
 
     /// So many messages have come in front of all that are here.
-    pub(super) fn shift(&mut self, messages: u64) {
+    pub(crate) fn shift(&mut self, messages: u64) {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived += messages);
         if let Some(related) = &mut self.related {
             related.behind.iter_mut().for_each(|(behind, _)| behind.messages += messages);
         }
     }
 
-    pub(super) fn kill(&mut self, by: LinkedExit) {
+    pub(crate) fn kill(&mut self, by: LinkedExit) {
         self.related.get_or_insert_default().killer = Some(by);
     }
 
-    pub(super) fn take_killer(&mut self) -> Option<LinkedExit> {
+    pub(crate) fn take_killer(&mut self) -> Option<LinkedExit> {
         self.related.as_mut()?.killer.take()
     }
 
     /// Looks through all that is here once, however much of it is unwanted.
-    pub(super) fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
+    pub(crate) fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         self.take_control(|control| Unwanted::includes(unwanted, control))
     }
 
@@ -360,7 +360,7 @@ impl Signals {
     }
 
     #[cold]
-    pub(super) fn drop_each(self) {
+    pub(crate) fn drop_each(self) {
         self.completions.into_iter().for_each(drop_contained);
         self.control.into_iter().for_each(drop_contained);
         if let Some(related) = self.related {

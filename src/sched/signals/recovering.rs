@@ -53,10 +53,10 @@ impl Signals {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::super::mailbox::{Envelope, Queue};
     use super::*;
     use crate::outcome::{Exit, Reason};
     use crate::process::{CancelRequest, Down, Monitor, Pid, Recovered, RecoveredBy};
+    use crate::sched::mailbox::{Envelope, Queue};
 
     fn message_of(from: Pid) -> Queue<()> {
         Queue::One(Envelope { from: Some(from), message: () })

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pid::Pid;
-use super::refusal::DeadLetter;
-use super::sight::StepActivity;
+use super::dead_letter::DeadLetter;
+use super::step_activity::StepActivity;
 use crate::outcome::Exit;
+use crate::pid::Pid;
 
 /// A process, to somebody who looks on.
 #[derive(Clone, Debug)]

@@ -7,12 +7,12 @@
 use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
 
-use super::bounded::{BoundedMailbox, Offer};
+use super::bounded_mailbox::{BoundedMailbox, Offer};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
-use super::pid::Pid;
-use super::refusal::{DeadLetter, DeadLetterReason, SendError};
-use super::target::NoSuchProcessError;
 use crate::outcome::drop_contained;
+use crate::pid::Pid;
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason, SendError};
+use crate::process::target::NoSuchProcessError;
 
 /// The lanes of one step output. They are kept from step to step, so that the next message finds room.
 #[derive(Default)]
