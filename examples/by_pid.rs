@@ -16,9 +16,11 @@ use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use procession::names::NoSuchProcessError;
+use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessState};
 use procession::{
-    Address, BoxError, CommandError, DeadLetter, DeadLetterReason, Event, Events, Exit, NoSuchProcessError, Observer,
-    Pid, Process, ProcessState, Reply, Runtime, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag,
+    Address, BoxError, CommandError, Event, Events, Exit, Pid, Process, Reply, Runtime, SendError, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
 /// Longer than anything here takes.

@@ -42,7 +42,8 @@ use std::time::Duration;
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 use procession::shutdown::Job;
-use procession::{BoxError, Latch, ShutdownNode};
+use procession::sync::Latch;
+use procession::{BoxError, ShutdownNode};
 
 const USAGE: &str = "\
 usage: ordered_shutdown [--items N | --forever] [--limit-ms MS] [--freeze]

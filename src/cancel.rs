@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::latch::{Latch, LatchFuture};
 use crate::numbered_list::NumberedList;
 use crate::outcome::Reason;
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, Weak, lock};
 
 /// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
 /// above it.

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
+use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
 /// Where a runtime, a pool or a timer takes its time from. Cheap to clone.
 ///

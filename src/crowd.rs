@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::sync::{Seen, begin_crowd, end_crowd, nudge, seen, set_crowd, thread, wakes};
+use crate::primitives::{Seen, begin_crowd, end_crowd, nudge, seen, set_crowd, thread, wakes};
 
 /// A wait that is longer than this is a hang. It is a bound for broken code only.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::latch::Latch;
-    use crate::sync::{Arc, Condvar, Mutex, lock, wait_for};
+    use crate::primitives::{Arc, Condvar, Mutex, lock, wait_for};
     use crate::threads;
 
     #[test]

@@ -10,7 +10,7 @@
 //! | closed, n inside | refused, and as before | closed, n - 1 (empty if that was the last) | as before |
 
 use crate::latch::Latch;
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 
 const CLOSED: usize = 1;
 const ONE: usize = 2;

@@ -17,11 +17,11 @@ use std::ops::Bound;
 use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
-use crate::names::Removals;
+use crate::name_table::Removals;
+use crate::primitives::Arc;
 use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
 use crate::relations::{Cells, Told};
 use crate::sched::mailbox::{Control, Signal};
-use crate::sync::Arc;
 
 /// The members of each group.
 #[derive(Default)]
@@ -291,8 +291,8 @@ impl Groups {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::primitives::AtomicUsize;
     use crate::sched::cell::Cell;
-    use crate::sync::AtomicUsize;
 
     /// Nobody lives here.
     struct Nobody;

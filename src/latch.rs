@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Deadline};
 use crate::numbered_list::NumberedList;
 use crate::outcome::{contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, lock, thread_local};
+use crate::primitives::{Arc, Condvar, Mutex, lock, thread_local};
 
 /// A value that is set once. Clones are the same latch.
 pub struct Latch<T> {
@@ -233,7 +233,7 @@ impl<T> Latch<T> {
                 return clone_of(shared);
             }
             state.sleepers += 1;
-            state = crate::sync::wait(&self.shared.set, state);
+            state = crate::primitives::wait(&self.shared.set, state);
             state.sleepers -= 1;
         }
     }

@@ -98,7 +98,7 @@
 #![deny(missing_docs)]
 
 // In the order in which they build on each other: a file imports only from files above it.
-mod sync;
+mod primitives;
 pub mod clock;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod crowd;
@@ -116,11 +116,19 @@ pub mod pool;
 pub mod task;
 pub mod tasklet;
 mod process;
-mod names;
+mod name_table;
 mod sched;
 mod relations;
 mod groups;
 mod runtime;
+pub mod command;
+pub mod config;
+pub mod exit;
+pub mod names;
+pub mod observe;
+pub mod spawn;
+pub mod sync;
+pub mod prelude;
 pub mod supervisor;
 pub mod testing;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
@@ -133,23 +141,14 @@ extern crate self as procession;
 #[path = "../tests/common/wait.rs"]
 mod wait;
 
-pub use self::cancel::{CancelCallback, CancelToken};
-pub use self::gate::{Gate, GateGuard};
+pub use self::cancel::CancelToken;
 pub use self::inside::WaitError;
-pub use self::latch::{Latch, LatchFuture};
-pub use self::outcome::{BoxError, Exit, ExitError, Failure, LinkedExit, Panic, Reason, Rejected};
+pub use self::outcome::{BoxError, Exit, ExitError, Reason, Rejected};
 pub use self::process::{
-    Accepts, Address, CancelRequest, Command, CommandError, Completion, Cycle, DeadLetter, DeadLetterReason, Down,
-    EntryArgs, EntryError, EntryMethods, Event, Events, ExitSignal, GroupChange, GroupEvent, InitResult, Member,
-    Monitor, NameError, NoSuchProcessError, Observer, Overflow, ParsePidError, Pid, Process, ProcessIdentity,
-    Recovered, RecoveredBy, Reply, Responder, SendError, SpawnError, SpawnOptions, Spawned, Step, StepActivity,
-    StepOutput, StepResult, StuckStep, Subscription, Tag, Target, TimerFired, Upgrade, WaitedForNothing,
+    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Reply,
+    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
-pub use self::runtime::{
-    AskFuture, BuildError, DEFAULT_BLOCKING_THREADS, DEFAULT_MAX_PROCESSES, DEFAULT_SHUTDOWN_LIMIT,
-    DEFAULT_STEP_EVENTS, ExitCounts, ExitWatcher, Handle, MessageCounts, ProcessInfo, ProcessState, Runtime,
-    RuntimeBuilder, ShutdownError, ShutdownReport, ShutdownStage, Stats, UncleanShutdown, Watchdog, WorkerStats,
-};
+pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownReport};
 pub use self::shutdown::ShutdownNode;
 
 /// The examples of the README are compiled and run with the documentation's.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::pid::Pid;
-use crate::sync::{Arc, Mutex, lock};
+use crate::primitives::{Arc, Mutex, lock};
 
 /// Any error, as user code returns it with `?`.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;

@@ -16,7 +16,7 @@ use std::str::FromStr;
 ///
 /// let pid: Pid = "<7.12.3>".parse()?;
 /// assert_eq!(pid.to_string(), "<7.12.3>");
-/// # Ok::<(), procession::ParsePidError>(())
+/// # Ok::<(), procession::names::ParsePidError>(())
 /// ```
 // One word, so that it travels in a register: node, slot and generation from the highest bits to the lowest. The
 // generation is not zero.

@@ -37,11 +37,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::latch::Latch;
 use crate::outcome::{Exit, LinkedExit, Reason, drop_contained};
+use crate::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
 use crate::sched::body::Ready;
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
 
 /// A power of two; few under the model checker, so that two processes can share one.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };

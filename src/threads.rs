@@ -7,7 +7,7 @@ use std::io;
 
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
-use crate::sync::{Arc, Mutex, in_crowd, lock, thread};
+use crate::primitives::{Arc, Mutex, in_crowd, lock, thread};
 
 /// Starts a thread.
 pub(crate) fn start(name: String, main: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {

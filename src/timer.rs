@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline, ExitWatcher};
 use crate::outcome::{contain, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
+use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
 
 /// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock, or that sets

@@ -8,8 +8,9 @@ mod wait;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use procession::ShutdownNode;
 use procession::shutdown::{Signal, SignalError};
-use procession::{Latch, ShutdownNode};
+use procession::sync::Latch;
 
 use crate::wait::wait;
 

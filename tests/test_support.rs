@@ -10,7 +10,8 @@ mod script;
 mod wait;
 
 use procession::pool::Pool;
-use procession::{Events, Latch, Runtime, Step, StepOutput};
+use procession::sync::Latch;
+use procession::{Events, Runtime, Step, StepOutput};
 
 use crate::blocker::Blocker;
 use crate::panics::{ON_PURPOSE, quiet_panics};

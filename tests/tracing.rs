@@ -14,10 +14,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::config::Watchdog;
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
+use procession::sync::Latch;
 use procession::{
-    DeadLetterReason, EntryArgs, Event, Events, Exit, InitResult, Latch, Overflow, Pid, Process, Reply, SpawnOptions,
-    Step, StepOutput, StepResult, Upgrade, Watchdog,
+    EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade,
 };
 use tracing::Level;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use procession::{Events, Latch, Process, Runtime, Step, StepOutput, StepResult, Watchdog};
+use procession::config::Watchdog;
+use procession::sync::Latch;
+use procession::{Events, Process, Runtime, Step, StepOutput, StepResult};
 
 use super::measure::{Measured, Outcome, Setting};
 use super::messages;

@@ -8,10 +8,12 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use procession::BoxError;
 use procession::clock::Clock;
+use procession::command::{Command, Responder};
+use procession::config::RuntimeBuilder;
 use procession::pool::Pool;
 use procession::timer::Timers;
-use procession::{BoxError, Command, Responder, RuntimeBuilder};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 

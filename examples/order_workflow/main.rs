@@ -44,7 +44,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 use procession::clock::ManualClock;
-use procession::{BoxError, ProcessInfo, ProcessState, Runtime};
+use procession::observe::{ProcessInfo, ProcessState};
+use procession::{BoxError, Runtime};
 use rand::RngExt as _;
 
 use self::gateway::{Gateway, TICK};

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use procession::{CommandError, Completion, Event, Events, Process, Step, StepOutput, StepResult, Tag, TimerFired};
+use procession::command::TimerFired;
+use procession::{CommandError, Completion, Event, Events, Process, Step, StepOutput, StepResult, Tag};
 
 use crate::gateway::{Charge, Deed, Problem, Refund, Release, Reserve, Ship, Ticket};
 

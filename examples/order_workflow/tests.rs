@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lexopt::Parser;
+use procession::exit::Failure;
 use procession::testing::{Driver, Outstanding, Status};
-use procession::{BoxError, CommandError, Exit, Failure};
+use procession::{BoxError, CommandError, Exit};
 
 use crate::Options;
 use crate::gateway::{Account, Charge, Deed, Parcel, Payment, Problem, Refund, Release, Reserve, Ship, Ticket};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use procession::{
-    Address, CancelRequest, CommandError, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag, TimerFired,
-};
+use procession::command::{CancelRequest, TimerFired};
+use procession::{Address, CommandError, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag};
 
 use super::counts::Counts;
 use super::walker::WalkerMessage;

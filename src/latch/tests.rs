@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, ManualClock};
 use crate::latch::{CALLING, DEEPEST, Latch, LatchFuture};
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock, thread};
+use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock, thread};
 use crate::wait::wait;
 
 /// Counts how often it is woken.

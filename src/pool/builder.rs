@@ -11,8 +11,8 @@ use super::threads::PoolThreads;
 use super::worker::{Hooks, Shared};
 use crate::clock::Clock;
 use crate::outcome::Panic;
+use crate::primitives::{Arc, AtomicBool, Mutex};
 use crate::shutdown::Part;
-use crate::sync::{Arc, AtomicBool, Mutex};
 
 /// The default of [`PoolBuilder::idle_period`].
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::Rejected;
-use crate::sync::{Arc, Ordering, Weak};
+use crate::primitives::{Arc, Ordering, Weak};
 
 /// An elastic pool of threads. Clones are the same pool.
 ///
@@ -391,7 +391,7 @@ impl fmt::Debug for Pool {
 mod tests {
     use super::super::{Pool, QueuePolicy};
     use crate::latch::Latch;
-    use crate::sync::{Arc, Mutex, lock, thread};
+    use crate::primitives::{Arc, Mutex, lock, thread};
     use crate::wait::{until, wait};
 
     #[test]

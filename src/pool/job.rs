@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Panic, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
+use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
 
 /// A closure to be run once.
 pub type Job = Box<dyn FnOnce() + Send>;

@@ -12,7 +12,7 @@ use super::worker::PoolError;
 use crate::clock::Deadline;
 use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
 use crate::outcome::{Rejected, contain};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// A handle to a job that was submitted with [`Pool::spawn`].
 ///

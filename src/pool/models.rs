@@ -3,7 +3,7 @@
 use super::{JobError, Pacer, Pool, PoolStatus, QueuePolicy};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// All interleavings with so many switches that nothing called for: more would take hours, and the races here need one or

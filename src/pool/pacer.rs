@@ -40,7 +40,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, drop_contained};
-use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock};
+use crate::primitives::{Arc, Mutex, MutexGuard, Weak, lock};
 use crate::threads;
 use crate::timer::Timers;
 

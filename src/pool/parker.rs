@@ -6,7 +6,7 @@
 use std::task::Waker;
 
 use crate::clock::{Clock, Deadline, ExitWatcher};
-use crate::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
 /// Clones are the same parker.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use super::worker::Shared;
 use crate::cancel::CancelToken;
 use crate::clock::Deadline;
 use crate::inside::{refuse_step, refuse_step_timeout};
-use crate::sync::{Arc, lock};
+use crate::primitives::{Arc, lock};
 
 /// A pause of a [`Pool`]. It ends when this guard is dropped, or when the pool is drained or stopped.
 #[must_use = "dropping this ends the pause"]

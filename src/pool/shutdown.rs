@@ -25,9 +25,9 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
 use crate::outcome::{Failure, drop_contained, tell_log};
+use crate::primitives::thread::JoinHandle;
+use crate::primitives::{Arc, lock};
 use crate::shutdown::{Role, ShutdownNode};
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, lock};
 use crate::threads;
 
 /// How long the end of a pool waits for code of the user's after the limit.

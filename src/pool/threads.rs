@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 
-use crate::sync::{Mutex, lock, thread, thread_local};
+use crate::primitives::{Mutex, lock, thread, thread_local};
 use crate::threads;
 
 /// How many threads that have left a running pool are remembered, so that the pool's end joins them, too: the last ones.
@@ -123,7 +123,7 @@ mod tests {
 
     use super::super::{Pool, QueuePolicy};
     use crate::latch::Latch;
-    use crate::sync::lock;
+    use crate::primitives::lock;
     use crate::threads;
     use crate::wait::wait;
 

@@ -12,8 +12,8 @@ use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
+use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
-use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 
 /// How often a worker without a job gives its processor away and looks again before it parks.
 #[cfg(not(loom))]

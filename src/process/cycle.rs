@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::pid::Pid;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// Processes of which each waits for the answer of the next, and the last for that of the first: none of them would ever
 /// have answered. In a [`CommandError::Cycle`](super::CommandError::Cycle), the first is the process that is told of it.

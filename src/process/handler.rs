@@ -8,7 +8,7 @@ use super::command::{Answer, AnswerTo, Command, CommandError};
 use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Panic, contain};
 use crate::pid::Pid;
-use crate::sync::{Arc, Mutex, lock};
+use crate::primitives::{Arc, Mutex, lock};
 
 /// The duty to answer one command. It may be carried to any thread or async runtime; dropping it answers with
 /// [`CommandError::Dropped`].

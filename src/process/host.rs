@@ -7,7 +7,7 @@ use super::reply::AskLink;
 use super::target::sealed::Directory;
 use crate::clock::Clock;
 use crate::pid::Pid;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::timer::TimerKey;
 
 /// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::target::NoSuchProcessError;
 use crate::pid::Pid;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// Why a process was not given a name, or was not taken into a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -21,7 +21,7 @@ pub struct ProcessIdentity {
     pub name: Option<Arc<str>>,
 }
 
-/// A step that runs for longer than the [`Watchdog`](crate::Watchdog) of its runtime was given as limit.
+/// A step that runs for longer than the [`Watchdog`](crate::config::Watchdog) of its runtime was given as limit.
 ///
 /// What belongs to the step is part of it: `init` before the first one, and afterwards the handlers, `close`, destructors
 /// and hooks that the worker calls for the process.
@@ -34,7 +34,7 @@ pub struct StuckStep {
     pub message_type: &'static str,
     /// What it was doing when it was found to be stuck: the event that it had taken last.
     pub doing: StepActivity,
-    /// For how long it runs, or ran. With [`RuntimeBuilder::exact_step_times`](crate::RuntimeBuilder::exact_step_times)
+    /// For how long it runs, or ran. With [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times)
     /// since its begin; else since it was first seen, which is later by a quarter of the limit, or a second, at most.
     pub running_for: Duration,
 }
@@ -70,7 +70,7 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// A step runs for longer than it should. Told once for each such step, while it runs. Only where there is a
-    /// [`Watchdog`](crate::Watchdog); told on a thread of its own, which holds up nothing but the next reports.
+    /// [`Watchdog`](crate::config::Watchdog); told on a thread of its own, which holds up nothing but the next reports.
     fn stuck(&self, step: &StuckStep) {
         let _ = step;
     }

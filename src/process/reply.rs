@@ -8,7 +8,7 @@ use super::command::{Answer, AnswerTo, CommandError};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
-use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::timer::TimerKey;
 
 /// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
@@ -421,7 +421,7 @@ impl PendingReply {
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct Clerk {
-    taken_back: crate::sync::AtomicUsize,
+    taken_back: crate::primitives::AtomicUsize,
 }
 
 #[cfg(test)]
@@ -449,7 +449,7 @@ impl AskLink for Clerk {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::sync::thread;
+    use crate::primitives::thread;
 
     #[test]
     fn a_timer_that_is_noted_while_its_question_is_decided_is_taken_back() {

@@ -9,16 +9,17 @@ use super::entry::EntryPoint;
 use super::relation::{Bond, Monitor};
 use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
 use crate::pid::{Address, Pid};
+use crate::primitives::Arc;
 use crate::sched::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
 use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
-use crate::sync::Arc;
 
 /// How a process is to be spawned, where the defaults are not wanted: entered at `"main"` without input, no name, a
 /// mailbox without bound.
 ///
 /// ```
-/// use procession::{Overflow, SpawnOptions};
+/// use procession::SpawnOptions;
+/// use procession::spawn::Overflow;
 ///
 /// let options = SpawnOptions::new().name("sink").mailbox(1_000, Overflow::DropOldest).entry("from", 7_u64);
 /// # let _ = options;

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::pid::Pid;
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::primitives::{AtomicU64, Ordering, fence};
 
 /// What a step is doing: the event that it has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

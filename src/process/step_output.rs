@@ -13,8 +13,8 @@ use super::target::{Accepts, NoSuchProcessError, Target};
 use crate::cancel::CancelToken;
 use crate::outcome::{Failure, Reason};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::sched::body::{Order, StepOutput, Work, Yield};
-use crate::sync::Arc;
 
 /// Yields are written down, and performed in the order in which they were written when the step has returned `Ok`.
 ///

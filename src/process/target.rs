@@ -2,7 +2,7 @@
 
 use self::sealed::{Directory, Resolve};
 use crate::pid::{Address, Pid};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// A process, as a call is told of it: by its PID, its address, its handle, a name, or a group.
 ///
@@ -35,7 +35,8 @@ pub trait Accepts<M>: Target {}
 /// One member of a group as a [`Target`]: each call gets the next process of the group, in turn.
 ///
 /// ```
-/// use procession::{Member, Runtime};
+/// use procession::Runtime;
+/// use procession::names::Member;
 ///
 /// let runtime = Runtime::builder().workers(1).start()?;
 /// let error = runtime.send(Member("printers"), "a page").unwrap_err();

@@ -4,6 +4,7 @@ use super::Cells;
 use super::Relations;
 use super::Told;
 use crate::outcome::{Exit, Reason};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{
     Completion, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
     described_body,
@@ -12,7 +13,6 @@ use crate::sched::body::Ready;
 use crate::sched::cell::{Birth, Cell, Marks, Next};
 use crate::sched::ending::vacate;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
-use crate::sync::{Arc, AtomicUsize, Ordering};
 
 struct Anybody;
 

@@ -11,9 +11,9 @@ use super::system::Runtime;
 use crate::clock::Deadline;
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, drop_contained};
+use crate::primitives::{Arc, Weak, thread};
 use crate::process::{Accepts, CommandError, OutsideAsk, Pid, Reply};
 use crate::sched::body::Host;
-use crate::sync::{Arc, Weak, thread};
 use crate::timer::Kept;
 
 /// How often a waiting thread looks for the answer before it sleeps.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::Groups;
-use crate::names::Names;
+use crate::name_table::Names;
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
     Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
@@ -23,7 +24,6 @@ use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
 use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::timer::{TimerKey, Timers};
 
 /// Numbers for monitors that an output takes at once.

@@ -10,9 +10,9 @@ use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::Waiting;
 use crate::outcome::Exit;
+use crate::primitives::Arc;
 use crate::process::{Accepts, Address, Directory, NoSuchProcessError, Pid, Process, Resolve, Target};
 use crate::sched::machine::ExitLatch;
-use crate::sync::Arc;
 
 /// A process that was spawned from outside: its address, and a way to wait for its end. Clones are for the same process;
 /// dropping a handle ends nothing.

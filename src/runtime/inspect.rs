@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use crate::pool::PoolStats;
+use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::worker_view::WorkerView;
-use crate::sync::{Arc, Ordering, lock};
 
 /// What a process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ pub struct ProcessInfo {
     /// How long ago it was spawned (to within about a millisecond, and the last 32 steps of the worker that spawned it).
     pub age: Duration,
     /// How long it has been in its current step; see
-    /// [`RuntimeBuilder::exact_step_times`](crate::RuntimeBuilder::exact_step_times).
+    /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times).
     pub in_step: Option<Duration>,
 }
 
@@ -86,9 +86,9 @@ pub struct Stats {
     pub timers: usize,
     /// Each worker's counts; behind them those of spare workers, also of those that do not run.
     pub workers: Vec<WorkerStats>,
-    /// Spare workers that run now; see [`Watchdog::spare_workers`](crate::Watchdog::spare_workers).
+    /// Spare workers that run now; see [`Watchdog::spare_workers`](crate::config::Watchdog::spare_workers).
     pub spare_workers: usize,
-    /// Steps that were found to be stuck, those that still are included; see [`Watchdog`](crate::Watchdog).
+    /// Steps that were found to be stuck, those that still are included; see [`Watchdog`](crate::config::Watchdog).
     pub stuck_steps: u64,
     /// Steps that were run on the pool, or to end a process in a shutdown.
     pub steps_elsewhere: u64,

@@ -2,9 +2,9 @@
 
 use super::system::Runtime;
 use crate::groups::Doer;
+use crate::primitives::Arc;
 use crate::process::{NameError, Pid, Target};
 use crate::relations::Told;
-use crate::sync::Arc;
 
 impl Runtime {
     /// Gives a process a further name. A name has one holder at most, a process any number of names. It is free again when

@@ -3,10 +3,10 @@
 use super::dispatch::Core;
 use crate::groups::Doer;
 use crate::outcome::{Exit, Failure};
+use crate::primitives::Arc;
 use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError};
 use crate::sched::body::Rare;
 use crate::sched::road::Executor;
-use crate::sync::Arc;
 
 impl Core {
     /// Gives a process a name.

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use super::dispatch::Core;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
+use crate::primitives::AtomicUsize;
 use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
 use crate::sched::body::{Head, Ready};
 use crate::sched::cell::Cell;
 use crate::sched::mailbox::Unwanted;
 use crate::sched::road::{Executor, Road};
-use crate::sync::AtomicUsize;
 
 impl Cells for Road {
     fn cell(&self, pid: Pid) -> Option<&Cell> {

@@ -40,9 +40,9 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
+use crate::primitives::{Arc, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
 use crate::process::{CancelRequest, Pid};
 use crate::shutdown::ShutdownNode;
-use crate::sync::{Arc, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
 use crate::threads;
 
 /// How long a caller waits for the report after the limit is over, by the system's clock: with a manual one nobody might move

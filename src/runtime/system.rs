@@ -11,6 +11,7 @@ use super::shutdown::Shutdown;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
+use crate::primitives::Arc;
 use crate::process::{
     Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
 };
@@ -19,7 +20,6 @@ use crate::sched::cell::{Birth, Marks};
 use crate::sched::machine::HasProcess;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
-use crate::sync::Arc;
 
 /// A running system of processes.
 ///
@@ -243,8 +243,8 @@ impl Runtime {
     /// pool, the workers last. What closes before it and after it is said with [`ShutdownNode::depends_on`].
     ///
     /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
-    /// limit of [`shutdown_limit`](crate::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
-    /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::UncleanShutdown)
+    /// limit of [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
+    /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::observe::UncleanShutdown)
     /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them: `runtime:
     /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
@@ -326,7 +326,7 @@ impl Runtime {
         self.core().is_idle()
     }
 
-    /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::Watchdog); none where there is none.
+    /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::config::Watchdog); none where there is none.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
         road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()

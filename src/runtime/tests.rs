@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::Runtime;
 use crate::latch::Latch;
 use crate::outcome::Rejected;
+use crate::primitives::thread::JoinHandle;
+use crate::primitives::{Arc, AtomicUsize, Ordering, lock, thread};
 use crate::process::{
     Address, Command, Event, Events, Handler, Monitor, NoSuchProcessError, Overflow, Pid, Process, Reply, SendError,
     SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, TimerFired, Upgrade,
 };
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, AtomicUsize, Ordering, lock, thread};
 use crate::wait::{until, wait};
 
 /// Passes over all messages, until it is asked to stop: then it does what the reason says.

@@ -14,8 +14,8 @@ use super::dispatch::Core;
 use super::report::{ShutdownReport, in_words};
 use crate::clock::Clock;
 use crate::outcome::Failure;
+use crate::primitives::{Arc, Weak};
 use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
-use crate::sync::{Arc, Weak};
 
 /// The parts of the end.
 pub(super) struct Tree {

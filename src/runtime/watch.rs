@@ -10,9 +10,9 @@ use super::dispatch::Core;
 use super::system::Runtime;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
+use crate::primitives::{Arc, Weak};
 use crate::process::{Down, Monitor, Pid, Target};
 use crate::sched::body::Host;
-use crate::sync::{Arc, Weak};
 
 /// Somebody outside who is told of a process's end, however it was spawned. A `Future` of the [`Down`], too.
 ///

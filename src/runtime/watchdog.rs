@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
+use crate::primitives::thread::JoinHandle;
+use crate::primitives::{Arc, Mutex, Weak, lock};
 use crate::process::{Pid, ProcessIdentity};
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::threads;
 
 /// So often it is looked within the limit,
@@ -26,7 +26,7 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches the steps of a runtime: one that runs longer than a limit is *stuck*. It is reported while it runs, once, and once
-/// more when it is over: to the log (at the level `WARN`) and to the [`Observer`](crate::Observer). Meanwhile
+/// more when it is over: to the log (at the level `WARN`) and to the [`Observer`](crate::observe::Observer). Meanwhile
 /// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
 /// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
@@ -42,7 +42,8 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 /// between looks later at most. Nobody looks while all workers are idle.
 ///
 /// ```
-/// use procession::{Runtime, Watchdog};
+/// use procession::Runtime;
+/// use procession::config::Watchdog;
 /// use std::time::Duration;
 ///
 /// let watchdog = Watchdog::after(Duration::from_millis(500)).spare_workers(2);

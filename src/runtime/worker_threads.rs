@@ -7,9 +7,9 @@ use crate::gate::Gate;
 use crate::inside::begin_steps;
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
+use crate::primitives::thread::JoinHandle;
+use crate::primitives::{Arc, Mutex, lock, thread};
 use crate::sched::worker::Worker;
-use crate::sync::thread::JoinHandle;
-use crate::sync::{Arc, Mutex, lock, thread};
 use crate::threads;
 
 pub(super) struct WorkerThreads {

@@ -41,8 +41,8 @@
 use super::cell::{AskWait, Cell};
 use super::road::{Executor, Road};
 use crate::outcome::tell_log;
+use crate::primitives::{Mutex, lock};
 use crate::process::{CommandError, Cycle, Decided, Pid};
-use crate::sync::{Mutex, lock};
 
 /// The most processes that a cycle may have to be found, so also the most cells that are looked at for one process that
 /// comes to rest. More would make each ask at the end of a long chain dearer, and a longer cycle ends by its limits.

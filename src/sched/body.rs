@@ -15,6 +15,7 @@ use super::outbox::Outbox;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::handler::BoxedCommand;
 use crate::process::host::Near;
@@ -24,7 +25,6 @@ use crate::process::names::PendingNames;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::process::target::NoSuchProcessError;
-use crate::sync::Arc;
 use crate::timer::TimerKey;
 
 /// A process, in the hands of whoever owns this.

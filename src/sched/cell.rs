@@ -37,11 +37,11 @@ pub(crate) use self::replacing::Next;
 pub(crate) use super::marks::{Birth, Marks};
 use crate::latch::Latch;
 use crate::outcome::Reason;
+use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Pid};
 use crate::sched::body::{Kind, Ready, Stepped};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 use crate::sched::outbox::{Missed, Opened};
-use crate::sync::{Brief, BriefGuard, enter};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Counts: what was spawned, sent, stepped and lost; kept by each worker for itself, added up when somebody asks.
 
 use crate::outcome::Exit;
+use crate::primitives::{AtomicU64, Ordering};
 use crate::process::DeadLetterReason;
-use crate::sync::{AtomicU64, Ordering};
 
 /// One count. Written by one thread only, or by several: the owner of the [`Counters`] knows.
 #[derive(Default)]

@@ -5,10 +5,10 @@ use super::engine::Engine;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
+use crate::primitives::{AtomicUsize, Ordering};
 use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity, StepActivity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
-use crate::sync::{AtomicUsize, Ordering};
 
 /// Tells the log and the hook that a process was spawned.
 #[inline]

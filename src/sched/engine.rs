@@ -6,11 +6,11 @@ use super::cell::{LeftBehind, Next};
 use super::road::{Executor, Road};
 use super::router::Router;
 use crate::outcome::Exit;
+use crate::primitives::Arc;
 use crate::process::{Bond, Pid, Recovered, Relate};
 use crate::sched::body::{Head, Ready, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
-use crate::sync::Arc;
 
 /// Does for a process what is beyond the road: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {

@@ -9,8 +9,8 @@
 use super::search::{Searcher, search};
 use super::turn::Engine;
 use super::worker::{GLOBAL_FIRST, Own, Worker};
+use crate::primitives::Ordering;
 use crate::sched::body::Ready;
-use crate::sync::Ordering;
 
 /// In every so many searches, the one in the middle begins with the oldest of the own deque.
 const BOTTOM_FIRST: u32 = 127;

@@ -11,10 +11,10 @@ use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
-use crate::sync::Arc;
 
 /// Where the end of a process is told to those who wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;

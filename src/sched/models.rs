@@ -3,6 +3,7 @@
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
+use crate::primitives::{Arc, Mutex};
 use crate::process::{
     CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
     Step, StepOutput, StepResult, described_body,
@@ -12,7 +13,6 @@ use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::sched::open_asks::OpenAsks;
 use crate::sched::outbox::Opened;
-use crate::sync::{Arc, Mutex};
 
 struct Anybody;
 

@@ -1,8 +1,8 @@
 //! The questions of one process that may be open: for the end of the process, and to find asks that form a cycle.
 
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::reply::ProcessAsk;
-use crate::sync::Arc;
 
 /// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one open
 /// question, and it stands where it needs nothing else.

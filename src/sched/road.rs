@@ -12,9 +12,9 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 
 /// Everything that workers, senders and the shutdown share.
 pub(crate) struct Road {

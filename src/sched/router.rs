@@ -6,13 +6,13 @@ use super::cell::{Doomed, Missing};
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
+use crate::primitives::Ordering;
 use crate::process::{
     Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, ProcessAsk, SendError,
 };
 use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Missed, Opened, Post};
-use crate::sync::Ordering;
 
 /// The router on behalf of an executor.
 pub(crate) struct Router<'a, H: Executor> {

@@ -4,7 +4,7 @@
 //! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `stuck_steps.rs`.
 
 use super::sleep::Sleep;
-use crate::sync::thread;
+use crate::primitives::thread;
 
 /// Looks without a pause, and looks at all, before a worker sleeps. The model checker tries all orders without them.
 const TIGHT: u32 = 4;

@@ -10,11 +10,11 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::command::{CancelRequest, Completion};
 use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
 use crate::process::step_activity::{Sight, StepActivity};
-use crate::sync::Arc;
 
 /// What overtakes messages, or does not count as one.
 pub(crate) enum Signal {

@@ -11,7 +11,7 @@
 //!
 //! A closure says whether there is work, so that the model checker can see all of the protocol without the queues.
 
-use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
+use crate::primitives::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
 
 pub(crate) struct Sleep {
     /// Those who look in the lower half, those who sleep in the upper half.
@@ -223,8 +223,8 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitives::Arc;
     use crate::sched::search::{Searcher, find, search};
-    use crate::sync::Arc;
 
     /// A queue of nothing but a count.
     fn take(work: &AtomicUsize) -> bool {

@@ -47,8 +47,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::worker_view::WorkerView;
+use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 use crate::process::{Pid, ProcessIdentity, StuckStep};
-use crate::sync::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 
 /// Reports that wait to be told. When so many do, the observer hangs as well, and further ones are left out.
 const MOST_REPORTS: usize = 1024;

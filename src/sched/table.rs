@@ -8,8 +8,8 @@
 use crossbeam_queue::SegQueue;
 
 use super::cell::Cell;
+use crate::primitives::{AtomicUsize, OnceLock, Ordering};
 use crate::process::Pid;
-use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
 /// Slots in a segment; a power of two. 128 KiB of cells.
 const SEGMENT: usize = 2048;

@@ -12,10 +12,10 @@ pub(crate) use super::engine::Engine;
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
+use crate::primitives::Ordering;
 use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
-use crate::sync::Ordering;
 
 /// The state of the body after a turn.
 #[must_use]

@@ -3,10 +3,10 @@
 
 use super::road::Executor;
 use super::worker::Own;
+use crate::primitives::{Ordering, fence};
 use crate::process::StepActivity;
 use crate::sched::body::Ready;
 use crate::sched::mailbox::Signals;
-use crate::sync::{Ordering, fence};
 
 impl<const WATCHED: bool> Own<WATCHED> {
     /// From here until it goes on, what the others can see of this worker belongs to no step.

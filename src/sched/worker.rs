@@ -9,10 +9,10 @@ use super::road::{Executor, Road, WorkerView};
 use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
+use crate::primitives::{Arc, Ordering, thread};
 use crate::process::{Pid, StepActivity};
 use crate::sched::body::{Ready, StepOutput};
 use crate::sched::mailbox::Signals;
-use crate::sync::{Arc, Ordering, thread};
 
 /// A woken process is stepped next, before everything else, at most this many times in a row.
 const HANDED_OFF_IN_A_ROW: u32 = 16;

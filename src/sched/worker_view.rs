@@ -1,8 +1,8 @@
 //! A worker, as other threads see it.
 
 use super::counters::Counters;
+use crate::primitives::{Arc, AtomicBool, AtomicU64};
 use crate::process::step_activity::Sight;
-use crate::sync::{Arc, AtomicBool, AtomicU64};
 
 /// A worker, as other threads see it.
 pub(crate) struct WorkerView {

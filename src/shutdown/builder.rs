@@ -14,7 +14,7 @@ use super::node::{Node, Own, Ready, ShutdownNode};
 use super::spec::{Kind, NodeSpec};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
-use crate::sync::{Arc, Mutex, OnceLock, lock, thread};
+use crate::primitives::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
 
 /// Options of a node, each with its default: no name, no children, no limits, ready from the start, and the clock of the

@@ -11,7 +11,7 @@ use super::error::NodeError;
 use super::node::{Closing, Edge, Life, Move, Moves, Node, Notice};
 use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
-use crate::sync::{Arc, Weak};
+use crate::primitives::{Arc, Weak};
 
 /// Does what follows, and what follows from that.
 pub(super) fn run(mut moves: Moves) {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, Failure};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// The names on the way from the node that was asked to another one, outermost first.
 pub(super) type Names = Vec<Arc<str>>;

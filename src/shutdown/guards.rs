@@ -8,7 +8,7 @@ use super::node::{Condition, Life, Node, Own, Ready, ShutdownNode};
 use super::walk;
 use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Rejected};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// A job's handle of its node: it has the end signal, sets an error, says that the job is ready, says that it is done.
 ///

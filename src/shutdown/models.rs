@@ -6,7 +6,7 @@ use super::error::NotReadyError;
 use super::guards::JobGuard;
 use super::node::Life;
 use crate::cancel::CancelCallback;
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 
 /// How often a job was told to end, and how often before what it depends on was done.
 struct Watched {

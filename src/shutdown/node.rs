@@ -60,7 +60,7 @@ use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::numbered_list::NumberedList;
 use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::primitives::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
 use crate::timer::Timers;
 
 /// The phase of a node, as the protocol has it.

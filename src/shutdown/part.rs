@@ -16,7 +16,7 @@ use super::node::ShutdownNode;
 use crate::cancel::CancelCallback;
 use crate::clock::Clock;
 use crate::outcome::Failure;
-use crate::sync::OnceLock;
+use crate::primitives::OnceLock;
 
 /// The place of one of the library's own in a tree.
 pub(crate) struct Part {

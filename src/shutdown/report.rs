@@ -9,7 +9,7 @@ use super::spec::Kind;
 use super::walk::{Go, walk};
 use crate::inside::WaitError;
 use crate::outcome::Failure;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// Where a node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,7 +15,7 @@ use super::wait::{self, ClosedFuture, Subscription};
 use super::walk;
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, Failure, Rejected};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// Making states.
 impl ShutdownNode {

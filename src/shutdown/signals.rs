@@ -6,7 +6,7 @@ use std::io;
 use super::node::ShutdownNode;
 use super::wait;
 use crate::latch::Latch;
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::threads;
 
 /// A signal that asks a program to end.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::key::Stored;
 use crate::clock::Clock;
 use crate::outcome::contain;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// The kind of a node of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use super::node::{Life, Moves, Node, Own};
 use super::wait;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Failure};
-use crate::sync::{Arc, thread};
+use crate::primitives::{Arc, thread};
 use crate::threads;
 use crate::wait::wait;
 

@@ -13,7 +13,7 @@ use super::walk::{self, Go, walk};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, deadline_here, is_step, refuse_step_timeout, why_not_over};
 use crate::latch::{Latch, LatchFuture};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 fn deadline(node: &Node, limit: Option<Duration>) -> Deadline {
     limit.map_or(Deadline::NEVER, |limit| node.spec.clock.deadline(limit))

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::error::{Names, NodeError};
 use super::key::Key;
 use super::node::{Life, Node, Own};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// A node on the way, with what leads to it.
 pub(super) struct Place<'a> {

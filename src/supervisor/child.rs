@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::contained::tell_log;
 use super::message::{ChildError, ChildInfo, ChildState};
 use super::spec::ChildSpec;
-use crate::{Exit, Pid, Reply, StepOutput, Tag, TimerFired};
+use crate::command::TimerFired;
+use crate::{Exit, Pid, Reply, StepOutput, Tag};
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,

@@ -13,8 +13,9 @@ use std::time::Duration;
 use super::contained::{Contained, made};
 use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
 use super::spec::{ChildSpec, Start, spawn_child};
+use crate::sync::Latch;
 use crate::{
-    Address, Event, Events, Exit, ExitError, Latch, Pid, Process, Reason, SpawnError, SpawnOptions, Step, StepOutput,
+    Address, Event, Events, Exit, ExitError, Pid, Process, Reason, SpawnError, SpawnOptions, Step, StepOutput,
     StepResult, Tag, Upgrade,
 };
 

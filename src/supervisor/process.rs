@@ -14,7 +14,8 @@ use super::child::{Child, Phase};
 use super::config::Config;
 use super::message::{SupervisorError, SupervisorMessage};
 use super::spec::ChildSpec;
-use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag, TimerFired};
+use crate::command::TimerFired;
+use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
 
 /// A process that starts other processes, restarts those that fail, and stops them when it ends.
 ///

@@ -6,7 +6,8 @@ use super::child::{Goal, Phase};
 use super::message::{ChildError, InPlaceFailed, SupervisorError};
 use super::process::{Awaited, Supervisor};
 use super::spec::{AutoShutdown, Restart, Strategy};
-use crate::{Exit, Pid, Recovered, RecoveredBy, Reply, StepOutput};
+use crate::exit::{Recovered, RecoveredBy};
+use crate::{Exit, Pid, Reply, StepOutput};
 
 impl Supervisor {
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {

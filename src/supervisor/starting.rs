@@ -6,7 +6,8 @@ use super::child::Phase;
 use super::contained::made;
 use super::message::{ChildError, SupervisorError, SupervisorMessage};
 use super::process::{Awaited, Life, Supervisor};
-use crate::{BoxError, Completion, Exit, Failure, Pid, SpawnError, StepOutput};
+use crate::exit::Failure;
+use crate::{BoxError, Completion, Exit, Pid, SpawnError, StepOutput};
 
 /// A supervisor that had no room for a question is asked again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(10);

@@ -4,7 +4,8 @@ use super::child::{Child, Goal, Phase};
 use super::message::SupervisorError;
 use super::process::{Awaited, Life, Supervisor};
 use super::spec::Shutdown;
-use crate::{Pid, Reason, StepOutput, Tag, TimerFired};
+use crate::command::TimerFired;
+use crate::{Pid, Reason, StepOutput, Tag};
 
 impl Supervisor {
     /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.

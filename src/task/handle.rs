@@ -12,7 +12,7 @@ use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
-use crate::sync::{Arc, lock, thread};
+use crate::primitives::{Arc, lock, thread};
 
 /// The handle of a task. A wait moves the result out, once; put an `Arc` into the output if several callers want it.
 ///

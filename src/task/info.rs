@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::outcome::Exit;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// Names a task of one [`TaskScheduler`](super::TaskScheduler), which never gives the same number to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

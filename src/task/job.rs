@@ -9,7 +9,7 @@ use super::shared::{AnyRecord, Shared, Whole};
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
-use crate::sync::{Arc, Ordering, lock, thread};
+use crate::primitives::{Arc, Ordering, lock, thread};
 
 /// The pool's part of a task. If the pool drops it without having run it, its drop stops the task.
 struct Job<T, E, F>

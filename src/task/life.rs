@@ -18,7 +18,7 @@ use super::info::Status;
 use crate::cancel::{CancelCallback, CancelToken};
 use crate::outcome::{Exit, Reason};
 use crate::pool::Ticket;
-use crate::sync::{Arc, ThreadId};
+use crate::primitives::{Arc, ThreadId};
 use crate::timer::{TimerKey, Timers};
 
 /// The life of a task whose closure is an `F`.

@@ -13,7 +13,7 @@ use crate::clock::{Deadline, ManualClock};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
 use crate::pool::Pool;
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
 
 /// What a closure returns: counts that it is dropped.
 struct Token(Arc<AtomicUsize>);

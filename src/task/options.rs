@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// How long the record of a task can be looked up. It always can as long as the task is not over and as long as its
 /// handle lives; this says how it goes on when both are past.

@@ -17,7 +17,7 @@ use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::pool::PoolStatus;
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, Weak, lock};
 
 /// The shortest period. A scheduler that is asked for no pause at all would have its timers do nothing else.
 const SHORTEST: Duration = Duration::from_millis(1);

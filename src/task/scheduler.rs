@@ -15,7 +15,7 @@ use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
 /// A scheduler of tasks. Clones are the same scheduler.
 ///

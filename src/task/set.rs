@@ -12,7 +12,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::CountsOnOthers;
-use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::primitives::{Arc, Condvar, Mutex, lock};
 
 /// An empty set keeps room for so many.
 const ROOM: usize = 64;
@@ -354,7 +354,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::latch::Latch;
     use crate::pool::Pool;
-    use crate::sync::{AtomicUsize, Ordering};
+    use crate::primitives::{AtomicUsize, Ordering};
     use crate::wait::{until, wait};
 
     #[test]

@@ -31,8 +31,8 @@ use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::{CountsOnOthers, Pool};
+use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::shutdown::Part;
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::threads;
 use crate::timer::Timers;
 

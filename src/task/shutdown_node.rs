@@ -2,8 +2,8 @@
 
 use super::scheduler::{Owner, TaskScheduler};
 use super::shared::Shared;
+use crate::primitives::{Arc, lock, thread};
 use crate::shutdown::{Role, ShutdownNode};
-use crate::sync::{Arc, lock, thread};
 
 /// The number of tasks that the text names: enough to find the culprit, short enough for a log line.
 const NAMED: usize = 8;

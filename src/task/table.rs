@@ -13,7 +13,7 @@ use super::error::RemoveError;
 use super::info::{Status, TaskId};
 use super::options::Retention;
 use crate::clock::Clock;
-use crate::sync::ThreadId;
+use crate::primitives::ThreadId;
 use crate::timer::TimerKey;
 
 pub(super) struct Table<R> {

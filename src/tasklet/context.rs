@@ -15,7 +15,7 @@ use super::shared::{Control, Elsewhere, Shared};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
-use crate::sync::{Arc, lock};
+use crate::primitives::{Arc, lock};
 
 /// Work in several turns: after each one it says where the next one runs.
 ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::report::PanicPolicy;
 use crate::clock::Clock;
 use crate::pool::Pool;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// How a loop is made. Cheap to clone.
 ///

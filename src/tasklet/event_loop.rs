@@ -14,7 +14,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
-use crate::sync::{Arc, Weak, lock};
+use crate::primitives::{Arc, Weak, lock};
 
 /// Tasklets, and the state that their home steps share.
 ///

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
-use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, Weak, lock};
 
 /// One tasklet, from outside. Clones are the same tasklet; dropping it changes nothing.
 ///

@@ -9,7 +9,7 @@ use super::resume::Resume;
 use super::shared::{Control, Shared};
 use super::slots::{Place, Presence};
 use crate::outcome::{Exit, Reason};
-use crate::sync::{Arc, Mutex, lock, thread};
+use crate::primitives::{Arc, Mutex, lock, thread};
 
 type Log = Vec<&'static str>;
 

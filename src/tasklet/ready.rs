@@ -8,7 +8,7 @@ use super::context::{LoopHandle, Tasklet, TaskletContext};
 use super::directive::{Directive, ScheduleError};
 use super::handle::{TaskletFuture, ValueCell};
 use crate::outcome::Rejected;
-use crate::sync::{Arc, Mutex, lock};
+use crate::primitives::{Arc, Mutex, lock};
 
 /// A tasklet that is done at its first step.
 pub fn done<S: 'static>() -> impl Tasklet<S> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::directive::{Directive, TaskletId};
 use crate::outcome::{Panic, Reason, contain, tell_log};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 
 /// The most tasklets that a report names, so that the report of a large loop stays small. The counts are exact.
 pub const MAX_NAMED: usize = 100;

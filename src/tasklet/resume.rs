@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::directive::{Directive, TaskletId};
 use super::shared::Control;
 use super::slots::Ticket;
-use crate::sync::{Arc, Weak};
+use crate::primitives::{Arc, Weak};
 
 /// Wakes one tasklet, once, from any thread. It is had from [`TaskletContext::suspend`](super::TaskletContext::suspend).
 ///

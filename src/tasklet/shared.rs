@@ -15,8 +15,8 @@ use crate::inside::{deadline_here, is_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
+use crate::primitives::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::shutdown::Part;
-use crate::sync::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::timer::{Kept, Timers};
 
 /// The most threads of a loop's own pool, as many as tokio has for blocking work: a step on the pool may block for long, and

@@ -4,8 +4,8 @@ use super::context::{Common, LoopHandle};
 use super::current;
 use super::event_loop::Loop;
 use crate::outcome::Reason;
+use crate::primitives::Arc;
 use crate::shutdown::{Role, ShutdownNode};
-use crate::sync::Arc;
 
 /// The number of tasklets that the text names: enough to find the culprit, short enough for a log line.
 const NAMED: usize = 8;

@@ -52,7 +52,7 @@ use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::timer::Kept;
 
 /// Called when there is something to do and no thread in the loop.

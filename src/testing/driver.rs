@@ -8,6 +8,7 @@ use super::engine::{Notes, ReadyBody, TestEngine};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
+use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{
     Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent,
     LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
@@ -18,7 +19,6 @@ use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Missed, Opened};
 use crate::sched::turn::{After, turn};
-use crate::sync::{Arc, Ordering, lock};
 use crate::timer::TimerKey;
 
 /// More steps in a row than a process takes before it rests.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Monitor, NameError, Naming, Pid,
     ProcessAsk, Recovered, Relate, Subscription, TimerFired,
@@ -23,7 +24,6 @@ use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, Road};
 use crate::sched::table::{MOST_PROCESSES, Table};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::timer::{TimerKey, Timers};
 
 /// PIDs for the children of one process. The next process's children follow.

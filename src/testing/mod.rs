@@ -7,7 +7,8 @@
 //!
 //! ```
 //! use procession::testing::{Driver, Status};
-//! use procession::{TimerFired, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+//! use procession::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
+//! use procession::command::TimerFired;
 //! use std::time::Duration;
 //!
 //! /// Gives up when nobody has called for a minute.

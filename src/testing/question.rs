@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::engine::TestEngine;
 use crate::clock::ManualClock;
+use crate::primitives::Arc;
 use crate::process::{CommandError, OutsideAsk, Pid, Reply};
-use crate::sync::Arc;
 
 /// A question to put into a message, and where its answer comes.
 ///

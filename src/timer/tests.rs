@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, ManualClock};
 use crate::latch::Latch;
-use crate::sync::{Arc, Mutex, lock, thread};
+use crate::primitives::{Arc, Mutex, lock, thread};
 use crate::threads;
 use crate::timer::{Action, Timers};
 use crate::wait::wait;

@@ -1,6 +1,6 @@
 //! Code that blocks until a test releases it: a step, a job, a task, a callback, a destructor.
 
-use procession::Latch;
+use procession::sync::Latch;
 
 use crate::wait::wait;
 

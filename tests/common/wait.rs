@@ -13,16 +13,18 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use procession::observe::ExitWatcher;
 use procession::pool::{JobError, JobHandle};
+use procession::sync::Latch;
 use procession::task::TaskHandle;
 use procession::tasklet::{TaskletFuture, TaskletHandle};
-use procession::{CancelToken, Down, Exit, ExitWatcher, Handle, Latch, Process, Reason};
+use procession::{CancelToken, Down, Exit, Handle, Process, Reason};
 
-// The thread sanitizer must see the locks of the tests as well; `src/sync/watched.rs` says why.
+// The thread sanitizer must see the locks of the tests as well; `src/primitives/watched.rs` says why.
 #[cfg(not(procession_sanitize_thread))]
 pub(crate) use std::sync::Mutex;
 #[cfg(procession_sanitize_thread)]
-#[path = "../../src/sync/watched.rs"]
+#[path = "../../src/primitives/watched.rs"]
 mod watched;
 #[cfg(procession_sanitize_thread)]
 pub(crate) use watched::Mutex;

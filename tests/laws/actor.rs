@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::helpers::Mutex;
 use crate::relations::Relations;
+use procession::command::Command;
+use procession::spawn::Overflow;
 use procession::{
-    Command, EntryArgs, Event, Events, Exit, InitResult, Monitor, Overflow, Pid, Process, Reply, SpawnOptions, Step,
-    StepOutput, StepResult, Tag, Upgrade,
+    EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput,
+    StepResult, Tag, Upgrade,
 };
 
 /// One thing that a step yields. Numbers choose among the processes that are known at that moment.
@@ -155,7 +157,7 @@ pub struct Actor {
 enum Pending {
     Number(Tag<u32>),
     Truth(Tag<bool>),
-    Time(Tag<procession::TimerFired>),
+    Time(Tag<procession::command::TimerFired>),
 }
 
 impl Actor {

@@ -7,9 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::command::{Command, Responder};
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    BoxError, Command, DeadLetterReason, Event, Events, Exit, Latch, Overflow, Process, Responder, Runtime,
-    SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    BoxError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;

@@ -24,7 +24,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{BoxError, Overflow, Pid, ProcessState, Responder, Runtime};
+use procession::command::Responder;
+use procession::observe::ProcessState;
+use procession::spawn::Overflow;
+use procession::{BoxError, Pid, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 

@@ -100,7 +100,7 @@ fn a_batch_without_waiting_gives_a_handle_for_each() {
 #[test]
 fn results_are_in_order_and_a_panic_is_one_of_them() {
     let pool = pool(2);
-    let first = procession::Latch::new();
+    let first = procession::sync::Latch::new();
     let jobs: Vec<Box<dyn FnOnce() -> u32 + Send>> = vec![
         Box::new({
             let first = first.clone();

@@ -176,7 +176,7 @@ impl std::task::Wake for Slow {
 fn room_that_appears_while_a_waker_runs_is_told() {
     for _ in 0..50 {
         let pool = builder(1).queue(QueuePolicy::Block(0)).idle_period(None).build().unwrap();
-        let go = procession::Latch::new();
+        let go = procession::sync::Latch::new();
         let gate = go.clone();
         let mut job = pool.spawn(move || wait(&gate)).unwrap();
         let waker = std::task::Waker::from(Arc::new(Slow));

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::WaitError;
 use procession::pool::{JobError, Pool, PoolEndError, PoolEndStage, PoolStatus};
-use procession::{Latch, WaitError};
+use procession::sync::Latch;
 
 use crate::support::*;
 

@@ -37,7 +37,7 @@ fn hooks_run_before_the_first_job_and_after_the_last() {
 
 #[test]
 fn a_job_that_comes_during_an_end_hook_has_another_worker() {
-    let (leaving, go) = (procession::Latch::new(), procession::Latch::new());
+    let (leaving, go) = (procession::sync::Latch::new(), procession::sync::Latch::new());
     let (set, gate) = (leaving.clone(), go.clone());
     let manual = procession::clock::ManualClock::new();
     let pool = builder(1)

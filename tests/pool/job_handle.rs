@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::CancelToken;
 use procession::pool::{JobError, JobHandle, JobStatus};
-use procession::{CancelToken, Latch};
+use procession::sync::Latch;
 
 use crate::support::*;
 

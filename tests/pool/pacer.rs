@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use procession::clock::ManualClock;
 use procession::pool::{JobError, JobStatus, Pacer, PacerError, Pool, PoolStatus};
-use procession::{CancelToken, Latch, Reason};
+use procession::sync::Latch;
+use procession::{CancelToken, Reason};
 
 use crate::support::*;
 

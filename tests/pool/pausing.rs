@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::CancelToken;
 use procession::clock::ManualClock;
 use procession::pool::{Pause, PauseError, Pool, PoolStatus};
+use procession::sync::Latch;
 use procession::timer::Timers;
-use procession::{CancelToken, Latch};
 
 use crate::support::*;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::Latch;
 use procession::pool::{PoolError, PoolStatus};
+use procession::sync::Latch;
 
 use crate::support::*;
 

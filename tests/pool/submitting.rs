@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use procession::Latch;
 use procession::pool::{PoolError, PoolStatus};
+use procession::sync::Latch;
 
 use crate::support::*;
 

@@ -4,9 +4,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::Latch;
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolBuilder};
+use procession::sync::Latch;
 
 pub(crate) use crate::wait::*;
 

@@ -198,7 +198,7 @@ fn a_thread_local_may_end_the_pool_that_its_thread_has_left() {
         assert!(results.into_iter().all(|result| result.is_ok()));
         if waits {
             // On a thread of its own, for it might wait for ever.
-            let (drains, over) = (pool.clone(), procession::Latch::new());
+            let (drains, over) = (pool.clone(), procession::sync::Latch::new());
             let set = over.clone();
             std::thread::spawn(move || set.set(drains.drain_timeout(LIMIT).is_ok()).unwrap());
             until("the drain has returned", || over.is_set());
@@ -225,7 +225,7 @@ thread_local!(static SLOW: std::cell::RefCell<Option<Slow>> = const { std::cell:
 #[test]
 fn a_drain_waits_for_a_thread_that_leaves_before_its_spawner() {
     for _ in 0..100 {
-        let (pool, gone, begun) = (pool(1), Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+        let (pool, gone, begun) = (pool(1), Arc::new(AtomicUsize::new(0)), procession::sync::Latch::new());
         let (submits, slow, set) = (pool.clone(), Slow(gone.clone()), begun.clone());
         let spawner = std::thread::spawn(move || {
             let job = move || {
@@ -273,7 +273,7 @@ fn a_stop_joins_all_threads_that_leave_with_it() {
 
 #[test]
 fn a_start_hook_that_takes_long_holds_up_no_job() {
-    let (starts, go) = (Arc::new(AtomicUsize::new(0)), procession::Latch::new());
+    let (starts, go) = (Arc::new(AtomicUsize::new(0)), procession::sync::Latch::new());
     let (count, gate) = (starts.clone(), go.clone());
     let pool = builder(2).on_start(move || {
         if count.fetch_add(1, Ordering::SeqCst) == 1 {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    Address, CommandError, Event, Events, Latch, Overflow, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, Tag,
-};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
+use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, Tag};
 
 use crate::helpers::*;
 

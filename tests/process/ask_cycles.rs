@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use procession::observe::ProcessState;
+use procession::spawn::Overflow;
 use procession::{
-    Address, CommandError, Event, Events, Handle, Overflow, Pid, Process, ProcessState, Reply, Runtime, SpawnOptions,
-    Step, StepOutput, StepResult, Tag, Upgrade,
+    Address, CommandError, Event, Events, Handle, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -16,7 +18,7 @@ enum Do {
     /// To ask these, and to wait for all answers, each no longer than this.
     Ask(Vec<(Address<Do>, How)>, Duration),
     /// To ask this one, and to wait for this closure as well.
-    AskAndWork(Address<Do>, procession::Latch<()>),
+    AskAndWork(Address<Do>, procession::sync::Latch<()>),
     /// A question that is kept until the member has waited, or is told to release it.
     Keep(Reply<u32>),
     /// One that is left to another, who keeps it; and whether that is said.
@@ -310,7 +312,7 @@ fn a_cycle_that_is_longer_than_a_thousand_ends_by_its_limits() {
 #[test]
 fn a_process_that_waits_for_anything_else_as_well_is_not_given_an_error() {
     let members = Members::new(2, 2);
-    let gate = procession::Latch::new();
+    let gate = procession::sync::Latch::new();
     members.tell(0, Do::AskAndWork(members.to(1), gate.clone()));
     until("it waits", || members.waits(0));
     members.ask(1, &[(0, K)]);
@@ -363,7 +365,7 @@ fn a_knot_in_which_one_waits_for_two_ends_by_its_limits() {
 #[test]
 fn who_only_leads_into_a_cycle_is_answered_by_those_who_are_in_it() {
     let members = Members::new(1, 3);
-    let (gate, pid) = (procession::Latch::new(), |who| members.pid(who));
+    let (gate, pid) = (procession::sync::Latch::new(), |who| members.pid(who));
     // The cycle of 0 and 1 is closed when the work of 0 is done; 2 waits for 0.
     members.tell(0, Do::AskAndWork(members.to(1), gate.clone()));
     until("it waits", || members.waits(0));

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use procession::clock::ManualClock;
+use procession::command::Cycle;
+use procession::observe::ProcessState;
 use procession::{
-    Address, CommandError, Cycle, Event, Events, Handle, Pid, Process, ProcessState, Reply, Runtime, Step, StepOutput,
-    StepResult, Tag,
+    Address, CommandError, Event, Events, Handle, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;

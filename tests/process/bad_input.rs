@@ -1,9 +1,11 @@
 //! Bad input: each an error that names what was given and what is allowed, with what was refused handed back.
 
+use procession::command::{Command, Responder};
+use procession::config::RuntimeBuilder;
+use procession::names::NoSuchProcessError;
 use procession::pool::Pool;
-use procession::{
-    Command, NoSuchProcessError, Overflow, Pid, Responder, Runtime, RuntimeBuilder, SendError, SpawnError, SpawnOptions,
-};
+use procession::spawn::Overflow;
+use procession::{Pid, Runtime, SendError, SpawnError, SpawnOptions};
 
 use crate::helpers::*;
 

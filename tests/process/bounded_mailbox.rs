@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    Command, DeadLetterReason, Event, Events, Handle, Latch, Overflow, Process, Responder, Runtime, SendError,
-    SpawnOptions, Step, StepOutput,
-};
+use procession::command::{Command, Responder};
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
+use procession::{Event, Events, Handle, Process, Runtime, SendError, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 

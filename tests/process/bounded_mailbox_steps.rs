@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use procession::observe::{DeadLetter, DeadLetterReason, Observer, WaitedForNothing};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    CommandError, DeadLetter, DeadLetterReason, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Overflow,
-    Process, Reply, SendError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    CommandError, EntryArgs, Event, Events, Exit, InitResult, Process, Reply, SendError, SpawnOptions, Step,
+    StepOutput, StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -93,7 +96,7 @@ fn a_step_after_wait_is_given_no_messages_and_makes_no_room() {
 #[test]
 fn an_answer_that_comes_between_two_steps_is_counted_so_that_a_wait_for_nothing_is_an_error() {
     let runtime = runtime(1);
-    let (replies, go) = (Log::new(), procession::Latch::new());
+    let (replies, go) = (Log::new(), procession::sync::Latch::new());
     let (keep, gate) = (replies.clone(), go.clone());
     let keeper = runtime.spawn(script(move |events: &mut Events<'_, Reply<u32>>, _: &mut StepOutput| {
         let Some(Event::Message(reply)) = events.next() else { return Ok(Step::Idle) };

@@ -5,10 +5,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    BoxError, Command, CommandError, Event, Events, Latch, NoSuchProcessError, Process, Reason, Responder, Step,
-    StepOutput, Tag, TimerFired,
-};
+use procession::command::{Command, Responder, TimerFired};
+use procession::names::NoSuchProcessError;
+use procession::sync::Latch;
+use procession::{BoxError, CommandError, Event, Events, Process, Reason, Step, StepOutput, Tag};
 
 use crate::helpers::*;
 

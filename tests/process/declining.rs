@@ -1,7 +1,9 @@
 //! A. Steps that say `Idle`: which of them are followed by another step at once, case by case.
 
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
 use procession::testing::{Driver, Status};
-use procession::{DeadLetterReason, Events, Overflow, SendError, SpawnOptions, Step, StepOutput};
+use procession::{Events, SendError, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 use crate::puppet::*;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    Event, Events, Exit, Latch, NoSuchProcessError, Process, ProcessState, Reason, Reply, Step, StepOutput, Tag,
-};
+use procession::names::NoSuchProcessError;
+use procession::observe::ProcessState;
+use procession::sync::Latch;
+use procession::{Event, Events, Exit, Process, Reason, Reply, Step, StepOutput, Tag};
 
 use crate::helpers::*;
 

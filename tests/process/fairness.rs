@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::{Address, Event, Events, Latch, Pid, Process, Step, StepOutput, StepResult};
+use procession::sync::Latch;
+use procession::{Address, Event, Events, Pid, Process, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 

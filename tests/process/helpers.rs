@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
-use procession::{
-    DeadLetter, DeadLetterReason, Event, Events, Exit, Handle, Latch, Observer, Pid, Process, ProcessIdentity, Runtime,
-    RuntimeBuilder, Step, StepOutput, StepResult,
-};
+use procession::config::RuntimeBuilder;
+use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessIdentity};
+use procession::sync::Latch;
+use procession::{Event, Events, Exit, Handle, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
 pub(crate) use crate::wait::*;
 

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession::command::Command;
+use procession::observe::{Observer, ProcessIdentity, ShutdownStage};
+use procession::sync::Latch;
 use procession::{
-    Command, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Process, ProcessIdentity,
-    Reason, Reply, Runtime, ShutdownError, ShutdownStage, Step, StepOutput, StepResult, Upgrade,
+    CommandError, EntryArgs, Event, Events, Exit, InitResult, Process, Reason, Reply, Runtime, ShutdownError, Step,
+    StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    DeadLetter, DeadLetterReason, Event, Events, Latch, Observer, Pid, ProcessState, SpawnOptions, Step, StepOutput,
-};
+use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessState};
+use procession::sync::Latch;
+use procession::{Event, Events, Pid, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 
@@ -182,11 +182,11 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
 
     struct Grumpy(Log<&'static str>);
     impl Observer for Grumpy {
-        fn spawned(&self, _: &procession::ProcessIdentity) {
+        fn spawned(&self, _: &procession::observe::ProcessIdentity) {
             panic!("no visitors")
         }
 
-        fn exited(&self, _: &procession::ProcessIdentity, _: &procession::Exit) {
+        fn exited(&self, _: &procession::observe::ProcessIdentity, _: &procession::Exit) {
             panic!("no leaving")
         }
 
@@ -211,16 +211,16 @@ fn a_hook_sees_spawns_exits_and_dead_letters_and_its_panics_are_contained() {
 #[test]
 fn errors_can_be_shared_and_have_their_sources() {
     fn shareable<E: Error + Send + Sync + 'static>() {}
-    shareable::<procession::BuildError>();
+    shareable::<procession::config::BuildError>();
     shareable::<procession::SpawnError>();
     shareable::<procession::SendError>();
     shareable::<procession::CommandError>();
-    shareable::<procession::EntryError>();
+    shareable::<procession::spawn::EntryError>();
     shareable::<procession::ExitError>();
     shareable::<procession::ShutdownError>();
-    shareable::<procession::NoSuchProcessError>();
-    shareable::<procession::ParsePidError>();
-    shareable::<procession::WaitedForNothing>();
+    shareable::<procession::names::NoSuchProcessError>();
+    shareable::<procession::names::ParsePidError>();
+    shareable::<procession::observe::WaitedForNothing>();
     shareable::<procession::pool::PoolError>();
     shareable::<procession::Rejected<std::cell::Cell<u8>, procession::SendError>>();
     let runtime = runtime(1);

@@ -7,9 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use procession::command::{Command, Responder};
+use procession::config::RuntimeBuilder;
+use procession::observe::{DeadLetter, Observer, ProcessIdentity};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    Command, DeadLetter, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Pid, Process,
-    ProcessIdentity, Reason, Reply, Responder, Runtime, RuntimeBuilder, SpawnOptions, Step, StepOutput, StepResult,
+    EntryArgs, Event, Events, Exit, Handle, InitResult, Pid, Process, Reason, Reply, Runtime, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 
 use crate::helpers::*;

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::observe::{ProcessState, WaitedForNothing};
+use procession::spawn::EntryError;
+use procession::sync::Latch;
 use procession::testing::{Driver, Status};
 use procession::{
-    Address, EntryArgs, EntryError, Event, Events, ExitError, InitResult, Latch, Pid, Process, ProcessState,
-    SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade, WaitedForNothing,
+    Address, EntryArgs, Event, Events, ExitError, InitResult, Pid, Process, SpawnError, SpawnOptions, Step, StepOutput,
+    StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::{
-    Address, DeadLetterReason, Event, Events, Latch, Overflow, Pid, Process, SpawnOptions, Step, StepOutput,
-};
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
+use procession::{Address, Event, Events, Pid, Process, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    DeadLetterReason, EntryArgs, Event, Events, Exit, ExitError, InitResult, Latch, Overflow, Pid, Process, Runtime,
-    SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    EntryArgs, Event, Events, Exit, ExitError, InitResult, Pid, Process, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult, Upgrade,
 };
 
 use crate::helpers::*;

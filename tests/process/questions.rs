@@ -6,9 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use procession::{
-    Address, Event, Events, Exit, Observer, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag, Upgrade,
-};
+use procession::observe::Observer;
+use procession::{Address, Event, Events, Exit, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag, Upgrade};
 
 use crate::helpers::*;
 

@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use procession::command::{Command, Responder};
+use procession::observe::ProcessState;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    Command, EntryArgs, Event, Events, Exit, InitResult, Latch, Overflow, Process, ProcessState, Reason, Reply,
-    Responder, Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    EntryArgs, Event, Events, Exit, InitResult, Process, Reason, Reply, Runtime, SpawnError, SpawnOptions, Step,
+    StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::{Event, Events, Process, Reply, Runtime, SpawnError, Step, StepOutput, WorkerStats};
+use procession::observe::WorkerStats;
+use procession::{Event, Events, Process, Reply, Runtime, SpawnError, Step, StepOutput};
 
 use crate::helpers::*;
 

@@ -8,10 +8,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    Address, DeadLetter, Event, Events, Exit, Handle, Latch, Observer, Pid, Process, ProcessIdentity, Reply, Runtime,
-    Step, StepOutput, StepResult, WaitedForNothing,
-};
+use procession::observe::{DeadLetter, Observer, ProcessIdentity, WaitedForNothing};
+use procession::sync::Latch;
+use procession::{Address, Event, Events, Exit, Handle, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 

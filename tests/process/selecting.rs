@@ -1,6 +1,9 @@
 //! What a step leaves, and what it passes over, on a runtime.
 
-use procession::{Address, DEFAULT_STEP_EVENTS, Event, Events, Latch, Overflow, SpawnOptions, Step, StepOutput};
+use procession::config::DEFAULT_STEP_EVENTS;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
+use procession::{Address, Event, Events, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 

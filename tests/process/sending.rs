@@ -4,9 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use procession::names::NoSuchProcessError;
+use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessState};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    Address, CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, NoSuchProcessError, Observer, Overflow,
-    Pid, ProcessState, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
+    Address, CommandError, Event, Events, Pid, Reply, SendError, SpawnOptions, Step, StepOutput, Upgrade,
 };
 
 use crate::helpers::*;

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::observe::Observer;
+use procession::sync::Latch;
 use procession::{
-    EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Process, Reason, Reply, ShutdownError, SpawnError,
-    SpawnOptions, Step, StepOutput, StepResult,
+    EntryArgs, Event, Events, Exit, InitResult, Process, Reason, Reply, ShutdownError, SpawnError, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 
 use crate::helpers::*;

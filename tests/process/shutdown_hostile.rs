@@ -9,10 +9,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::config::BuildError;
+use procession::observe::{Observer, ProcessIdentity, ShutdownStage};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::{
-    BuildError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Latch, Observer, Overflow, Process,
-    ProcessIdentity, Reason, Reply, Runtime, ShutdownError, ShutdownReport, ShutdownStage, SpawnError, SpawnOptions,
-    Step, StepOutput, StepResult,
+    CommandError, EntryArgs, Event, Events, Exit, InitResult, Process, Reason, Reply, Runtime, ShutdownError,
+    ShutdownReport, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;

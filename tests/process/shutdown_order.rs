@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{Event, Events, Overflow, Process, Reason, Runtime, SpawnOptions, Step, StepOutput, StepResult};
+use procession::spawn::Overflow;
+use procession::{Event, Events, Process, Reason, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use procession::observe::{Observer, ProcessIdentity};
 use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
 use procession::shutdown::NotReadyError;
+use procession::spawn::Overflow;
+use procession::sync::Latch;
 use procession::task::{TaskScheduler, TaskSet};
 use procession::tasklet::{Directive, Interruption, Loop, TaskletContext, ready};
 use procession::{
-    CancelToken, CommandError, EntryArgs, Event, Events, Exit, Handle, InitResult, Latch, Observer, Overflow, Process,
-    ProcessIdentity, Rejected, Reply, SendError, ShutdownError, ShutdownNode, SpawnOptions, Step, StepOutput,
-    StepResult, WaitError,
+    CancelToken, CommandError, EntryArgs, Event, Events, Exit, Handle, InitResult, Process, Rejected, Reply, SendError,
+    ShutdownError, ShutdownNode, SpawnOptions, Step, StepOutput, StepResult, WaitError,
 };
 
 use crate::helpers::*;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::{
-    Address, Command, Event, Events, Pid, Process, ProcessState, Reply, Responder, Runtime, Step, StepOutput,
-    StepResult,
-};
+use procession::command::{Command, Responder};
+use procession::observe::ProcessState;
+use procession::{Address, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 

@@ -8,9 +8,10 @@ use procession::clock::ManualClock;
 use procession::supervisor::{
     Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
 };
+use procession::sync::Latch;
 use procession::{
-    Address, EntryArgs, Event, Events, Handle, InitResult, Latch, Process, Reply, Runtime, SpawnOptions, Step,
-    StepOutput, StepResult,
+    Address, EntryArgs, Event, Events, Handle, InitResult, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult,
 };
 
 use crate::helpers::*;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use procession::{Address, Event, Events, Latch, Overflow, Reply, SpawnOptions, Step, StepOutput};
+use procession::spawn::Overflow;
+use procession::sync::Latch;
+use procession::{Address, Event, Events, Reply, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use procession::names::{GroupChange, NameError, NoSuchProcessError};
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    EntryArgs, Event, Events, GroupChange, InitResult, NameError, NoSuchProcessError, Pid, Process, Runtime,
-    SpawnError, SpawnOptions, Step, StepOutput, StepResult,
+    EntryArgs, Event, Events, InitResult, Pid, Process, Runtime, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;

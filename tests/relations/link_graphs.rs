@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use procession::{Events, Latch, Pid, Runtime, SpawnOptions, Step, StepOutput};
+use procession::sync::Latch;
+use procession::{Events, Pid, Runtime, SpawnOptions, Step, StepOutput};
 use proptest::prelude::*;
 
 use crate::helpers::*;
@@ -181,7 +182,9 @@ fn links_made_while_the_other_ends_are_told_or_kill_and_never_neither() {
         let traps = node_with(&runtime, SpawnOptions::new().trap_exits());
         runtime.send(traps.address(), Do::Link(ends.pid())).unwrap();
         if round % 2 == 0 {
-            until("it is linked", || runtime.process_state(traps.pid()) == Some(procession::ProcessState::Idle));
+            until("it is linked", || {
+                runtime.process_state(traps.pid()) == Some(procession::observe::ProcessState::Idle)
+            });
         }
         go.set(()).unwrap();
         join(&ends);

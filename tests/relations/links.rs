@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::command::{Command, Responder};
+use procession::sync::Latch;
 use procession::{
-    Command, EntryArgs, Event, Events, Exit, InitResult, Latch, Pid, Process, Reason, Responder, SpawnOptions, Step,
-    StepOutput, StepResult,
+    EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Reason, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -224,7 +225,7 @@ fn one_that_is_ended_through_a_link_is_closed_and_not_stepped_again_whatever_it_
         Ok(Step::<()>::Wait)
     }));
     let blocked = blocked.unwrap();
-    until("it waits", || runtime.process_state(blocked.pid()) == Some(procession::ProcessState::Blocked));
+    until("it waits", || runtime.process_state(blocked.pid()) == Some(procession::observe::ProcessState::Blocked));
     ends.ends(&runtime, Way::Fail);
     assert_eq!(first(&join(&blocked).without_output()).0, pid);
     go.set(()).unwrap();

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use procession::{Event, Events, Latch, Pid, SpawnOptions, Step, StepOutput};
+use procession::sync::Latch;
+use procession::{Event, Events, Pid, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 use crate::support::node::*;
@@ -167,7 +168,7 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
                 Ok(Step::Idle)
             };
             let options = SpawnOptions::new();
-            let options = if bounded { options.mailbox(8, procession::Overflow::Refuse) } else { options };
+            let options = if bounded { options.mailbox(8, procession::spawn::Overflow::Refuse) } else { options };
             let watcher = runtime.spawn_with(script(step), options).unwrap();
             wait(&monitored);
             target.ends(&runtime, Way::Fail);

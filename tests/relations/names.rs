@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::names::{Member, NameError, NoSuchProcessError};
+use procession::observe::{DeadLetter, DeadLetterReason, Observer};
+use procession::sync::Latch;
 use procession::{
-    CommandError, DeadLetter, DeadLetterReason, Event, Events, Latch, Member, Monitor, NameError, NoSuchProcessError,
-    Observer, Pid, Reply, Runtime, SendError, SpawnOptions, Step, StepOutput, Tag,
+    CommandError, Event, Events, Monitor, Pid, Reply, Runtime, SendError, SpawnOptions, Step, StepOutput, Tag,
 };
 
 use crate::helpers::*;

@@ -3,9 +3,10 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use procession::spawn::Overflow;
 use procession::{
-    Address, Event, Events, Handle, Monitor, Overflow, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
-    StepResult, Upgrade,
+    Address, Event, Events, Handle, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade,
 };
 
 use crate::helpers::*;

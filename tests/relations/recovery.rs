@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::command::{Command, Responder};
+use procession::names::GroupChange;
 use procession::supervisor::{ChildSpec, Supervisor};
+use procession::sync::Latch;
 use procession::{
-    Command, CommandError, Event, Events, GroupChange, Latch, Process, Reason, Reply, Responder, SpawnOptions, Step,
-    StepOutput, StepResult, Tag,
+    CommandError, Event, Events, Process, Reason, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
 use crate::helpers::*;
@@ -236,7 +238,7 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
     for bounded in [false, true] {
         let clock = ManualClock::new();
         let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
-        let options = if bounded { trapping().mailbox(100, procession::Overflow::Refuse) } else { trapping() };
+        let options = if bounded { trapping().mailbox(100, procession::spawn::Overflow::Refuse) } else { trapping() };
         let (frail, of_both, of_other) = (frail(&runtime, 2, options), node(&runtime), node(&runtime));
         let (monitored, linked) = (node(&runtime), node(&runtime));
         let keeper = crate::support::frail::frail(&runtime, 1, SpawnOptions::new());

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::exit::{Failure, RecoveredBy};
 use procession::supervisor::{Backoff, ChildSpec, ChildState, Restart, Shutdown, Supervisor};
+use procession::sync::Latch;
 use procession::testing::{Driver, Status};
-use procession::{
-    Event, Events, Exit, Failure, Latch, Process, RecoveredBy, SpawnError, SpawnOptions, Step, StepOutput, StepResult,
-    Upgrade,
-};
+use procession::{Event, Events, Exit, Process, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
 
 use crate::helpers::*;
 use crate::support::frail::{Frail, Order, frail};
@@ -262,7 +261,7 @@ fn a_process_that_was_asked_to_stop_does_not_recover_unless_it_says_so_and_then_
                 let next = Upgrade::to(next);
                 Some(if even_if_stopping { next.even_if_stopping() } else { next })
             });
-            let options = if bounded { options.mailbox(2, procession::Overflow::Refuse) } else { options };
+            let options = if bounded { options.mailbox(2, procession::spawn::Overflow::Refuse) } else { options };
             let process = runtime.spawn_with(asked_and_fails(asked, held.clone(), go.clone()), options).unwrap();
             if matches!(asked, Asked::Waits | Asked::Meanwhile) {
                 wait(&held);
@@ -416,12 +415,12 @@ fn a_child_that_is_restarted_in_place_shows_its_own_type() {
 #[derive(Clone, Default)]
 struct TypeNames(Log<(procession::Pid, &'static str)>);
 
-impl procession::Observer for TypeNames {
-    fn spawned(&self, process: &procession::ProcessIdentity) {
+impl procession::observe::Observer for TypeNames {
+    fn spawned(&self, process: &procession::observe::ProcessIdentity) {
         self.0.push((process.pid, process.type_name));
     }
 
-    fn exited(&self, process: &procession::ProcessIdentity, _: &Exit) {
+    fn exited(&self, process: &procession::observe::ProcessIdentity, _: &Exit) {
         self.0.push((process.pid, process.type_name));
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::config::Watchdog;
+use procession::observe::{Observer, ProcessIdentity};
 use procession::supervisor::{Backoff, ChildSpec, ChildState, Supervisor};
-use procession::{
-    Event, Events, Latch, Observer, Pid, Process, ProcessIdentity, Reply, SpawnOptions, Step, StepOutput, StepResult,
-    Upgrade, Watchdog,
-};
+use procession::sync::Latch;
+use procession::{Event, Events, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
 
 use crate::helpers::*;
 use crate::support::frail::{Order, frail};
@@ -228,7 +228,7 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
         };
         let options = move || {
             let options = SpawnOptions::new().trap_exits();
-            if bounded { options.mailbox(1, procession::Overflow::Refuse) } else { options }
+            if bounded { options.mailbox(1, procession::spawn::Overflow::Refuse) } else { options }
         };
         let supervisor = Supervisor::builder()
             .intensity(10, Duration::from_secs(1))

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use procession::Latch;
 use procession::clock::ManualClock;
 use procession::supervisor::{Backoff, ChildError, ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage};
+use procession::sync::Latch;
 
 use crate::helpers::*;
 use crate::support::node::Way;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::spawn::Overflow;
 use procession::supervisor::{Backoff, ChildSpec, ChildState, Restart, Strategy, Supervisor};
 use procession::{
-    Address, CommandError, Event, Events, Exit, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Address, CommandError, Event, Events, Exit, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 
 use crate::helpers::*;
@@ -110,7 +111,7 @@ fn no_message_that_was_sent_during_restarts_in_place_is_lost() {
         });
         until("all is stepped", || runtime.is_idle());
         let messages = runtime.stats().messages;
-        let lost = messages.dead_by_reason[&procession::DeadLetterReason::StepFailed];
+        let lost = messages.dead_by_reason[&procession::observe::DeadLetterReason::StepFailed];
         assert_eq!(messages.dead(), lost, "only what a failed step had taken");
         assert_eq!(stepped.load(Ordering::SeqCst) + lost, SENDERS * EACH);
         let restarts = boss.child("fragile").unwrap().restarts;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::{Event, Events, Exit, Latch, SpawnOptions, Step, StepOutput, Upgrade, Watchdog};
+use procession::config::Watchdog;
+use procession::sync::Latch;
+use procession::{Event, Events, Exit, SpawnOptions, Step, StepOutput, Upgrade};
 
 use crate::helpers::*;
 use crate::support::stuck::*;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use procession::exit::Failure;
 use procession::supervisor::{ChildSpec, ChildState, Supervisor, SupervisorMessage};
 use procession::testing::{Driver, Status, question};
-use procession::{BoxError, Exit, Failure, Pid, Reason};
+use procession::{BoxError, Exit, Pid, Reason};
 
 use crate::helpers::*;
 use crate::support::worker::*;

@@ -7,7 +7,8 @@ use procession::clock::ManualClock;
 use procession::supervisor::{
     ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorError, SupervisorMessage,
 };
-use procession::{Event, Events, Exit, Latch, Reason, SpawnOptions, Step, StepOutput};
+use procession::sync::Latch;
+use procession::{Event, Events, Exit, Reason, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 use crate::support::node::{Closes, Do, Way, node};

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::observe::DeadLetterReason;
+use procession::spawn::Overflow;
 use procession::supervisor::{ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage, Tree};
-use procession::{
-    DeadLetterReason, Event, Events, Latch, Overflow, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
-};
+use procession::sync::Latch;
+use procession::{Event, Events, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 use crate::support::worker::*;

@@ -8,7 +8,8 @@ use procession::supervisor::{
     AutoShutdown, Backoff, ChildError, ChildSpec, ChildState, Restart, Shutdown, SpecError, Strategy, Supervisor,
     SupervisorError, SupervisorMessage, Tree,
 };
-use procession::{Exit, ExitError, Latch, Pid, SpawnOptions};
+use procession::sync::Latch;
+use procession::{Exit, ExitError, Pid, SpawnOptions};
 
 use crate::helpers::*;
 use crate::support::node::Way;

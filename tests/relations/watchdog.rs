@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::command::{Command, Responder};
+use procession::config::{BuildError, Watchdog};
+use procession::observe::{Observer, StepActivity, StuckStep};
+use procession::sync::Latch;
 use procession::{
-    BuildError, Command, EntryArgs, Event, Events, Handle, InitResult, Latch, Observer, Process, Responder, Runtime,
-    SpawnOptions, Step, StepActivity, StepOutput, StepResult, StuckStep, Watchdog,
+    EntryArgs, Event, Events, Handle, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -247,7 +250,7 @@ fn many_short_steps_are_no_long_one_however_long_they_take_together() {
 
 #[test]
 fn with_exact_times_a_step_is_reported_by_the_first_look_after_the_limit_with_its_exact_time() {
-    let watched = watched_with(1, 0, procession::RuntimeBuilder::exact_step_times);
+    let watched = watched_with(1, 0, procession::config::RuntimeBuilder::exact_step_times);
     let held = Held::new(&watched.runtime);
     watched.clock.advance(LONG - Duration::from_nanos(1));
     assert!(watched.runtime.stuck_steps().is_empty());
@@ -431,7 +434,7 @@ fn a_stuck_step_that_panics_or_whose_process_is_terminated_is_over_like_any_othe
 #[test]
 fn messages_and_answers_come_in_the_same_order_to_a_process_that_is_watched() {
     // The events of watched steps go another way; it must be the same to them.
-    let run = |builder: procession::RuntimeBuilder| {
+    let run = |builder: procession::config::RuntimeBuilder| {
         let seen = Log::new();
         let log = seen.clone();
         let runtime = builder.workers(1).start().unwrap();

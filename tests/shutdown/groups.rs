@@ -1,7 +1,8 @@
 //! Beyond the original: states that come and go.
 
+use procession::ShutdownNode;
 use procession::shutdown::{AddError, Key};
-use procession::{Latch, ShutdownNode};
+use procession::sync::Latch;
 
 use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::{Barrier, wait};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use procession::exit::Panic;
 use procession::shutdown::{AddError, JobPanicError};
-use procession::{BoxError, Latch, Panic, ShutdownNode, WaitError};
+use procession::sync::Latch;
+use procession::{BoxError, ShutdownNode, WaitError};
 
 use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;

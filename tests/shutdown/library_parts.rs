@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use procession::pool::Pool;
 use procession::shutdown::Phase;
+use procession::sync::Latch;
 use procession::task::TaskScheduler;
 use procession::tasklet::{Directive, Loop, TaskletContext, ready};
-use procession::{
-    CancelToken, Event, Events, Latch, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult,
-};
+use procession::{CancelToken, Event, Events, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult};
 
 use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::{until, wait};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use procession::clock::{Clock, ManualClock};
 use procession::shutdown::{Phase, ShutdownNodeBuilder};
-use procession::{Latch, Reason, ShutdownNode};
+use procession::sync::Latch;
+use procession::{Reason, ShutdownNode};
 
 use crate::support::{LIMIT, ZERO, job, shutdown};
 use crate::wait::wait;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
+use procession::ShutdownNode;
 use procession::shutdown::JobGuard;
-use procession::{Latch, ShutdownNode};
+use procession::sync::Latch;
 
 use crate::support::{LIMIT, Mutex, ZERO, job, told};
 use crate::wait::{Barrier, wait};

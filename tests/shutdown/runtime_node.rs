@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::observe::UncleanShutdown;
 use procession::shutdown::Phase;
+use procession::sync::Latch;
 use procession::{
-    Event, Events, Latch, Process, Runtime, ShutdownNode, SpawnOptions, Step, StepOutput, StepResult, UncleanShutdown,
-    WaitError,
+    Event, Events, Process, Runtime, ShutdownNode, SpawnOptions, Step, StepOutput, StepResult, WaitError,
 };
 
 use crate::support::{LIMIT, ZERO, job, told};

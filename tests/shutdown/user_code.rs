@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use procession::ShutdownNode;
 use procession::shutdown::{JobGuard, Key};
-use procession::{CancelCallback, ShutdownNode};
+use procession::sync::CancelCallback;
 
 use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use procession::sync::Latch;
 use procession::task::{Retention, Status, TaskOptions};
-use procession::{CancelToken, Latch, Reason};
+use procession::{CancelToken, Reason};
 
 use crate::support::*;
 

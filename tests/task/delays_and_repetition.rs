@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolError, QueuePolicy};
+use procession::sync::Latch;
 use procession::task::{Repeat, Retention, Status, SubmitError, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
-use procession::{CancelToken, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Reason};
 
 use crate::support::*;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
+use procession::Reason;
+use procession::sync::Latch;
 use procession::task::{Retention, Status, TaskOptions, TaskScheduler};
-use procession::{Latch, Reason};
 
 use crate::support::*;
 

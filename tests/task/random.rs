@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
+use procession::sync::Latch;
 use procession::task::{RemoveError, Retention, Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
-use procession::{CancelToken, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 

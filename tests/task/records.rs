@@ -1,7 +1,8 @@
 //! Removing records, and keeping them.
 
+use procession::Reason;
+use procession::sync::Latch;
 use procession::task::{RemoveError, Retention, Status, TaskId, TaskOptions, TaskScheduler};
-use procession::{Latch, Reason};
 
 use crate::support::*;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
+use procession::sync::Latch;
 use procession::task::{Status, TaskHandle, TaskOptions, TaskScheduler, TaskSet};
-use procession::{CancelToken, Exit, Latch, Reason, ShutdownNode, WaitError};
+use procession::{CancelToken, Exit, Reason, ShutdownNode, WaitError};
 
 use crate::support::*;
 

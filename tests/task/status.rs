@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use procession::sync::Latch;
 use procession::task::{Retention, Status, TaskOptions};
-use procession::{Exit, Latch, Reason};
+use procession::{Exit, Reason};
 
 use crate::support::*;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use procession::sync::Latch;
 use procession::task::{Retention, Status, SubmitError, TaskOptions, TaskScheduler};
-use procession::{Latch, Reason, WaitError};
+use procession::{Reason, WaitError};
 
 use crate::support::*;
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::exit::Panic;
 use procession::pool::Pool;
+use procession::sync::Latch;
 use procession::task::{Status, TaskHandle, TaskId, TaskOptions, TaskScheduler};
-use procession::{BoxError, CancelToken, Exit, Latch, Panic, Reason, WaitError};
+use procession::{BoxError, CancelToken, Exit, Reason, WaitError};
 
 use crate::support::*;
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::Pool;
+use procession::sync::Latch;
 use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
-use procession::{CancelToken, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Reason};
 
 pub(crate) use crate::wait::*;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::Reason;
+use procession::sync::Latch;
 use procession::task::{Status, TaskOptions, TaskScheduler};
-use procession::{Latch, Reason};
 
 use crate::support::*;
 

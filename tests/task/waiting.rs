@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession::sync::Latch;
 use procession::task::{Retention, Status, TaskHandle, TaskOptions, TaskSet};
-use procession::{CancelToken, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Reason};
 
 use crate::support::*;
 

@@ -5,11 +5,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::sync::Latch;
 use procession::tasklet::{
     Directive, Interruption, Loop, LoopHandle, MAX_NAMED, PanicPolicy, ScheduleError, Tasklet, TaskletContext,
     TurnOutcome, ready,
 };
-use procession::{Exit, Latch, Reason};
+use procession::{Exit, Reason};
 
 use crate::support::*;
 

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use procession::Latch;
 use procession::pool::Pool;
+use procession::sync::Latch;
 use procession::tasklet::{
     Directive, Loop, LoopBuilder, LoopHandle, LoopInUseError, PanicPolicy, ScheduleError, TaskletContext, TurnOutcome,
     on_automatic, ready, reset_automatic,

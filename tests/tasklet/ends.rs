@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use procession::Exit;
+use procession::sync::Latch;
 use procession::tasklet::{
     Directive, Interruption, Loop, PanicPolicy, Resume, Tasklet, TaskletContext, TurnOutcome, ready,
 };
-use procession::{Exit, Latch};
 
 use crate::support::*;
 

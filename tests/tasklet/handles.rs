@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use procession::Exit;
 use procession::clock::ManualClock;
+use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, NoValueError, Promise, TaskletFuture, TurnOutcome, ready};
-use procession::{Exit, Latch};
 
 use crate::support::*;
 

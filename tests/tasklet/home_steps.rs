@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use procession::Latch;
+use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, LoopHandle, TaskletContext, TurnOutcome, ready};
 
 use crate::support::*;

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use procession::pool::Pool;
+use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, LoopHandle, ScheduleError, Tasklet, TaskletContext, TurnOutcome, ready};
-use procession::{Exit, Latch, Reason};
+use procession::{Exit, Reason};
 
 use crate::support::*;
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::sync::Latch;
 use procession::tasklet::{
     Directive, Interruption, Loop, LoopHandle, PanicPolicy, Tasklet, TaskletContext, TurnOutcome, ready,
 };
-use procession::{CancelToken, Exit, Latch, Reason};
+use procession::{CancelToken, Exit, Reason};
 
 use crate::support::*;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
+use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, LoopHandle, Tasklet, TaskletContext, ready};
-use procession::{Exit, Latch, Reason, ShutdownNode, WaitError};
+use procession::{Exit, Reason, ShutdownNode, WaitError};
 
 use crate::support::*;
 

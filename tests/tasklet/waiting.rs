@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, Resume, Tasklet, TaskletContext, TurnOutcome, ready};
-use procession::{Exit, Latch, Reason};
+use procession::{Exit, Reason};
 
 use crate::support::*;
 

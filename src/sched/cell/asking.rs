@@ -1,9 +1,9 @@
 //! The questions to a cell that find asks which form a cycle; `sched/ask_cycles.rs` has the protocol.
 
 use super::{BodyState, Cell, Inner, WAITS};
+use crate::primitives::{Arc, enter};
 use crate::process::{Pid, ProcessAsk};
 use crate::sched::body::Body;
-use crate::sync::{Arc, enter};
 
 /// The wait of a process for one answer.
 pub(crate) struct AskWait {

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use super::{BodyState, Cell, DOOMED, HAS_FAILED, Inner, LinkTold, RELATED, TRAPS};
 use crate::outcome::LinkedExit;
+use crate::primitives::enter;
 use crate::process::Pid;
 use crate::sched::mailbox::{Control, Signal, Unwanted};
-use crate::sync::enter;
 
 impl Cell {
     /// Has the end of the process told to the processes related to it. Whether it lives; one that is about to be ended does.

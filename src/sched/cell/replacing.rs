@@ -7,9 +7,9 @@
 //! successor.
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
+use crate::primitives::enter;
 use crate::sched::body::Kind;
 use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
-use crate::sync::enter;
 
 /// The bits of a stamp that are the incarnation.
 const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;

@@ -3,12 +3,12 @@
 use std::any::Any;
 
 use super::{Birth, BodyState, Cell, Settled, Want};
+use crate::primitives::enter;
 use crate::process::{Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Envelope, Mailbox, Overflow};
 use crate::sched::outbox::Opened;
-use crate::sync::enter;
 
 struct Anybody;
 

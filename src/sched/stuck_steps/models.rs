@@ -6,11 +6,11 @@ use super::Record;
 use super::Scene;
 use super::StepWatcher;
 use super::StuckSteps;
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
 use crate::sched::search::{Searcher, find, search};
 use crate::sched::sleep::Sleep;
 use crate::sched::worker_view::WorkerView;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 
 /// Counts the looks that are to come.
 struct Looks(AtomicUsize);

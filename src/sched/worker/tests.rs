@@ -1,12 +1,12 @@
 //! Two workers without threads: the tests give each of them its turns, and so say who stands still, and where.
 
 use super::Worker;
+use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{Address, Event, Events, Process, Step, StepOutput, StepResult};
 use crate::runtime::Runtime;
 use crate::sched::engine::Engine;
 use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
 use crate::sched::search::Searcher as _;
-use crate::sync::{Arc, Mutex, lock};
 
 /// Gives a worker one turn. Whether it found something to do.
 fn turn_of<E: Engine>(worker: &mut Worker<E, false>) -> bool {

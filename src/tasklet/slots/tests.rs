@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::outcome::Reason;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::tasklet::directive::{Directive, ScheduleError, TaskletId};
 use crate::tasklet::report::PanicPolicy;
 use crate::tasklet::slots::{KEPT, Place, Presence, Slots, Wake};

@@ -1,8 +1,9 @@
 //! A process that does what it is told, fails when it is told so, and recovers. It notes the events that it gets.
 
+use procession::names::GroupChange;
 use procession::{
-    Address, Event, Events, Exit, GroupChange, Handle, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
-    StepResult, Upgrade,
+    Address, Event, Events, Exit, Handle, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade,
 };
 
 use crate::helpers::*;

@@ -1,7 +1,8 @@
 //! A process that does what it is told, and notes the events that it gets.
 
+use procession::sync::Latch;
 use procession::{
-    Address, Event, Events, Exit, Handle, Latch, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    Address, Event, Events, Exit, Handle, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
     StepResult,
 };
 

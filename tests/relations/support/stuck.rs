@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::{
-    Address, Event, Events, Handle, Latch, Observer, Process, Runtime, RuntimeBuilder, Step, StepOutput, StepResult,
-    StuckStep, Watchdog,
-};
+use procession::config::{RuntimeBuilder, Watchdog};
+use procession::observe::{Observer, StuckStep};
+use procession::sync::Latch;
+use procession::{Address, Event, Events, Handle, Process, Runtime, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 

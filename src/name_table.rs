@@ -1,0 +1,176 @@
+//! Names of processes, within one runtime.
+//!
+//! A process may have several names, and a name at most one holder. Both directions are kept. Taking a name and the end of
+//! its holder may come at once; who takes it, in the critical section of the name:
+//!
+//! 1. notes the name with the process;
+//! 2. marks the process's cell, if it lives; if not, takes the note back, and the name stays free;
+//! 3. writes the holder.
+//!
+//! The end first vacates the cell, which says whether it was marked, and then takes what is noted with the process, name by
+//! name. If the mark came first, the note is there, and the end waits at the name until the holder is written. If the
+//! vacating came first, the mark is refused. So no name is left with a process that has ended.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::primitives::{Arc, AtomicUsize, Ordering};
+use crate::process::{NameError, NoSuchProcessError, Pid};
+
+/// A map of which so many entries have been taken out is looked at: whether it has room for far more than it holds.
+const TAKEN_OUT: usize = 4096;
+
+/// Counts what is taken out of maps.
+#[derive(Default)]
+pub(crate) struct Removals(AtomicUsize);
+
+impl Removals {
+    /// One has been taken out. Now and then a map that has lost most of what it held lets its memory go; no more often than it
+    /// can have lost so much, so that it costs each removal no more than a constant.
+    pub(crate) fn count<K: Eq + Hash, V>(&self, map: &DashMap<K, V>) {
+        // Ordering: Relaxed: only how often it happens matters.
+        if self.0.fetch_add(1, Ordering::Relaxed) % TAKEN_OUT == TAKEN_OUT - 1 {
+            let held = map.len();
+            if map.capacity() > 8 * held.max(TAKEN_OUT) {
+                map.shrink_to_fit();
+            }
+        }
+    }
+}
+
+/// Who has which name.
+#[derive(Default)]
+pub(crate) struct Names {
+    // With the place of the name among those of its holder.
+    holders: DashMap<Arc<str>, (Pid, u64)>,
+    // The other way round, in the order in which they were taken.
+    of: DashMap<Pid, BTreeMap<u64, Arc<str>>>,
+    names_gone: Removals,
+    holders_gone: Removals,
+}
+
+impl Names {
+    /// Gives the name to a process, if that lives, which `mark` is asked.
+    pub(crate) fn register(&self, name: &Arc<str>, pid: Pid, mark: impl FnOnce() -> bool) -> Result<(), NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        match self.holders.entry(name.clone()) {
+            Entry::Occupied(taken) if taken.get().0 != pid => {
+                Err(NameError::Taken { name: name.clone(), holder: taken.get().0 })
+            }
+            Entry::Occupied(_) => Ok(()),
+            Entry::Vacant(free) => {
+                let place = self.note(name, pid);
+                if !mark() {
+                    self.forget(place, pid);
+                    return Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(pid)));
+                }
+                free.insert((pid, place));
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes a name with a process, behind its others.
+    fn note(&self, name: &Arc<str>, pid: Pid) -> u64 {
+        let mut of = self.of.entry(pid).or_default();
+        let place = of.last_key_value().map_or(0, |(last, _)| last + 1);
+        of.insert(place, name.clone());
+        place
+    }
+
+    fn forget(&self, place: u64, pid: Pid) {
+        if let Entry::Occupied(mut of) = self.of.entry(pid) {
+            of.get_mut().remove(&place);
+            if of.get().is_empty() {
+                of.remove();
+            }
+        }
+    }
+
+    /// Takes the name from its holder: any, or only this one. Whose it was.
+    pub(crate) fn unregister(&self, name: &str, from: Option<Pid>) -> Option<Pid> {
+        let Entry::Occupied(taken) = self.holders.entry(Arc::from(name)) else { return None };
+        let (holder, place) = *taken.get();
+        if from.is_some_and(|from| from != holder) {
+            return None;
+        }
+        self.forget(place, holder);
+        taken.remove();
+        self.names_gone.count(&self.holders);
+        self.holders_gone.count(&self.of);
+        Some(holder)
+    }
+
+    /// A process has ended: its names are free.
+    pub(crate) fn ended(&self, pid: Pid) {
+        let Some((_, names)) = self.of.remove(&pid) else { return };
+        for name in names.into_values() {
+            self.holders.remove_if(&name, |_, (holder, _)| *holder == pid);
+            self.names_gone.count(&self.holders);
+        }
+        self.holders_gone.count(&self.of);
+    }
+
+    pub(crate) fn holder(&self, name: &str) -> Option<Pid> {
+        self.holders.get(name).map(|holder| holder.0)
+    }
+
+    /// The names of a process, in the order in which it took them.
+    pub(crate) fn of(&self, pid: Pid) -> Vec<Arc<str>> {
+        self.of.get(&pid).map(|names| names.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// All processes that have names, with these, of no single moment.
+    pub(crate) fn all(&self) -> Vec<(Pid, Vec<Arc<str>>)> {
+        self.of.iter().map(|entry| (*entry.key(), entry.value().values().cloned().collect())).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_holder_and_only_the_holder_gives_it_back() {
+        let (one, two): (Pid, Pid) = ("<1.1.1>".parse().unwrap(), "<1.2.1>".parse().unwrap());
+        let (names, name, other) = (Names::default(), Arc::from("clerk"), Arc::from("cashier"));
+        let lives = || true;
+        names.register(&name, one, lives).unwrap();
+        names.register(&name, one, lives).unwrap();
+        names.register(&other, one, lives).unwrap();
+        assert_eq!(names.register(&name, two, lives), Err(NameError::Taken { name: name.clone(), holder: one }));
+        assert_eq!(names.unregister("clerk", Some(two)), None);
+        assert_eq!((names.holder("clerk"), names.of(one), names.of(two)), (Some(one), vec![name, other], vec![]));
+        assert_eq!(names.unregister("clerk", None), Some(one));
+        assert_eq!((names.holder("clerk"), names.holder("cashier")), (None, Some(one)));
+        names.ended(one);
+        assert!(names.all().is_empty() && names.holder("cashier").is_none());
+    }
+
+    #[test]
+    fn a_name_is_not_given_to_the_ended_and_nothing_is_left_of_the_attempt() {
+        let pid: Pid = "<1.1.1>".parse().unwrap();
+        let (names, name) = (Names::default(), Arc::from("clerk"));
+        assert_eq!(names.register(&name, pid, || false), Err(NameError::NoSuchProcess(NoSuchProcessError::Pid(pid))));
+        assert_eq!(names.register(&Arc::from(""), pid, || true), Err(NameError::Empty));
+        assert!(names.all().is_empty() && names.holder("clerk").is_none());
+    }
+
+    #[test]
+    fn when_most_names_are_gone_so_is_the_memory_for_them() {
+        let (names, pids) = (Names::default(), || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1)));
+        let name = |pid: Pid| Arc::from(pid.to_string());
+        pids().for_each(|pid| names.register(&name(pid), pid, || true).unwrap());
+        assert!(names.holders.capacity() >= 100_000 && names.of.capacity() >= 100_000);
+        pids().filter(|pid| pid.slot() % 2 == 0).for_each(|pid| names.ended(pid));
+        pids().filter(|pid| pid.slot() % 2 == 1).for_each(|pid| assert!(names.unregister(&name(pid), None).is_some()));
+        assert_eq!((names.holders.len(), names.of.len()), (0, 0));
+        let most = 2 * 8 * TAKEN_OUT;
+        assert!(names.holders.capacity() < most && names.of.capacity() < most);
+    }
+}

@@ -1,0 +1,9 @@
+//! A look inside a runtime: observers, dead letters, statistics, exits of other processes.
+
+pub use crate::process::{
+    DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
+};
+pub use crate::runtime::{
+    ExitCounts, ExitWatcher, MessageCounts, ProcessInfo, ProcessState, ShutdownStage, Stats, UncleanShutdown,
+    WorkerStats,
+};

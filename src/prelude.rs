@@ -1,0 +1,11 @@
+//! The names that nearly every program uses.
+//!
+//! ```
+//! use procession::prelude::*;
+//! ```
+
+pub use crate::outcome::{Exit, Reason};
+pub use crate::process::{
+    Address, Event, Events, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag,
+};
+pub use crate::runtime::{Handle, Runtime};
