@@ -70,6 +70,15 @@
 //!     has ended.
 //! 12. **Idle costs nothing.** With no work, no thread of the runtime runs; an idle process costs memory only.
 //!
+//! **User code that hangs.** A panic in user code is contained everywhere. For user code that never returns, this holds. The
+//! end of a runtime, a pool and a scheduler of tasks runs on one thread of its own. The caller of `shutdown` or `stop` with a
+//! limit waits for it until the limit and a grace of 250 ms. If user code hangs there, the report names the stage and, where it
+//! is known, the process, job or task. Work that comes after it in that stage may not be done. Processes that are not reached
+//! have the exit `Terminated`, and their `join` returns. A last handle that is dropped ends with a limit of zero and waits for
+//! the grace; in a step or a job it does not wait. Calls without a limit do not wait for destructors. A loop and a shutdown tree
+//! have no thread: user code runs on the thread that makes the change, and code that hangs there blocks that thread. User code
+//! that hangs on a worker is a matter of the watchdog.
+//!
 //! # The rungs
 //!
 //! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with handles,
@@ -81,13 +90,19 @@
 //!   command is a job.
 //! - A **supervisor** is a process whose mail is other processes' exits: [`supervisor`].
 //!
-//! Beside the rungs is the **shutdown tree**: who starts background work gives a [`ShutdownNode`], and whoever puts a program
-//! together says with [`ShutdownNode::depends_on`] in which order they end: [`state`]. A [`Runtime`], a pool, a scheduler of tasks and
-//! a loop each have `state()`, too.
+//! Beside the rungs is the **shutdown tree**. Code that starts background work returns a [`ShutdownNode`]. The program that
+//! puts the nodes together says with [`ShutdownNode::depends_on`] in which order they end: [`shutdown`]. A [`Runtime`], a pool,
+//! a scheduler of tasks and a loop have a node each: `shutdown_node()`.
 //!
-//! What they share: [`Exit`] and [`Reason`] (how something ended, and why), [`CancelToken`] (please stop), [`Latch`] (it
-//! happened), [`Gate`] (who is inside, is the door closed), [`clock`] and [`timer`] (time, with a manual clock for
-//! tests), [`Rejected`] (why not, and the thing back).
+//! All rungs share [`Exit`] and [`Reason`] (how something ended, and why), [`CancelToken`] (a request to stop),
+//! [`sync::Latch`] (a value that is set once), [`sync::Gate`] (counts those inside, and closes), [`clock`] and [`timer`] (time,
+//! with a manual clock for tests), and [`Rejected`] (an error that hands back the refused value).
+//!
+//! # Where things are
+//!
+//! The crate root and the [`prelude`] have what nearly every program uses. [`command`] has commands of a user's own, [`names`]
+//! names and groups, [`spawn`] options of new processes, [`exit`] how processes end, [`observe`] observers and statistics,
+//! [`config`] the configuration of a runtime, [`sync`] latches and gates.
 //!
 //! # Testing
 //!

@@ -76,7 +76,7 @@ impl StepOutput {
     /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If processes wait so for
     /// each other, each for one answer of the next, and the last for one of the first, they form a cycle. One ask of a cycle of
     /// at most 1,000 processes is answered at once, whatever its limit, with
-    /// [`CommandError::Cycle`](super::CommandError::Cycle), which names them. A longer cycle, and a cycle in which a process waits
+    /// [`CommandError::Cycle`], which names them. A longer cycle, and a cycle in which a process waits
     /// for several answers, ends by the limits: so give each ask one. See [`Reply`] for questions that the process that was
     /// asked leaves to another.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
@@ -125,7 +125,7 @@ impl StepOutput {
     }
 
     /// Cancels a timer of this process: it is answered with
-    /// [`CommandError::Cancelled`](super::CommandError::Cancelled), unless its answer is on its way already.
+    /// [`CommandError::Cancelled`], unless its answer is on its way already.
     pub fn cancel_timer(&mut self, timer: Tag<TimerFired>) {
         self.push(Yield::CancelTimer { tag: timer.id() });
     }
@@ -138,7 +138,7 @@ impl StepOutput {
     }
 
     /// Asks a process to stop, with a reason. Answered with whether it was there to be told; with
-    /// [`CommandError::NoSuchProcess`](super::CommandError::NoSuchProcess) if the PID has never been given, or if nobody has the
+    /// [`CommandError::NoSuchProcess`] if the PID has never been given, or if nobody has the
     /// name or is in the group.
     pub fn cancel(&mut self, target: impl Target, reason: impl Into<Reason>) -> Tag<bool> {
         self.cancel_request(target, reason.into(), None)
@@ -215,7 +215,7 @@ impl StepOutput {
 
     /// Links this process and another. When one of them ends otherwise than done (it failed, panicked, was terminated, or
     /// was ended through another link), the other is terminated with
-    /// [`Reason::Linked`](crate::Reason::Linked), which names the first that ended and how; unless it traps exits: then it
+    /// [`Reason::Linked`], which names the first that ended and how; unless it traps exits: then it
     /// gets an [`Event::Exit`](super::Event::Exit) and lives on. That one is done is an event for those that trap exits, and
     /// nothing to the others.
     ///
@@ -234,7 +234,7 @@ impl StepOutput {
     }
 
     /// Whether the ends of linked processes are events to this one, from now on. See [`link`](Self::link), and
-    /// [`SpawnOptions::trap_exits`] for one that must trap them from its birth.
+    /// [`SpawnOptions::trap_exits`](crate::SpawnOptions::trap_exits) for one that must trap them from its birth.
     pub fn trap_exits(&mut self, trap: bool) {
         self.push(Yield::Relate(Relate::TrapExits(trap)));
     }
@@ -259,7 +259,7 @@ impl StepOutput {
 /// gives to a process that has ended is found until the step is over, and a message to it becomes a dead letter.)
 impl StepOutput {
     /// Gives a process a further name: this one ([`pid`](Self::pid)) or another. Answered when it has it; with a
-    /// [`NameError`](super::NameError) (see [`CommandError::downcast_ref`](super::CommandError::downcast_ref)) if the name is
+    /// [`NameError`] (see [`CommandError::downcast_ref`]) if the name is
     /// taken, and by whom, or empty, or the process has ended. The name is free again when its holder has ended, before
     /// those who monitor it are told.
     pub fn register(&mut self, name: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
@@ -290,7 +290,7 @@ impl StepOutput {
     }
 
     /// A process joins a group, which begins with its first member. A process may be in many groups, and in one several
-    /// times. Answered when it is in it; with a [`NameError`](super::NameError) if the process has ended, or the group's name
+    /// times. Answered when it is in it; with a [`NameError`] if the process has ended, or the group's name
     /// is empty.
     pub fn join_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         match target.resolve(self) {

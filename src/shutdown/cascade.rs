@@ -7,8 +7,9 @@
 
 use std::collections::HashSet;
 
+use super::closing::Closing;
 use super::error::NodeError;
-use super::node::{Closing, Edge, Life, Move, Moves, Node, Notice};
+use super::node::{Edge, Life, Move, Moves, Node, Notice};
 use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
 use crate::primitives::{Arc, Weak};

@@ -64,6 +64,7 @@
 
 mod builder;
 mod cascade;
+mod closing;
 mod error;
 mod guards;
 mod key;

@@ -53,15 +53,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Instant;
 
+use super::closing::Closing;
 use super::error::NodeError;
 use super::spec::NodeSpec;
 use crate::cancel::CancelToken;
-use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::numbered_list::NumberedList;
 use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
-use crate::timer::Timers;
 
 /// The phase of a node, as the protocol has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,32 +111,6 @@ pub(super) enum Condition {
     Failed,
     Ready,
     Zero,
-}
-
-/// What one shutdown has in common: the timers for the limits of jobs, by the clocks of the jobs. There is nearly always one.
-#[derive(Default)]
-pub(super) struct Closing {
-    timers: Mutex<Vec<(Clock, Timers)>>,
-}
-
-impl Closing {
-    pub(super) fn timers(&self, clock: &Clock) -> Timers {
-        let mut all = lock(&self.timers);
-        if let Some((_, timers)) = all.iter().find(|(other, _)| other.is_same(clock)) {
-            return timers.clone();
-        }
-        let timers = Timers::new(clock.clone(), "procession-limits");
-        all.push((clock.clone(), timers.clone()));
-        timers
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        // Their thread may be in a callback of a job's, which is code of the user's: it is not waited for.
-        let all = std::mem::take(&mut *lock(&self.timers));
-        all.iter().for_each(|(_, timers)| drop(timers.halt()));
-    }
 }
 
 /// A node of the shutdown tree, with all below it. Clones are the same node.

@@ -457,7 +457,6 @@ impl Executor for DriverHands<'_> {
     }
 
     /// So that no turn has a second step, however much waits.
-
     fn is_alone(&mut self) -> bool {
         false
     }

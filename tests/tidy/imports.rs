@@ -26,6 +26,7 @@ const ORDER: &[&str] = &[
     "shutdown/key",
     "shutdown/error",
     "shutdown/spec",
+    "shutdown/closing",
     "shutdown/node",
     "shutdown/walk",
     "shutdown/cascade",
