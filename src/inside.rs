@@ -51,7 +51,8 @@ pub enum WaitError {
     ///
     /// A step asks, monitors, or has blocking work done by a [`Step::Blocking`](crate::Step::Blocking) or
     /// [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not refused. (The
-    /// calls that do more than wait are refused in any case: `Runtime::ask`, `Runtime::shutdown`, `Loop::run_for`.)
+    /// calls that do more than wait are refused in any case: `Runtime::shutdown`, `Loop::run_for`. `Runtime::ask` sends the question
+    /// in any case, and `AskFuture::wait` is refused if the reply is not there yet.)
     #[error("a step cannot wait, for it would block its worker: ask, monitor, or wait in blocking work")]
     InsideStep,
     /// The caller would wait for itself: it is the job or the task, or runs on a thread that must end first.

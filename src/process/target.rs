@@ -14,8 +14,9 @@ use crate::primitives::Arc;
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
-/// A name or a group is looked up anew by each call. In a step it is looked up when the yield is written, as if the yields that the
-/// step has written so far had been performed.
+/// A name or a group is looked up anew by each call. In a step it is looked up when the yield is written. A name that the step has
+/// registered before, or given to a child, is found; a group that the step has joined is not joined before the step has
+/// succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
     note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"

@@ -330,7 +330,7 @@ fn an_answer_comes_while_its_process_recovers() {
         let two = two(false);
         let other = two.clone();
         let answers = loom::thread::spawn(move || {
-            other.cells[0].signal(pid(0), Signal::Completed(Completion::new(1, Ok(Box::new(()))))).is_err()
+            other.cells[0].signal(pid(0), Signal::Completed(Completion::from(None, 1, Ok(Box::new(()))))).is_err()
         });
         let (forgotten, mut successor) = recover(&two, 0, false);
         let refused = answers.join().unwrap();

@@ -43,7 +43,7 @@ impl Runtime {
             Ok(pid) => put_question(core, &ask, pid, question),
             Err(why) => ask.give_up(why.into()),
         }
-        AskFuture { ask, core: core.clone(), deadline, kept: None, place: None }
+        AskFuture { ask, core: core.clone(), deadline, kept: None, place: None, is_taken: false }
     }
 }
 
@@ -82,8 +82,8 @@ impl<T: Send + 'static> Drop for Late<T> {
 /// A question that was asked from outside, made with [`Runtime::ask`]: a future of the reply, which a thread can also
 /// [`wait`](Self::wait) for.
 ///
-/// Dropped before the reply has come, it gives the question up; a reply is then too late. It must not be polled again when it
-/// was ready once.
+/// Dropped before the reply has come, it gives the question up; a reply is then too late. Polled again after it was ready, it is
+/// ready with [`CommandError::Dropped`].
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
@@ -92,6 +92,8 @@ pub struct AskFuture<T: Send + 'static> {
     /// What ends the question when the limit is over, or when the runtime ends; from the first poll or wait on.
     kept: Option<Kept>,
     place: Option<u64>,
+    /// Whether a poll has given the reply.
+    is_taken: bool,
 }
 
 impl<T: Send + 'static> AskFuture<T> {
@@ -99,10 +101,10 @@ impl<T: Send + 'static> AskFuture<T> {
     /// [`Runtime::ask`].
     ///
     /// # Errors
-    /// Why there is no reply. In a step, which must not block, [`CommandError::InsideStep`]: a step asks with
-    /// [`StepOutput::ask`](crate::StepOutput::ask). The question is given up then.
+    /// Why there is no reply. In a step, which must not block, [`CommandError::InsideStep`], unless the reply is there already. The
+    /// question has been sent, and is given up then. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
-        if is_step() {
+        if is_step() && !self.ask.answer.is_set() {
             return Err(CommandError::InsideStep);
         }
         // A process that is awake answers sooner than a thread falls asleep and is woken again.
@@ -162,8 +164,13 @@ impl<T: Send + 'static> Future for AskFuture<T> {
         if self.kept.is_none() && !self.ask.answer.is_set() {
             self.set_timer();
         }
-        let AskFuture { ask, place, .. } = &mut *self;
-        ask.poll(cx, place)
+        let AskFuture { ask, place, is_taken, .. } = &mut *self;
+        if *is_taken {
+            return Poll::Ready(Err(CommandError::Dropped));
+        }
+        let polled = ask.poll(cx, place);
+        *is_taken = polled.is_ready();
+        polled
     }
 }
 

@@ -12,7 +12,9 @@
 //! | `Threads` | the threads that have left are joined | destructors of thread-locals |
 //!
 //! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. Code on its own
-//! thread it cannot limit. So callers wait for the report, until the limit and [`GRACE`] are over:
+//! thread it cannot limit. So callers wait for the report until the limit is over, and then until nothing has moved for
+//! [`GRACE`]: no process was ended, nothing was dropped, no stage begun. A large runtime is slow, which is no hang. Without a
+//! limit, a caller waits for processes and their jobs; the grace begins when these have ended.
 //!
 //! | the end | `begin` | the thread has done the last stage | a caller's wait is over |
 //! |---|---|---|---|
@@ -28,6 +30,7 @@
 //! runs user code, of which nothing else depends. The first thread, if it goes on after all, finds each of these things done:
 //! all of them may be done twice.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::dispatch::Core;
@@ -40,13 +43,12 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
-use crate::primitives::{Arc, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
+use crate::primitives::{Arc, AtomicU64, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
 use crate::process::{CancelRequest, Pid};
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
-/// How long a caller waits for the report after the limit is over, by the system's clock: with a manual one nobody might move
-/// it.
+/// How long nothing may move after the limit before a caller gives up, by the system's clock: a manual one might not be moved.
 const GRACE: Duration = Duration::from_millis(250);
 
 const THREAD: &str = "procession-shutdown";
@@ -62,6 +64,10 @@ pub(super) struct Shutdown {
     /// Set when the end begins: when that is, and when the limit is over.
     begun: OnceLock<(Instant, Deadline)>,
     progress: Mutex<Progress>,
+    /// Counts what the end has done; see [`Shutdown::moves`].
+    done: AtomicU64,
+    /// Set when no process is left, and no job that one has yielded, or when the limit is over.
+    settled: Latch<()>,
     report: Latch<Arc<ShutdownReport>>,
     /// Keeps the callback that obeys the tree.
     _asked: CancelCallback,
@@ -121,6 +127,8 @@ impl Shutdown {
                 inside: Mutex::default(),
                 begun: OnceLock::new(),
                 progress: Mutex::default(),
+                done: AtomicU64::new(0),
+                settled: Latch::new(),
                 report: Latch::new(),
                 _asked: asked,
             }
@@ -142,6 +150,7 @@ impl Shutdown {
         self.worker_threads.is_current()
             || core.pool.is_inside()
             || core.timers.is_current()
+            || self.watchdog_timer.as_ref().is_some_and(|watchdog_timer| watchdog_timer.is_current())
             || lock(&self.inside).contains(&me)
     }
 
@@ -159,8 +168,9 @@ impl Shutdown {
 
     /// Ends the runtime. The calling thread does not wait.
     fn run_elsewhere(self: Arc<Shutdown>, limit: Duration) {
+        // Here and not on the other thread, so that a handle which is dropped next finds that the end has begun.
+        self.begin(limit);
         threads::on_helper_thread(THREAD, move || {
-            self.begin(limit);
             self.wait();
         });
     }
@@ -188,9 +198,12 @@ impl Shutdown {
 
     fn wait(self: &Arc<Shutdown>) -> Arc<ShutdownReport> {
         let deadline = self.begun.get().map_or(Deadline::NEVER, |(_, deadline)| *deadline);
-        if !self.report.wait_until(&self.core.road.clock, deadline)
-            && !self.report.wait_until(&Clock::system(), within(10))
-        {
+        let clock = &self.core.road.clock;
+        let in_time = match deadline {
+            Deadline::NEVER => self.settled.wait_until(clock, deadline) && self.report.is_set(),
+            _ => self.report.wait_until(clock, deadline),
+        };
+        if !in_time && self.hangs() {
             let report = Arc::new(self.make_report(true));
             if self.report.set(report.clone()).is_ok() {
                 let shutdown = self.clone();
@@ -200,8 +213,39 @@ impl Shutdown {
         self.report.wait()
     }
 
+    /// Waits for the report. Gives up when nothing has moved for the grace.
+    fn hangs(&self) -> bool {
+        let mut seen = self.moves();
+        while !self.report.wait_until(&Clock::system(), within(10)) {
+            let now = self.moves();
+            if now == seen {
+                return true;
+            }
+            seen = now;
+        }
+        false
+    }
+
+    /// Changes whenever the end has come further.
+    fn moves(&self) -> (usize, u64) {
+        (self.core.road.roll.left(), self.done.load(Ordering::Relaxed))
+    }
+
+    fn note_move(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn stage(&self, stage: ShutdownStage) {
         lock(&self.progress).stage = stage;
+        self.note_move();
+    }
+
+    /// Drops what was pending or waiting.
+    fn drop_all(&self, all: impl IntoIterator<Item: Send + 'static>) {
+        for one in all {
+            drop_contained(one);
+            self.note_move();
+        }
     }
 
     /// The thread of the end.
@@ -214,7 +258,10 @@ impl Shutdown {
         }
         let report = Arc::new(self.make_report(ended.is_err()));
         self.tell(&report);
-        let _ = self.report.set(report);
+        let is_first = self.report.set(report.clone()).is_ok();
+        if is_first && ended.is_err() {
+            self.force(&report);
+        }
     }
 
     fn end_in_order(&self, deadline: Deadline) {
@@ -236,17 +283,18 @@ impl Shutdown {
             road.roll.empty.wait_until(&Clock::system(), processes);
         }
         self.tree.processes.over(None);
+        let _ = self.settled.set(());
 
         self.stage(ShutdownStage::Timers);
         let (pending, timers) = core.timers.halt();
-        pending.into_iter().for_each(drop_contained);
+        self.drop_all(pending);
         self.tree.timers.over(None);
 
         self.stage(ShutdownStage::Jobs);
         let waiting = core.pool.abandon();
         lock(&self.progress).abandoned = waiting.len();
         core.over.cancel(Reason::Shutdown);
-        waiting.into_iter().for_each(drop_contained);
+        self.drop_all(waiting);
         let (_, mut threads) = core.pool.leave_until(&Clock::system(), jobs);
         self.tree.pool.over(None);
 
@@ -275,6 +323,7 @@ impl Shutdown {
         for other in threads.into_iter().filter(|other| other.thread().id() != me) {
             // User code is contained, so no thread has panicked.
             let _ = other.join();
+            self.note_move();
         }
     }
 
@@ -293,10 +342,10 @@ impl Shutdown {
         self.worker_threads.inside.empty().wait_until(&Clock::system(), soon);
         fence(Ordering::SeqCst);
         let exits = core.set_exits();
-        // From here on user code runs.
-        exits.into_iter().for_each(|call| drop(contain(call)));
+        // From here on user code runs. First the tree and the jobs, on which other threads may wait.
         self.tell(report);
         core.over.cancel(Reason::Shutdown);
+        exits.into_iter().for_each(|call| drop(contain(call)));
         pending.into_iter().for_each(drop_contained);
         waiting.into_iter().for_each(drop_contained);
         core.reap(drop);
@@ -348,12 +397,13 @@ impl Shutdown {
     fn make_report(&self, hangs: bool) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
         let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };
+        let is_stuck: HashSet<Pid> = stuck.iter().map(|process| process.pid).collect();
         let progress = lock(&self.progress);
         let late = self.half_ended(stuck.len());
         // Workers may be ending processes that had left the table before the others were asked to stop.
         let steps = road.views.iter().filter_map(|view| Pid::from_word(view.current.load(Ordering::Acquire)));
-        let by_workers = steps.filter(|pid| stuck.iter().all(|stuck| stuck.pid != *pid)).count();
-        let terminated = progress.forced.iter().filter(|pid| stuck.iter().all(|stuck| stuck.pid != **pid)).count();
+        let by_workers = steps.filter(|pid| !is_stuck.contains(pid)).count();
+        let terminated = progress.forced.iter().filter(|pid| !is_stuck.contains(pid)).count();
         // Of those that are half-way through their end now, the forced ones were not when the limit was over.
         let by_themselves = late.min(progress.half_ended);
         ShutdownReport {

@@ -11,7 +11,7 @@ use super::dispatch::Core;
 use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::primitives::thread::JoinHandle;
-use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, Weak, lock, thread};
 use crate::process::{Pid, ProcessIdentity};
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
@@ -161,6 +161,12 @@ impl WatchdogTimer {
             }
             core.road.tell_hook(|hook| if over { hook.unstuck(&step) } else { hook.stuck(&step) });
         }
+    }
+
+    /// Whether the calling thread tells the observer.
+    pub(super) fn is_current(&self) -> bool {
+        let me = thread::current().id();
+        lock(&self.reporter).as_ref().is_some_and(|reporter| reporter.thread().id() == me)
     }
 
     /// The thread that tells, to be joined.

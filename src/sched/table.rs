@@ -46,6 +46,22 @@ impl Table {
         })
     }
 
+    /// A table for one process, in this slot. It has no room for others, and a low slot costs a few hundred bytes.
+    pub(crate) fn of_one(pid: Pid) -> Option<Table> {
+        let slot = pid.slot() as usize;
+        let segments: Box<[OnceLock<_>]> = std::iter::repeat_with(OnceLock::new).take(slot / SEGMENT + 1).collect();
+        segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(slot % SEGMENT + 1).collect());
+        Some(Table {
+            node: pid.node(),
+            nobody: Pid::nobody(pid.node())?,
+            limit: 1,
+            segments,
+            used: AtomicUsize::new(slot + 1),
+            retired: AtomicUsize::new(0),
+            vacant: SegQueue::new(),
+        })
+    }
+
     pub(crate) fn node(&self) -> u32 {
         self.node
     }
@@ -71,11 +87,6 @@ impl Table {
     #[inline]
     fn slot(&self, slot: usize) -> Option<&Cell> {
         self.segments.get(slot / SEGMENT)?.get()?.get(slot % SEGMENT)
-    }
-
-    /// Passes over the slots below this one, before any is used: the next PID is the first of this slot.
-    pub(crate) fn skip_to(&self, slot: u32) {
-        self.used.store(slot as usize, Ordering::SeqCst);
     }
 
     /// A PID for a new process, if there is room for one.
@@ -121,6 +132,19 @@ impl Table {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_one_has_its_cell_and_room_for_no_other() {
+        for slot in [0, 1, 2047, 2048, 70_000] {
+            let pid = Pid::new(3, slot, 5).unwrap();
+            let table = Table::of_one(pid).unwrap();
+            assert!(table.cell(pid).is_some() && table.vacancy().is_none());
+            assert_eq!(
+                table.segments.iter().filter_map(|one| one.get()).map(|one| one.len()).sum::<usize>(),
+                slot as usize % SEGMENT + 1
+            );
+        }
+    }
 
     #[test]
     fn slots_come_back_under_a_new_generation_and_the_limit_is_exact() {

@@ -23,7 +23,7 @@ use crate::sched::mailbox::{Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, Road};
-use crate::sched::table::{MOST_PROCESSES, Table};
+use crate::sched::table::Table;
 use crate::timer::{TimerKey, Timers};
 
 /// PIDs for the children of one process. The next process's children follow.
@@ -86,10 +86,7 @@ impl TestEngine {
     /// For the process with this PID, whose steps are given at most `step_events` new events.
     pub(super) fn new(manual: &ManualClock, pid: Pid, step_events: u32) -> Arc<TestEngine> {
         let clock = manual.clock();
-        let table = Table::new(pid.node(), MOST_PROCESSES).expect("a PID has a node in range");
-        table.skip_to(pid.slot());
-        // Makes the cell of the process. The slot is what matters, whatever the generation.
-        let _ = table.vacancy();
+        let table = Table::of_one(pid).expect("a PID has a node in range");
         Arc::new_cyclic(|me| TestEngine {
             road: Road::new(table, Queues::new(0).0, 0, clock.clone(), step_events),
             pid,

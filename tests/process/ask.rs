@@ -1,5 +1,8 @@
 //! C. Ask and reply.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -281,4 +284,35 @@ fn asking_by_blocking_is_refused_inside_a_step() {
     }));
     let error = output(&process.unwrap());
     assert!(error.contains("StepOutput::ask"), "{error}");
+}
+
+#[test]
+fn a_reply_that_is_there_already_is_given_in_a_step() {
+    let runtime = runtime(1);
+    let oracle = runtime.spawn(oracle()).unwrap().address();
+    let asked = Log::new();
+    let mut asking = Some(runtime.ask(oracle, |reply| Question::Answer(1, reply), LIMIT));
+    until("the reply is there", || format!("{:?}", asking.as_ref().unwrap()).contains("true"));
+    let answers = asked.clone();
+    let process = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        answers.push(asking.take().unwrap().wait().unwrap());
+        Ok(Step::Done(()))
+    }));
+    output(&process.unwrap());
+    assert_eq!(asked.to_vec(), [2]);
+}
+
+#[test]
+fn a_future_that_is_polled_after_its_reply_is_an_error() {
+    let runtime = runtime(1);
+    let oracle = runtime.spawn(oracle()).unwrap().address();
+    let mut asking = pin!(runtime.ask(oracle, |reply| Question::Answer(1, reply), LIMIT));
+    let mut poll = || asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let mut answer = Poll::Pending;
+    until("the reply is there", || {
+        answer = poll();
+        answer.is_ready()
+    });
+    assert!(matches!(answer, Poll::Ready(Ok(2))));
+    assert!(matches!(poll(), Poll::Ready(Err(CommandError::Dropped))));
 }

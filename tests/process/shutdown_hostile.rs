@@ -216,6 +216,45 @@ fn a_waker_that_hangs_when_its_ask_is_given_up_is_named_by_its_stage() {
 }
 
 #[test]
+fn a_shutdown_without_a_limit_waits_for_no_waker_that_hangs() {
+    let (runtime, waker) = (runtime(1), Block::new());
+    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &Waker::from(Arc::new(waker.clone())));
+    let report = shut_down(&runtime, Duration::MAX);
+    assert!(matches!(report.hangs, Some(ShutdownStage::Timers)), "{report}");
+    waker.go.set(()).unwrap();
+    drop(blocked);
+}
+
+#[test]
+fn a_shutdown_of_many_processes_does_not_take_slow_for_hanging() {
+    let runtime = runtime(1);
+    let processes: Vec<_> = (0..100_000).map(|_| runtime.spawn(polite(())).unwrap()).collect();
+    let report = shut_down(&runtime, Duration::ZERO);
+    assert!(report.hangs.is_none() && report.stuck.is_empty(), "{report}");
+    assert_eq!(report.ended + report.terminated, processes.len());
+}
+
+#[test]
+fn a_handle_dropped_after_a_request_of_the_tree_keeps_the_limit() {
+    let runtime = builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
+    let block = Block::new();
+    let blocks = block.clone();
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+        if events.any(|event| matches!(event, Event::Cancel(_))) {
+            blocks.block();
+            return Ok(Step::Done(7));
+        }
+        Ok(Step::Idle)
+    }));
+    let process = process.unwrap();
+    runtime.shutdown_node().request_shutdown();
+    drop(runtime);
+    wait(&block.begun);
+    block.go.set(()).unwrap();
+    assert_eq!(*output(&process), 7);
+}
+
+#[test]
 fn a_waiting_job_whose_destructor_hangs_is_named_by_its_stage() {
     let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
     let (blocking, waiting) = (job.clone(), BlocksInDrop(job.clone()));
