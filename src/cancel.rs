@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_tree_needs_no_deep_stack_to_cancel_and_children_that_are_gone_leave_no_trace() {
+    fn tokens_need_no_deep_stack_and_no_memory_for_dropped_children() {
         let root = CancelToken::new();
         let mut chain = vec![root.clone()];
         for _ in 0..100_000 {

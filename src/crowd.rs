@@ -83,7 +83,7 @@ mod tests {
     use crate::threads;
 
     #[test]
-    fn threads_that_wait_for_each_other_are_idle_and_those_that_run_or_have_a_limit_are_not() {
+    fn threads_that_wait_without_limit_are_idle_and_others_are_not() {
         let crowd = Crowd::new();
         let (go, limit, stop) = (Latch::new(), ManualClock::new(), Latch::new());
         let (waits, ends) = (go.clone(), stop.clone());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_looks_for_work_now_and_then_is_never_seen_waiting_without_a_limit() {
+    fn a_polling_loop_is_never_seen_waiting_without_a_limit() {
         let crowd = Crowd::new();
         let shared = Arc::new((Mutex::new(false), Condvar::new()));
         let looks = shared.clone();

@@ -109,7 +109,7 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
 /// As under `nohup`, and behind `&` in a script.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
+fn a_program_started_with_ignored_signals_ends_at_the_others() {
     if is_child() {
         let (state, tail) = ShutdownNode::job([]);
         let signals = state.shutdown_on_signals().unwrap();
@@ -126,8 +126,7 @@ fn a_program_that_was_started_with_some_signals_ignored_ends_at_the_others() {
     if is_ignored(TERMINATE) {
         return;
     }
-    let (mut child, mut lines) =
-        start("a_program_that_was_started_with_some_signals_ignored_ends_at_the_others", "INT HUP");
+    let (mut child, mut lines) = start("a_program_started_with_ignored_signals_ends_at_the_others", "INT HUP");
     until(&mut lines, "ready");
     ["INT", "HUP", "TERM"].iter().for_each(|which| signal(&child, which));
     until(&mut lines, "closed");

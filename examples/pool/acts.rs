@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_more_is_begun_after_a_request_to_stop_and_what_runs_returns_at_once() {
+    fn a_stop_request_ends_running_jobs_and_begins_no_more() {
         let (pool, stop) = (Pool::new(2).unwrap(), CancelToken::new());
         let long = Plan { jobs: 3, takes: Duration::MAX };
         std::thread::scope(|scope| {

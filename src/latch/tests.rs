@@ -87,7 +87,7 @@ fn a_future_that_is_polled_again_with_another_waker_wakes_that_one_only() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_from_hearing_of_it_and_given_up_futures_leave_nothing_behind() {
+fn a_latch_contains_waker_panics_and_forgets_dropped_futures() {
     struct Bomb;
     impl std::task::Wake for Bomb {
         fn wake(self: Arc<Self>) {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_reads_as_who_waits_for_whom_and_a_long_one_is_not_printed_in_full() {
+    fn a_cycle_is_printed_in_order_and_a_long_one_is_shortened() {
         let cycle = |length: u32| {
             let pids: Vec<Pid> = (1..=length).map(|slot| Pid::new(0, slot, 1).unwrap()).collect();
             Cycle::new(pids).to_string()

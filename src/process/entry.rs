@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_method_and_a_wrong_input_name_what_was_asked_for_and_what_is_offered() {
+    fn an_entry_error_names_the_given_and_the_expected() {
         assert_eq!(
             enter(Some(EntryPoint::new("resume", ()))).unwrap_err().to_string(),
             "Counter has no entry method \"resume\"; it offers \"main\" (()), \"from\" (u64)"

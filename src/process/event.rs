@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_has_taken_or_passed_over_anything_has_not_left_all_as_it_was() {
+    fn a_step_touches_its_events_only_by_taking_or_passing_over() {
         fn touches(deal: impl Fn(&mut Events<'_, u32>)) -> bool {
             let mut mailbox = filled([1]);
             mailbox.signal(completed(7));

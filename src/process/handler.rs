@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_may_outlive_its_handler_and_is_answered_when_it_is_dropped_elsewhere() {
+    fn a_responder_may_outlive_its_handler_and_answers_on_drop() {
         let kept: Arc<Mutex<Vec<Responder<u32>>>> = Arc::default();
         let answers = Arc::new(Answers::default());
         let keep = kept.clone();

@@ -255,7 +255,7 @@ mod tests {
 
     /// The child is held up in its first step with a full mailbox, and the supervisor's timer is refused.
     #[test]
-    fn a_supervisor_that_has_no_timer_does_not_ask_a_full_child_again_and_again() {
+    fn a_supervisor_without_a_timer_does_not_spin_on_a_full_child() {
         let runtime = Runtime::builder().workers(2).start().unwrap();
         let latches = [(); 2].map(|()| (Latch::new(), Latch::new()));
         let holds = latches.clone().map(|(begun, go)| runtime.spawn(Holds { begun, go }).unwrap());

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_shut_down_through_its_state_also_when_no_thread_can_be_had() {
+    fn a_runtime_shuts_down_by_its_node_even_if_no_thread_starts() {
         // Nobody waits for that to pass.
         const LIMIT: Duration = Duration::from_secs(600);
         let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn blocking_work_for_which_there_is_no_thread_says_so_and_not_that_the_runtime_shuts_down() {
+    fn work_without_a_thread_fails_with_the_reason_no_thread() {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let mut tag = None;
         let asker = spawn(&runtime, move |events, out| {

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_exact_after_a_failed_step_with_a_child_in_a_slot_that_is_worn_out() {
+    fn the_limit_is_exact_after_a_failed_step_in_worn_out_slots() {
         let runtime = Runtime::builder().workers(1).max_processes(2).start().unwrap();
         let table = &runtime.core().road.table;
         let slots = [table.vacancy().unwrap(), table.vacancy().unwrap()];

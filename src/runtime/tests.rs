@@ -118,7 +118,7 @@ fn senders_that_wait_for_room_are_told_of_every_kind_of_end() {
 }
 
 #[test]
-fn senders_that_wait_for_room_are_told_when_messages_that_were_passed_over_are_taken() {
+fn taking_passed_over_messages_notifies_waiting_senders() {
     for (room, senders) in [(2, 1), (2, 2)] {
         let mut full = Full::new(room, senders);
         // One step takes them all, and no other step follows that could tell the senders.
@@ -158,7 +158,7 @@ impl Process for Slow {
 }
 
 #[test]
-fn senders_that_wait_for_room_are_told_when_a_step_has_got_its_messages_and_not_only_when_it_is_over() {
+fn waiting_senders_are_notified_when_a_step_gets_its_messages() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (begun, first, second) = (Latch::new(), Latch::new(), Latch::new());
     let slow = Slow { begun: begun.clone(), gates: vec![second.clone(), first.clone()] };
@@ -304,7 +304,7 @@ fn nothing_is_kept_of_what_a_living_process_has_given_back() {
 }
 
 #[test]
-fn nothing_is_kept_of_what_was_wanted_for_a_process_that_has_ended_or_was_given_up_from_outside() {
+fn refused_and_revoked_relations_leave_nothing_behind() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (ended, living) = (runtime.spawn(Waits).unwrap(), runtime.spawn(Waits).unwrap());
     runtime.send(ended.address(), ()).unwrap();

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_an_ended_process_serves_the_next_of_its_type_and_of_no_other() {
+    fn the_memory_of_an_ended_process_is_reused_only_by_its_type() {
         let (mut spares, held) = (Spares::default(), Arc::new(()));
         let ended = body::<8>(&mut spares, &held);
         let memory = place(&ended);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_process_held_goes_with_its_end_and_nothing_of_it_comes_back_with_its_memory() {
+    fn reused_memory_holds_nothing_of_the_ended_process() {
         let (mut spares, held) = (Spares::default(), Arc::new(()));
         let mut ended = body::<8>(&mut spares, &held);
         let mailbox = (ended.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<Arc<()>>>().unwrap();

@@ -93,7 +93,7 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
 /// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in the inbox
 /// is not looked at, and when it is taken for what the step has seen.
 #[test]
-fn a_process_that_took_nothing_is_woken_by_what_is_new_while_it_is_about_to_rest() {
+fn a_new_message_wakes_a_process_that_took_nothing() {
     loom::model(|| {
         let (cell, mut body) = in_hand();
         assert!(send(&cell, 1).is_none());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn decided_questions_are_forgotten_wherever_they_stand_and_open_ones_are_not() {
+    fn decided_asks_are_forgotten_and_open_ones_are_kept() {
         let (mut asked, mut spares) = (OpenAsks::default(), SpareAsks::default());
         let open = ask(0);
         asked.note(open.clone());

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_the_oldest_of_the_global_queue_and_up_to_sixteen_more_of_at_most_half() {
+    fn a_batch_takes_the_oldest_and_half_the_rest_up_to_sixteen() {
         // The length of the queue, and how much of it comes along with the oldest.
         for (there, expected) in [(0, None), (1, Some(0)), (2, Some(0)), (5, Some(2)), (20, Some(9)), (60, Some(16))] {
             let (queues, deques) = Queues::new(1);

@@ -371,7 +371,7 @@ mod tests {
 
     /// If it were shown so later, only the next look would find that the step is over, and there may be none for long.
     #[test]
-    fn a_worker_whose_step_ends_while_it_is_being_recorded_is_shown_that_it_is() {
+    fn a_worker_is_shown_as_reported_while_its_step_is_recorded() {
         let (stuck_steps, views, shown) = (StuckSteps::new(1, 0, 1), [Arc::new(WorkerView::new())], Cell::new(false));
         let view = &*views[0];
         view.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_at_its_index_and_its_cell_does_not_move_when_the_table_grows() {
+    fn the_cell_of_a_process_does_not_move_when_the_table_grows() {
         let table = Table::new(7, MOST_PROCESSES).unwrap();
         let place = |pid| std::ptr::from_ref::<Cell>(table.cell(pid).unwrap());
         let first = table.vacancy().unwrap();

@@ -195,7 +195,7 @@ fn a_thread_that_the_system_refuses_gives_the_work_back() {
 }
 
 #[test]
-fn an_error_that_is_still_on_its_way_up_is_not_lost_when_those_leave_who_have_it() {
+fn an_error_on_its_way_up_survives_the_removal_of_its_node() {
     let (job, tail) = ShutdownNode::job([]);
     let (above, group) = ShutdownNode::group([]);
     group.add(ShutdownNode::merge([job.clone()])).unwrap();
@@ -247,7 +247,7 @@ fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
 }
 
 #[test]
-fn a_wait_for_counters_ends_with_its_limit_also_where_some_come_and_go_between_any_two_looks() {
+fn a_wait_for_counters_ends_at_its_limit_despite_new_counters() {
     let (group, takes_in) = ShutdownNode::group([]);
     let looks = std::cell::Cell::new(0);
     let look = || {

@@ -36,7 +36,7 @@ fn due_timers_fire_in_the_order_of_their_times_and_not_before() {
 }
 
 #[test]
-fn timers_of_several_sets_fire_in_the_order_of_their_times_and_see_their_own_time() {
+fn timers_of_several_sets_fire_in_order_and_see_their_own_time() {
     let manual = ManualClock::new();
     let (one, two) = (Timers::new(manual.clock(), "one"), Timers::new(manual.clock(), "two"));
     let (start, seen) = (manual.now(), Arc::new(Mutex::new(Vec::new())));
@@ -124,7 +124,7 @@ fn without_a_thread_the_action_comes_back() {
 }
 
 #[test]
-fn timers_that_are_set_and_cancelled_again_do_not_wake_the_thread_each_time() {
+fn set_and_cancelled_timers_do_not_wake_the_thread_each_time() {
     let timers = Timers::new(Clock::system(), "test-timers");
     for _ in 0..1_000 {
         let key = timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap().unwrap();
@@ -157,7 +157,7 @@ fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
 
 /// Else it might not be over when the clock has been moved.
 #[test]
-fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_that_is_due_at_once() {
+fn advance_runs_due_timers_itself_while_another_thread_runs_one() {
     let manual = ManualClock::new();
     let timers = Timers::new(manual.clock(), "test-timers");
     let (go, set, ran) = (Latch::new(), Latch::new(), Arc::new(Mutex::new(Vec::new())));
@@ -187,7 +187,7 @@ fn what_becomes_due_is_run_by_who_moves_the_clock_though_another_sets_a_timer_th
 
 /// Also one that is only just being set, as far as whoever moves the clock can see.
 #[test]
-fn what_becomes_due_is_run_by_who_moves_the_clock_though_it_has_hardly_been_set() {
+fn advance_runs_a_due_timer_itself_even_if_it_was_just_set() {
     for _ in 0..100 {
         let manual = ManualClock::new();
         let (set, ran) = (Latch::new(), Latch::new());
@@ -248,7 +248,7 @@ fn timers_that_each_set_the_next_need_no_deep_stack() {
 }
 
 #[test]
-fn a_due_timer_set_by_an_action_fires_after_it_and_can_be_cancelled_before() {
+fn a_due_timer_set_by_an_action_fires_later_and_is_cancellable() {
     for moves in [true, false] {
         let manual = ManualClock::new();
         let timers = Timers::new(manual.clock(), "test-timers");
@@ -276,7 +276,7 @@ fn a_due_timer_set_by_an_action_fires_after_it_and_can_be_cancelled_before() {
 }
 
 #[test]
-fn an_action_that_moves_the_clock_fires_due_timers_before_the_move_returns() {
+fn a_clock_move_in_an_action_fires_due_timers_before_it_returns() {
     let manual = ManualClock::new();
     let timers = Timers::new(manual.clock(), "test-timers");
     let (seen, push) = recorder();

@@ -97,7 +97,7 @@ fn questions(runtime: &Runtime) -> Vec<(Address<Question>, Make, &'static str)> 
 }
 
 #[test]
-fn a_process_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+fn a_process_that_asks_gets_the_reply_or_an_error() {
     for workers in [1, 2] {
         let runtime = runtime(workers);
         let (asked, expected): (Vec<_>, Vec<_>) =
@@ -110,7 +110,7 @@ fn a_process_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
 }
 
 #[test]
-fn a_thread_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+fn a_thread_that_asks_gets_the_reply_or_an_error() {
     let runtime = runtime(1);
     for (to, make, expected) in questions(&runtime) {
         assert_eq!(text(runtime.ask(to, make, LIMIT).wait()), expected);
@@ -118,7 +118,7 @@ fn a_thread_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
 }
 
 #[test]
-fn a_future_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
+fn a_future_that_asks_gets_the_reply_or_an_error() {
     let runtime = runtime(1);
     for (to, make, expected) in questions(&runtime) {
         assert_eq!(text(block_on(runtime.ask(to, make, LIMIT))), expected);
@@ -127,7 +127,7 @@ fn a_future_that_asks_is_answered_with_the_reply_or_with_why_there_is_none() {
 }
 
 #[test]
-fn a_question_that_nobody_answers_ends_with_its_limit_and_the_late_reply_is_counted() {
+fn an_unanswered_ask_times_out_and_its_late_reply_is_counted() {
     let manual = ManualClock::new();
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let keeper = runtime.spawn(oracle()).unwrap();
@@ -202,7 +202,7 @@ fn a_question_to_a_full_mailbox_is_answered_at_once() {
 }
 
 #[test]
-fn a_question_that_a_later_message_pushes_out_is_answered_at_once_and_the_later_one_stays() {
+fn a_question_pushed_out_of_a_full_mailbox_is_answered_at_once() {
     let runtime = runtime(2);
     let (full, gate) = full(&runtime, Overflow::DropOldest);
     let pushed_out = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();

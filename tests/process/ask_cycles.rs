@@ -222,7 +222,7 @@ impl Members {
 const K: How = How::Keep;
 
 #[test]
-fn who_closes_a_cycle_is_told_of_it_and_who_waits_for_whom_without_any_limit() {
+fn the_asker_that_closes_a_cycle_gets_the_cycle_as_its_error() {
     for workers in [1, 2] {
         let members = Members::new(workers, 2);
         let (one, two) = (members.pid(0), members.pid(1));
@@ -235,7 +235,7 @@ fn who_closes_a_cycle_is_told_of_it_and_who_waits_for_whom_without_any_limit() {
 }
 
 #[test]
-fn a_question_that_still_is_in_the_mailbox_is_part_of_a_cycle_like_one_that_was_taken() {
+fn a_question_in_the_mailbox_is_part_of_a_cycle() {
     let members = Members::new(1, 3);
     let pid = |who| members.pid(who);
     members.ask(1, &[(2, K)]);
@@ -273,7 +273,7 @@ fn the_time_limits_of_a_cycle_need_not_be_waited_for_and_are_taken_back() {
 const LONGEST: usize = 1_000;
 
 #[test]
-fn a_cycle_of_a_thousand_that_is_closed_late_is_found_whichever_way_it_was_built() {
+fn a_cycle_of_a_thousand_is_found_however_it_was_built() {
     for forward in [true, false] {
         let members = Members::new(2, LONGEST);
         let ask = |who: usize| members.tell(who, Do::Ask(vec![(members.to((who + 1) % LONGEST), K)], Duration::MAX));
@@ -325,7 +325,7 @@ fn a_process_that_waits_for_anything_else_as_well_is_not_given_an_error() {
 }
 
 #[test]
-fn as_long_as_one_of_those_who_were_asked_may_answer_nobody_is_given_an_error() {
+fn no_asker_gets_an_error_while_one_asked_process_may_answer() {
     let members = Members::new(1, 3);
     // The last one keeps the question, and does not wait.
     members.ask(0, &[(2, K), (1, K)]);
@@ -378,7 +378,7 @@ fn who_only_leads_into_a_cycle_is_answered_by_those_who_are_in_it() {
 }
 
 #[test]
-fn a_question_that_was_handed_on_is_part_of_no_cycle_and_one_that_was_passed_on_in_silence_is() {
+fn a_question_is_part_of_a_cycle_unless_it_was_delegated() {
     for says in [true, false] {
         let members = Members::new(1, 3);
         let (one, two) = (members.pid(0), members.pid(1));
@@ -401,7 +401,7 @@ fn a_question_that_was_handed_on_is_part_of_no_cycle_and_one_that_was_passed_on_
 }
 
 #[test]
-fn asks_by_name_and_asks_to_mailboxes_with_a_bound_form_cycles_like_others() {
+fn asks_by_name_and_to_bounded_mailboxes_form_cycles() {
     let bounded = || SpawnOptions::new().mailbox(1, Overflow::Refuse);
     let members = Members::with(runtime(2), 2, bounded);
     let (one, two) = (members.pid(0), members.pid(1));

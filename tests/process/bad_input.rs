@@ -14,7 +14,7 @@ fn refused(builder: RuntimeBuilder) -> String {
 }
 
 #[test]
-fn options_out_of_range_are_refused_with_what_was_given_and_what_is_allowed() {
+fn options_out_of_range_are_refused_with_value_and_range() {
     assert_eq!(refused(builder().workers(0)), "`workers` is 0; allowed is 1 to 1024");
     assert_eq!(refused(builder().workers(1_025)), "`workers` is 1025; allowed is 1 to 1024");
     assert_eq!(refused(builder().step_events(0)), "`step_events` is 0; allowed is 1 to 1048576");
@@ -63,7 +63,7 @@ fn spawn_options_out_of_range_are_refused_and_the_process_comes_back() {
 }
 
 #[test]
-fn a_taken_name_is_refused_with_its_holder_and_free_again_when_that_has_ended() {
+fn a_name_is_refused_with_its_holder_until_the_holder_ends() {
     let runtime = runtime(1);
     let named = || SpawnOptions::new().name("clerk");
     let first = runtime.spawn_with(sink::<u32>(), named()).unwrap();

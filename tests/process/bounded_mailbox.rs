@@ -76,7 +76,7 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
 }
 
 #[test]
-fn what_a_process_sends_to_a_full_mailbox_is_a_dead_letter_and_signals_are_never_refused() {
+fn a_full_mailbox_makes_dead_letters_but_takes_signals() {
     let watcher = Watcher::new();
     let runtime = builder().workers(2).observer(watcher.clone()).start().unwrap();
     let (gate, log) = (Latch::new(), Log::new());
@@ -198,7 +198,7 @@ impl Command for Fetch {
 }
 
 #[test]
-fn completions_and_signals_take_no_place_in_a_bounded_mailbox_and_are_never_refused() {
+fn completions_and_signals_take_no_room_in_a_bounded_mailbox() {
     for (overflow, expected) in
         [(Overflow::Refuse, [1, 2]), (Overflow::DropOldest, [2, 3]), (Overflow::DropNewest, [1, 2])]
     {

@@ -24,7 +24,7 @@ impl Observer for Dead {
 }
 
 #[test]
-fn the_oldest_of_all_is_dropped_first_whether_it_was_passed_over_left_or_not_shown_yet() {
+fn a_full_mailbox_drops_the_oldest_message_wherever_it_waits() {
     let dead = Log::new();
     let runtime = builder().workers(1).step_events(SHARE).observer(Dead(dead.clone())).start().unwrap();
     let mut rig = Rig::new(runtime, SpawnOptions::new().mailbox(4, Overflow::DropOldest));
@@ -94,7 +94,7 @@ fn a_step_after_wait_is_given_no_messages_and_makes_no_room() {
 
 /// The answer comes while the process is ready, so it is given to the process with the share for its next step.
 #[test]
-fn an_answer_that_comes_between_two_steps_is_counted_so_that_a_wait_for_nothing_is_an_error() {
+fn a_wait_after_the_last_answer_between_steps_is_an_error() {
     let runtime = runtime(1);
     let (replies, go) = (Log::new(), procession::sync::Latch::new());
     let (keep, gate) = (replies.clone(), go.clone());
@@ -187,7 +187,7 @@ impl Process for PassesOver {
 }
 
 #[test]
-fn what_was_passed_over_holds_its_places_before_the_first_step_of_a_successor() {
+fn passed_over_messages_keep_their_room_until_a_successor_steps() {
     for fails in [false, true] {
         let (runtime, begun, go, taken) = (runtime(1), Latch::new(), Latch::new(), Log::new());
         let next = HeldUp { begun: begun.clone(), go: go.clone(), taken: taken.clone() };

@@ -75,7 +75,7 @@ fn a_completion_that_comes_at_once_is_not_lost() {
 }
 
 #[test]
-fn a_completion_from_another_thread_while_the_step_is_not_over_is_not_lost() {
+fn a_completion_that_comes_during_a_step_is_not_lost() {
     let (sender, receiver) = mpsc::channel::<(u32, Responder<u32>)>();
     let sender = Mutex::new(sender);
     let runtime = handled(move |double, done| Ok(sender.lock().unwrap().send((double.0, done))?));
@@ -120,7 +120,7 @@ fn a_command_that_is_not_carried_out_is_answered_with_why() {
 }
 
 #[test]
-fn an_answer_to_an_ended_process_is_discarded_and_never_reaches_its_successor() {
+fn an_answer_to_an_ended_process_is_discarded() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = kept.clone();
     let runtime = builder()
@@ -226,7 +226,7 @@ fn a_blocking_closure_runs_on_the_pool_and_its_panic_is_an_error() {
 }
 
 #[test]
-fn a_blocking_closure_is_told_when_its_process_has_ended_and_one_that_has_not_begun_is_not_run() {
+fn the_end_of_a_process_cancels_its_blocking_closures() {
     let runtime = builder().workers(1).blocking_threads(1).start().unwrap();
     let (begun, told, ran) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
     let work = |n: usize| {
@@ -269,7 +269,7 @@ fn blocking_work_never_holds_up_a_worker() {
 }
 
 #[test]
-fn a_timer_completes_at_its_time_and_not_before_and_in_the_order_of_the_times() {
+fn timers_complete_in_the_order_of_their_times_and_not_early() {
     let manual = ManualClock::new();
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let log = Log::new();
@@ -303,7 +303,7 @@ fn a_timer_completes_at_its_time_and_not_before_and_in_the_order_of_the_times() 
 }
 
 #[test]
-fn a_cancelled_timer_completes_as_cancelled_and_a_timer_that_has_fired_as_elapsed() {
+fn cancelling_a_timer_answers_cancelled_unless_it_has_fired() {
     let manual = ManualClock::new();
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
     let log = Log::new();
@@ -341,7 +341,7 @@ fn a_cancelled_timer_completes_as_cancelled_and_a_timer_that_has_fired_as_elapse
 }
 
 #[test]
-fn a_million_timers_can_be_pending_and_those_of_an_ended_process_are_removed_at_once() {
+fn a_process_end_removes_a_million_pending_timers_at_once() {
     let runtime = runtime(1);
     const TIMERS: usize = 1_000_000;
     let process = runtime.spawn(script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {

@@ -124,7 +124,7 @@ fn after_a_step_that_says_idle_the_next_one_comes_as_the_table_says() {
 }
 
 #[test]
-fn a_step_that_takes_nothing_comes_once_for_each_message_and_not_without_end() {
+fn a_process_that_takes_nothing_is_stepped_once_per_message() {
     for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(100, Overflow::Refuse)] {
         let mut rig = Rig::new(small_steps(), options);
         assert!(!rig.declines());
@@ -143,7 +143,7 @@ fn a_step_that_takes_nothing_comes_once_for_each_message_and_not_without_end() {
 }
 
 #[test]
-fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_oldest_is() {
+fn only_a_message_that_a_full_mailbox_keeps_brings_a_new_step() {
     for overflow in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest] {
         let watcher = Watcher::new();
         let runtime = builder().workers(1).step_events(SHARE).observer(watcher.clone()).start().unwrap();
@@ -180,7 +180,7 @@ fn a_message_that_a_full_mailbox_refuses_is_nothing_new_and_one_that_drops_the_o
 }
 
 #[test]
-fn a_first_step_that_only_sets_up_is_followed_by_one_for_what_came_before_it() {
+fn a_first_step_that_takes_nothing_is_followed_by_a_second() {
     for messages in [1, 2, 5] {
         let runtime = builder().workers(1).step_events(SHARE).start().unwrap();
         let (_holder, go) = hold_up(&runtime);

@@ -139,7 +139,7 @@ impl Process for Entered {
 }
 
 #[test]
-fn a_builder_says_how_a_process_is_entered_and_how_much_its_steps_are_given() {
+fn a_driver_builder_sets_the_entry_and_the_events_of_a_step() {
     for (events, steps) in [(0, vec![1, 1, 1, 0]), (2, vec![2, 1, 0]), (usize::MAX, vec![3, 0])] {
         let mut driver = Driver::builder().entry("from", 7_u32).step_events(events).build(Entered(0, Vec::new()));
         driver.message(()).message(()).message(());

@@ -139,7 +139,7 @@ fn a_ready_process_that_is_terminated_before_its_turn_is_never_stepped() {
 }
 
 #[test]
-fn on_an_unknown_pid_both_are_errors_and_on_an_ended_one_they_change_nothing() {
+fn cancel_and_terminate_fail_only_on_an_unknown_pid() {
     let runtime = runtime(1);
     let gone = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())))).unwrap();
     output(&gone);
@@ -189,7 +189,7 @@ fn a_handle_is_a_future_of_the_exit() {
 }
 
 #[test]
-fn a_joiner_finds_the_process_closed_its_state_dropped_and_the_counts_made() {
+fn a_joiner_finds_the_process_closed_dropped_and_counted() {
     struct Closing(Arc<AtomicUsize>);
     impl Process for Closing {
         type Message = ();

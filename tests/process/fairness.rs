@@ -237,7 +237,7 @@ fn many_producers_do_not_run_away_from_one_consumer() {
 }
 
 #[test]
-fn old_work_at_the_bottom_of_a_deque_is_reached_while_newer_work_keeps_coming_on_top() {
+fn old_work_in_a_deque_is_reached_while_newer_work_keeps_coming() {
     const GENERATIONS: u64 = 1_000_000;
     let runtime = runtime(1);
     let reached = Latch::new();
@@ -313,7 +313,7 @@ enum Busy {
 }
 
 #[test]
-fn work_behind_a_worker_that_is_stuck_is_stolen_also_by_one_that_always_has_work_of_its_own() {
+fn a_busy_worker_steals_work_from_behind_a_stuck_worker() {
     for busy in [Busy::Spins, Busy::Chats, Busy::Flood] {
         let runtime = runtime(2);
         let (stop, steps, messages) = (Arc::default(), Arc::default(), Arc::default());

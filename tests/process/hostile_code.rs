@@ -76,7 +76,7 @@ fn outputs_and_errors_whose_destructors_panic_disturb_nobody() {
 }
 
 #[test]
-fn a_command_that_nobody_handles_and_answers_that_nobody_reads_may_panic_when_they_are_dropped() {
+fn a_drop_of_an_unhandled_command_or_unread_answer_may_panic() {
     let runtime = builder().workers(1).blocking_threads(1).start().unwrap();
     let process = runtime.spawn(script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if events.count() > 0 {
@@ -187,7 +187,7 @@ fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
 }
 
 #[test]
-fn a_question_whose_reply_is_kept_elsewhere_is_answered_when_the_runtime_ends() {
+fn a_question_whose_reply_is_kept_is_answered_at_shutdown() {
     let runtime = runtime(1);
     let kept = Log::new();
     let keeper = runtime.spawn(recorder::<Reply<u8>>(&kept)).unwrap();
@@ -343,7 +343,7 @@ fn a_process_that_is_larger_than_a_stack_ends_where_it_lies() {
 }
 
 #[test]
-fn a_callback_that_hangs_when_blocking_work_is_asked_to_stop_is_named_by_its_stage() {
+fn a_hanging_cancel_callback_is_named_by_its_shutdown_stage() {
     let runtime = builder().workers(1).start().unwrap();
     let (begun, told, gate) = (Latch::new(), Latch::new(), Latch::<()>::new());
     let (begins, tell, opens, ends) = (begun.clone(), told.clone(), gate.clone(), runtime.clone());

@@ -55,7 +55,7 @@ fn calls(log: &Log<String>) -> Calls {
 }
 
 #[test]
-fn init_step_and_close_are_called_in_this_order_and_the_first_step_comes_without_a_message() {
+fn init_comes_first_then_a_step_without_a_message_then_close() {
     let (runtime, log) = (runtime(1), Log::new());
     output(&runtime.spawn(calls(&log)).unwrap());
     assert_eq!(log.take(), ["init main", "step 0", "close"]);
@@ -69,7 +69,7 @@ fn a_process_is_entered_at_the_chosen_method_with_its_input() {
 }
 
 #[test]
-fn an_entry_that_is_not_offered_names_what_was_asked_for_and_what_is_offered() {
+fn spawning_with_a_wrong_entry_names_the_given_and_the_expected() {
     let (runtime, log) = (runtime(1), Log::new());
     let spawn = |options| runtime.spawn_with(calls(&log), options).map(drop).unwrap_err().to_string();
     let unknown = spawn(SpawnOptions::new().entry("begin", ()));
@@ -96,7 +96,7 @@ fn a_failed_init_is_returned_by_spawn_and_nothing_of_the_process_remains() {
 }
 
 #[test]
-fn a_child_whose_init_fails_has_its_pid_at_once_and_the_failure_as_its_exit() {
+fn a_child_whose_init_fails_has_a_pid_and_a_failed_exit() {
     let watcher = Watcher::new();
     let (runtime, log) = (builder().workers(1).observer(watcher.clone()).start().unwrap(), Log::new());
     let inner = log.clone();
@@ -150,7 +150,7 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
 }
 
 #[test]
-fn a_step_gets_a_bounded_number_of_events_and_what_it_does_not_take_stays_in_front() {
+fn a_step_gets_bounded_events_and_untaken_ones_stay_in_front() {
     let runtime = builder().workers(1).step_events(3).start().unwrap();
     let (log, go) = (Log::new(), Latch::new());
     let (seen, gate) = (log.clone(), go.clone());
@@ -190,7 +190,7 @@ fn a_step_never_gets_more_events_than_the_bound() {
 }
 
 #[test]
-fn a_process_can_pass_over_messages_and_is_offered_them_again_with_the_next_event() {
+fn passed_over_messages_come_again_with_the_next_event() {
     let mut seen = Vec::new();
     let mut wanted = 0;
     let mut picky = Driver::new(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
@@ -442,7 +442,7 @@ fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
 }
 
 #[test]
-fn messages_that_an_upgraded_process_does_not_take_are_dead_letters_and_its_failed_init_is_its_end() {
+fn an_upgrade_makes_untaken_messages_dead_and_may_fail_in_init() {
     let watcher = Watcher::new();
     let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
     let go = Latch::new();

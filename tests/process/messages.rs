@@ -109,7 +109,7 @@ fn writer(received: &Arc<Mutex<Received>>) -> impl Process<Message = Numbered, O
 }
 
 #[test]
-fn from_each_sender_what_comes_through_a_bound_comes_in_order_and_what_waits_for_room_comes_all() {
+fn a_bound_keeps_each_senders_order_and_loses_no_waiting_send() {
     for (workers, overflow) in [
         (1, Overflow::Refuse),
         (2, Overflow::Refuse),
@@ -217,7 +217,7 @@ fn a_process_is_told_who_sent_a_message() {
 }
 
 #[test]
-fn the_dead_letters_of_a_process_that_has_ended_name_their_senders_wherever_they_had_waited() {
+fn dead_letters_of_an_ended_process_name_their_senders() {
     for bound in [None, Some(Overflow::Refuse)] {
         let watcher = Watcher::new();
         let runtime = builder().workers(2).step_events(2).observer(watcher.clone()).start().unwrap();
@@ -328,7 +328,7 @@ fn a_cancel_request_overtakes_messages_also_before_the_first_step() {
 }
 
 #[test]
-fn children_that_are_sent_to_after_all_of_them_were_spawned_have_it_with_their_first_step() {
+fn a_childs_first_step_has_the_messages_of_the_spawning_step() {
     let runtime = runtime(1);
     let (tell, told) = std::sync::mpsc::channel();
     let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {

@@ -159,7 +159,7 @@ fn close_is_called_once_for_each_init_however_a_process_ends() {
 }
 
 #[test]
-fn close_is_called_once_for_each_init_when_the_runtime_is_shut_down_or_dropped_at_once() {
+fn close_is_called_once_for_each_init_at_shutdown_and_drop() {
     for round in 0..20 {
         let (runtime, counts) = (runtime(1 + round % 2), Counts::default());
         spawn_all(&runtime, &counts);

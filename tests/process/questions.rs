@@ -65,7 +65,7 @@ impl Process for Keeper {
 }
 
 #[test]
-fn a_reply_that_is_the_last_to_know_of_a_runtime_harms_nobody_when_it_is_sent_or_dropped() {
+fn a_reply_that_outlives_its_runtime_harms_no_other_runtime() {
     for tell in [|| Survivor::Answer, || Survivor::Fail] {
         let (hooks, values) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let outlives = runtime(1);
@@ -285,7 +285,7 @@ impl Process for Member {
 }
 
 #[test]
-fn each_question_has_its_own_answer_and_no_other_whatever_becomes_of_those_whose_memory_it_has() {
+fn each_question_gets_its_own_answer_when_memory_is_reused() {
     for seed in 0..40 {
         chaos(seed, 1 + seed as usize % 3);
     }

@@ -18,7 +18,7 @@ use crate::helpers::*;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_reply_that_a_process_of_another_runtime_gives_comes_to_the_one_that_asked() {
+fn a_reply_from_another_runtime_reaches_its_asker() {
     // The same node, so that the asker's PID means somebody in the other runtime too.
     let (one, two) = (builder().workers(1).node(5).start().unwrap(), builder().workers(1).node(5).start().unwrap());
     let kept = Log::<Reply<u32>>::new();
@@ -65,7 +65,7 @@ impl Command for Hold {
 }
 
 #[test]
-fn an_answer_that_came_behind_messages_reaches_a_successor_that_does_not_take_them() {
+fn an_answer_behind_untaken_messages_reaches_a_successor() {
     let held = Log::<Responder<u8>>::new();
     let holds = held.clone();
     let handler = move |_: Hold, done: Responder<u8>| {

@@ -11,7 +11,7 @@ use procession::{Event, Events, Process, Reply, Runtime, SpawnError, Step, StepO
 use crate::helpers::*;
 
 #[test]
-fn there_are_as_many_workers_as_processors_by_default_and_their_threads_have_names() {
+fn a_runtime_has_a_worker_per_processor_and_names_its_threads() {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     assert_eq!(Runtime::start().unwrap().stats().workers.len(), processors);
     let runtime = builder().workers(3).thread_name("mill").start().unwrap();
@@ -56,7 +56,7 @@ fn named(name: &'static str, log: &Log<&'static str>) -> impl Process<Message = 
 }
 
 #[test]
-fn work_is_found_in_the_hand_off_slot_then_in_the_own_deque_then_in_the_global_queue() {
+fn work_comes_from_the_slot_then_the_deque_then_globally() {
     let (runtime, log) = (runtime(1), Log::new());
     let woken: Vec<_> =
         ["first woken", "second woken"].iter().map(|name| runtime.spawn(named(name, &log)).unwrap()).collect();
@@ -185,7 +185,7 @@ fn a_worker_that_falls_asleep_while_work_arrives_does_not_miss_it() {
 }
 
 #[test]
-fn ten_thousand_processes_of_ten_steps_finish_and_every_worker_has_its_share() {
+fn ten_thousand_processes_finish_and_each_worker_takes_part() {
     for workers in [1, 2, 32] {
         let runtime = runtime(workers);
         let (barrier, steps) = (Arc::new(Barrier::new(workers)), Arc::new(AtomicUsize::new(0)));

@@ -57,7 +57,7 @@ fn after_sixteen_hand_offs_in_a_row_it_is_the_turn_of_another() {
 }
 
 #[test]
-fn the_global_queue_comes_first_again_and_again_while_newer_work_keeps_coming_on_top() {
+fn the_global_queue_is_searched_though_newer_work_keeps_coming() {
     const GENERATIONS: u64 = 100_000;
     const TURNS: u64 = 10;
 
@@ -98,7 +98,7 @@ fn the_global_queue_comes_first_again_and_again_while_newer_work_keeps_coming_on
 }
 
 #[test]
-fn a_process_with_a_flood_of_messages_makes_room_for_others_in_the_middle_of_it() {
+fn a_flooded_process_lets_others_step_before_its_flood_ends() {
     const FLOOD: u64 = 2_000;
     // While the clock stands still, only the number of steps in a row counts; if each step takes long, that does.
     for (takes, expected) in [(Duration::ZERO, 16 + 256), (Duration::from_millis(1), 17)] {
@@ -271,17 +271,17 @@ fn wakes_nobody_who_waits_for(at: At) {
 }
 
 #[test]
-fn a_hook_that_takes_long_over_a_dead_letter_holds_up_nobody_whom_the_step_has_woken() {
+fn a_slow_observer_of_dead_letters_delays_no_woken_process() {
     wakes_nobody_who_waits_for(At::DeadLetter);
 }
 
 #[test]
-fn a_hook_that_takes_long_over_a_spawn_holds_up_nobody_whom_the_step_has_woken() {
+fn a_slow_observer_of_spawns_delays_no_woken_process() {
     wakes_nobody_who_waits_for(At::Spawned);
 }
 
 #[test]
-fn a_hook_that_takes_long_over_an_exit_holds_up_nobody_whom_the_step_has_woken() {
+fn a_slow_observer_of_exits_delays_no_woken_process() {
     wakes_nobody_who_waits_for(At::Exited);
 }
 
@@ -330,7 +330,7 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
 }
 
 #[test]
-fn a_worker_that_is_woken_and_finds_work_wakes_the_next_one_if_there_is_more() {
+fn a_woken_worker_that_finds_work_wakes_the_next_worker() {
     for workers in [3, 8] {
         let runtime = runtime(workers);
         until("all workers sleep", || runtime.is_idle());

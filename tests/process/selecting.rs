@@ -59,7 +59,7 @@ fn what_a_step_leaves_stays_in_front_of_what_comes_while_it_runs() {
 }
 
 #[test]
-fn what_is_passed_over_is_offered_again_in_order_with_the_next_event_and_wakes_nobody() {
+fn passed_over_messages_are_offered_in_order_at_the_next_event() {
     for options in with_and_without_a_bound() {
         // What is passed over is not counted against the bound of a step.
         let runtime = builder().workers(1).step_events(1).start().unwrap();

@@ -169,7 +169,7 @@ fn a_message_of_the_wrong_type_names_both_types_and_harms_nobody() {
 }
 
 #[test]
-fn every_call_from_outside_names_both_types_and_leaves_the_receiver_as_it_was() {
+fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
     for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(2, Overflow::Refuse)] {
         let (runtime, log) = (runtime(1), Log::<u32>::new());
         // One message waits while the others are refused.
@@ -226,7 +226,7 @@ impl Observer for Types {
 }
 
 #[test]
-fn a_dead_letter_for_a_wrong_type_names_the_type_that_was_sent_and_the_one_that_is_taken() {
+fn a_dead_letter_of_a_wrong_type_names_both_types() {
     let dead = Log::new();
     let runtime = builder().workers(1).observer(Types(dead.clone())).start().unwrap();
     let (bounded, go) = (SpawnOptions::new().mailbox(5, Overflow::Refuse), Latch::new());

@@ -105,7 +105,7 @@ fn a_process_may_spawn_no_child_during_a_shutdown_and_is_told_so() {
 }
 
 #[test]
-fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed() {
+fn a_process_whose_init_returns_too_late_is_handed_back_closed() {
     struct Late {
         begun: Latch<()>,
         go: Latch<()>,
@@ -150,7 +150,7 @@ fn a_process_whose_init_returns_when_the_roll_was_called_is_handed_back_closed()
 }
 
 #[test]
-fn the_report_names_what_is_stuck_in_a_step_and_the_rest_is_ended_even_with_no_worker_left() {
+fn a_stuck_step_is_reported_and_all_other_processes_end() {
     let runtime = runtime(1);
     let (begun, go) = (Latch::new(), Latch::new());
     let stuck = runtime.spawn_with(stuck(&begun, &go), SpawnOptions::new().name("the culprit")).unwrap();
@@ -206,7 +206,7 @@ fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
 }
 
 #[test]
-fn shutdown_may_be_called_again_by_several_at_once_and_on_an_unused_runtime() {
+fn shutdown_may_be_called_repeatedly_and_concurrently() {
     let unused = runtime(2);
     assert!(unused.shutdown(Duration::ZERO).unwrap().is_clean());
     assert!(unused.shutdown(LIMIT).unwrap().is_clean());

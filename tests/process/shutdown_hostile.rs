@@ -138,7 +138,7 @@ fn a_job_that_does_not_return_holds_up_no_shutdown_by_a_manual_clock() {
 }
 
 #[test]
-fn blocking_work_that_was_yielded_with_done_is_done_within_the_limit_of_a_shutdown() {
+fn blocking_work_yielded_with_done_finishes_within_the_limit() {
     let runtime = builder().workers(2).blocking_threads(2).start().unwrap();
     let (saved, first) = (Arc::new(AtomicUsize::new(0)), Block::new());
     let processes: Vec<_> = (0..20)
@@ -384,7 +384,7 @@ fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
 }
 
 #[test]
-fn a_process_that_was_half_way_through_its_end_before_has_the_limit_as_well_and_is_counted() {
+fn a_shutdown_waits_for_and_counts_a_process_already_ending() {
     let manual = ManualClock::new();
     let (runtime, end) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Block::new());
     let process = runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
@@ -401,7 +401,7 @@ fn a_process_that_was_half_way_through_its_end_before_has_the_limit_as_well_and_
 }
 
 #[test]
-fn processes_behind_one_that_hangs_in_close_have_an_exit_and_are_closed_later() {
+fn processes_behind_a_hanging_close_exit_and_are_closed_later() {
     struct Hangs(Latch<()>);
     impl Process for Hangs {
         type Message = ();
@@ -433,7 +433,7 @@ fn processes_behind_one_that_hangs_in_close_have_an_exit_and_are_closed_later() 
 }
 
 #[test]
-fn a_question_without_a_limit_stays_open_and_is_answered_when_the_runtime_ends() {
+fn a_question_without_a_limit_is_answered_at_shutdown() {
     let runtime = runtime(1);
     let (mut asking, _kept) = ask_keeper(&runtime, Duration::MAX, Waker::noop());
     runtime.shutdown(LIMIT).unwrap();
@@ -490,7 +490,7 @@ fn a_stack_that_no_thread_can_have_is_refused_at_the_start() {
 }
 
 #[test]
-fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_full() {
+fn a_question_refused_by_a_full_mailbox_gets_the_error_full() {
     let runtime = runtime(1);
     for overflow in [Overflow::Refuse, Overflow::DropNewest] {
         let (holder, asked) = (Block::new(), AtomicBool::new(false));
@@ -525,7 +525,7 @@ fn a_question_to_a_full_mailbox_says_so_whatever_the_mailbox_does_when_it_is_ful
 }
 
 #[test]
-fn work_that_was_yielded_with_done_is_asked_to_stop_when_the_limit_is_over() {
+fn work_yielded_with_done_is_asked_to_stop_after_the_limit() {
     let runtime = runtime(1);
     let (begun, told) = (Latch::new(), Latch::new());
     let (begins, tell) = (begun.clone(), told.clone());

@@ -30,7 +30,7 @@ fn meanwhile(
 }
 
 #[test]
-fn shutdown_asks_each_process_once_to_stop_whatever_it_does_and_returns_when_all_have() {
+fn a_shutdown_asks_each_process_once_and_waits_for_all_exits() {
     for workers in [1, 2] {
         // Nobody moves the clock, so a shutdown that waited for its limit would not return.
         let runtime = builder().workers(workers).clock(ManualClock::new().clock()).start().unwrap();
@@ -129,13 +129,13 @@ fn ended_before(end: impl FnOnce(Runtime), yields: usize) -> usize {
 }
 
 #[test]
-fn a_shutdown_returns_when_all_are_closed_and_the_threads_of_the_workers_are_gone() {
+fn a_shutdown_waits_for_all_closes_and_all_worker_threads() {
     let end = |runtime: Runtime| assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
     assert_eq!(ended_before(end, 100), 4);
 }
 
 #[test]
-fn the_last_handle_waits_until_all_are_closed_and_the_threads_of_the_workers_are_gone() {
+fn the_drop_of_the_last_handle_waits_for_closes_and_threads() {
     // A busy machine may hold a thread up for longer than the drop waits, but not in all rounds.
     assert!((0..50).any(|_| ended_before(drop, 1) == 4));
 }

@@ -51,7 +51,7 @@ fn a_step_that_waits_for_a_process_is_refused() {
 }
 
 #[test]
-fn a_step_that_asks_or_waits_for_room_by_a_handle_of_any_runtime_is_refused() {
+fn asking_or_waiting_for_room_inside_a_step_is_refused() {
     let runtime = runtime(1);
     let (_keeps, go) = hold_up(&runtime);
     let full = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();

@@ -187,7 +187,7 @@ fn changes(looks: &[[usize; SEEN.len()]]) -> Vec<Vec<(Seen, isize)>> {
 }
 
 #[test]
-fn yields_of_all_kinds_types_and_receivers_are_performed_in_the_order_in_which_they_were_written() {
+fn yields_of_all_kinds_are_performed_in_their_written_order() {
     // With one worker, nobody but the step acts while its yields are performed. In its last step it is closed before.
     for last in [false, true] {
         let (watcher, looks, scene) = (Watcher::new(), Log::new(), Place::new());
@@ -249,7 +249,7 @@ fn yields_of_all_kinds_types_and_receivers_are_performed_in_the_order_in_which_t
 }
 
 #[test]
-fn what_a_step_sends_to_itself_comes_in_the_order_of_its_yields_with_their_answers_among_it() {
+fn sends_of_a_step_to_itself_come_in_the_order_of_its_yields() {
     let (runtime, log) = (runtime(1), Log::new());
     let seen = log.clone();
     let victims = [runtime.spawn(sink::<()>()).unwrap().pid(), runtime.spawn(sink::<()>()).unwrap().pid()];

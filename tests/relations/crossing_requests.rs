@@ -50,7 +50,7 @@ impl Process for HeldInit {
 }
 
 #[test]
-fn a_supervisor_that_is_asked_to_stop_when_a_child_has_just_not_begun_is_done() {
+fn a_supervisor_stopped_while_a_child_fails_to_begin_is_done() {
     let (runtime, diary) = (runtime(3), Diary::new());
     let boss = supervise(&runtime, Supervisor::builder().build().unwrap());
     let (child, make) = (HeldInit::new(true), HeldInit::new(false));
@@ -239,7 +239,7 @@ fn all_fail_and_stop(runtime: &Runtime, boss: &Boss) {
 }
 
 #[test]
-fn very_many_children_start_one_after_the_other_fail_together_and_stop_in_reverse() {
+fn very_many_children_that_fail_together_are_restarted() {
     let runtime = runtime(2);
     let builder = Supervisor::builder().intensity(MANY, 1_000 * SECOND);
     let builder = (0..MANY).fold(builder, |builder, n| builder.child(ChildSpec::new(n.to_string(), fragile)));
@@ -265,7 +265,7 @@ fn very_many_dynamic_children_are_added_fail_together_and_stop() {
 
 /// Each of them fails when all behind it have failed already, and wait to be started again.
 #[test]
-fn very_many_children_that_fail_from_the_last_to_the_first_are_restarted_with_the_rest() {
+fn very_many_children_failing_last_to_first_are_restarted() {
     let runtime = runtime(2);
     let builder = Supervisor::builder().strategy(Strategy::RestForOne).intensity(MANY, 1_000 * SECOND);
     let builder = (0..MANY).fold(builder, |builder, n| builder.child(ChildSpec::new(n.to_string(), fragile)));

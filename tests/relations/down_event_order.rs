@@ -102,7 +102,7 @@ fn a_down_event_overtakes_the_messages_of_others() {
 }
 
 #[test]
-fn a_process_that_waits_for_answers_is_woken_by_a_down_event_and_given_no_message() {
+fn a_down_event_wakes_a_waiting_process_without_its_messages() {
     let runtime = runtime(2);
     let pids = Latch::new();
     let (pid, waits) = (pids.clone(), Latch::new());

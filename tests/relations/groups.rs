@@ -15,7 +15,7 @@ use crate::support::node::*;
 use crate::support::worker::supervise;
 
 #[test]
-fn a_process_joins_several_groups_and_one_several_times_and_leaves_each_when_it_ends() {
+fn a_process_may_join_twice_and_leaves_all_groups_at_its_end() {
     let runtime = runtime(2);
     let (one, other) = (node(&runtime), node(&runtime));
     for group in ["red", "blue", "red"] {
@@ -152,7 +152,7 @@ fn replay(changes: &[GroupChange]) -> BTreeMap<Pid, usize> {
 
 /// Members join, leave and end on several threads while subscriptions begin: each subscriber comes to the same members.
 #[test]
-fn subscribers_see_each_join_and_leave_once_from_a_snapshot_without_gap_or_double() {
+fn subscribers_see_each_change_once_from_their_snapshot_on() {
     for round in 0..10 {
         let runtime = runtime(2);
         let logs: Vec<Log<GroupChange>> = (0..6).map(|_| Log::new()).collect();
@@ -225,7 +225,7 @@ fn a_subscription_that_is_taken_back_tells_nothing_more() {
 }
 
 #[test]
-fn a_subscriber_that_ends_leaves_nothing_behind_and_a_group_of_its_name_is_nobodys() {
+fn a_subscription_ends_with_its_process_and_makes_no_group() {
     let runtime = runtime(1);
     let log = Log::new();
     let subscriber = mirror(&runtime, "g", &log);
@@ -312,7 +312,7 @@ fn memberships_given_at_spawn_begin_behind_init_and_before_the_first_step() {
 }
 
 #[test]
-fn memberships_given_by_a_child_specification_stay_over_restarts_of_both_kinds() {
+fn memberships_of_a_child_specification_survive_restarts() {
     for in_place in [false, true] {
         let (runtime, told) = (runtime(2), Log::new());
         let watching = mirror(&runtime, "g", &told);
@@ -337,7 +337,7 @@ fn memberships_given_by_a_child_specification_stay_over_restarts_of_both_kinds()
 }
 
 #[test]
-fn one_that_leaves_gives_up_its_own_membership_first_and_others_take_back_what_was_given() {
+fn a_step_leaves_its_own_membership_first_and_others_the_given() {
     let runtime = runtime(1);
     for by_itself in [true, false] {
         let frail = frail(&runtime, 2, SpawnOptions::new().group("g"));

@@ -22,7 +22,7 @@ pub fn first(exit: &Exit) -> (Pid, String) {
 }
 
 #[test]
-fn the_abnormal_end_of_either_ends_the_other_and_names_the_first_and_its_reason() {
+fn an_abnormal_end_ends_the_linked_with_its_pid_and_reason() {
     let runtime = runtime(2);
     for (way, text) in [(Way::Fail, "failed: it failed"), (Way::Panic, "panicked: it panicked")] {
         for linker_ends in [false, true] {
@@ -42,7 +42,7 @@ fn the_abnormal_end_of_either_ends_the_other_and_names_the_first_and_its_reason(
 }
 
 #[test]
-fn a_normal_end_is_an_event_for_those_that_trap_and_nothing_for_the_others() {
+fn a_normal_end_is_an_event_only_for_linked_that_trap_exits() {
     let runtime = runtime(2);
     let (ends, plain, traps) = (node(&runtime), node(&runtime), node(&runtime));
     traps.does(&runtime, [Do::Trap(true), Do::Link(ends.pid())]);
@@ -70,7 +70,7 @@ fn one_that_traps_exits_is_told_and_lives_on_until_it_traps_no_more() {
 }
 
 #[test]
-fn linking_twice_is_one_link_and_unlinking_what_is_not_linked_changes_nothing() {
+fn a_link_made_twice_is_one_and_a_needless_unlink_does_nothing() {
     let runtime = runtime(2);
     let (one, other, third) = (node(&runtime), node(&runtime), node(&runtime));
     one.does(&runtime, [Do::Trap(true), Do::Link(other.pid()), Do::Link(other.pid()), Do::Unlink(third.pid())]);
@@ -136,7 +136,7 @@ impl Command for Hold {
 
 /// It is linked behind the unlinking, by the other one, and ends before the step's yields are all performed.
 #[test]
-fn a_link_that_is_made_after_unlinking_is_told_of_though_it_is_in_the_same_step() {
+fn a_link_made_after_an_unlink_in_the_same_step_is_reported() {
     let builder = builder().workers(2).step_events(1).handler(|hold: Hold, completion: Responder<()>| {
         wait(&hold.0);
         completion.complete(Ok::<_, procession::BoxError>(()));
@@ -199,7 +199,7 @@ fn linking_to_an_ended_process_is_an_exit_that_says_so() {
 }
 
 #[test]
-fn one_that_is_ended_through_a_link_is_closed_and_not_stepped_again_whatever_it_was_doing() {
+fn a_process_ended_by_a_link_is_closed_and_not_stepped_again() {
     let runtime = runtime(2);
     // In a step, and then about to rest; blocked; waiting for a thread of the pool is covered by `terminate`.
     let ends = node(&runtime);
@@ -299,7 +299,7 @@ fn a_child_that_fails_at_once_takes_its_parent_with_it() {
 }
 
 #[test]
-fn an_upgrade_keeps_links_in_both_directions_and_all_else_that_the_process_has() {
+fn an_upgrade_keeps_links_and_everything_else_of_a_process() {
     let clock = ManualClock::new();
     let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
     let (process, keeper) = (frail(&runtime, 1, SpawnOptions::new()), frail(&runtime, 1, SpawnOptions::new()));

@@ -66,7 +66,7 @@ fn a_watcher_outside_hears_of_the_end_of_the_runtime() {
 }
 
 #[test]
-fn monitoring_the_ended_the_unknown_and_the_foreign_says_no_such_process_at_once() {
+fn a_monitor_of_an_absent_process_says_no_such_process_at_once() {
     let runtime = builder().workers(1).node(5).start().unwrap();
     let (watcher, ended) = (node(&runtime), node(&runtime));
     ended.ends(&runtime, Way::Done);

@@ -15,7 +15,7 @@ use crate::helpers::*;
 use crate::support::node::*;
 
 #[test]
-fn a_process_has_several_names_and_a_taken_one_is_an_error_with_its_holder() {
+fn a_process_has_several_names_and_others_cannot_take_them() {
     let runtime = runtime(1);
     let (one, other) = (node_with(&runtime, SpawnOptions::new().name("first")), node(&runtime));
     runtime.register("second", one.pid()).unwrap();
@@ -44,7 +44,7 @@ fn names_of_two_runtimes_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
-fn a_name_for_the_ended_the_unknown_the_foreign_and_an_empty_name_are_errors() {
+fn a_name_for_an_absent_process_and_an_empty_name_are_errors() {
     let runtime = builder().workers(1).node(5).start().unwrap();
     let ended = node(&runtime);
     ended.ends(&runtime, Way::Done);
@@ -297,7 +297,7 @@ impl Observer for DeadNames {
 
 /// Eight threads take names for processes that end at random moments, and look them up.
 #[test]
-fn eight_threads_register_look_up_and_end_and_no_name_has_two_holders_or_is_left_over() {
+fn no_name_has_two_holders_or_is_left_over_in_a_race() {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     const ROUNDS: u64 = 400;
     for seed in [1_u64, 2, 3] {

@@ -242,7 +242,7 @@ fn after_wait_a_down_that_is_left_comes_behind_the_message_of_its_process() {
 }
 
 #[test]
-fn after_a_demonitor_a_down_that_comes_later_comes_behind_the_message_of_its_process() {
+fn after_a_demonitor_a_down_follows_the_message_of_its_process() {
     // How many of those that have ended are not to be told of.
     for forgotten in 1..=3 {
         for rig in Rig::both() {
@@ -271,7 +271,7 @@ fn after_a_demonitor_a_down_that_comes_later_comes_behind_the_message_of_its_pro
 }
 
 #[test]
-fn after_an_upgrade_a_completion_comes_behind_the_messages_that_came_before_it() {
+fn after_an_upgrade_a_completion_follows_earlier_messages() {
     for rig in Rig::both() {
         let mut replies = rig.asks_twice();
         // One is taken, and two are passed over.
@@ -299,7 +299,7 @@ fn after_an_upgrade_a_completion_comes_behind_the_messages_that_came_before_it()
 }
 
 #[test]
-fn after_an_upgrade_a_completion_comes_behind_as_many_messages_as_before_it() {
+fn an_upgrade_keeps_the_number_of_messages_before_a_completion() {
     for rig in Rig::both() {
         let mut replies = rig.asks_twice();
         (1..=3).for_each(|number| rig.send(number));

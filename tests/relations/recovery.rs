@@ -110,7 +110,7 @@ impl Process for Member {
 }
 
 #[test]
-fn one_that_joins_and_subscribes_in_its_first_step_is_a_member_once_and_told_once_after_a_crash() {
+fn a_member_that_recovers_joins_and_subscribes_only_once() {
     let (runtime, told) = (runtime(2), Log::new());
     let log = told.clone();
     let spec = ChildSpec::in_place("member", move || Member { told: log.clone(), named: None });
@@ -146,7 +146,7 @@ fn trapping() -> SpawnOptions {
 }
 
 #[test]
-fn links_that_a_failed_state_machine_made_end_and_links_that_others_made_stay() {
+fn a_recovery_ends_own_links_and_keeps_links_of_others() {
     let runtime = runtime(2);
     let (frail, parent) = (frail(&runtime, 2, SpawnOptions::new()), node_with(&runtime, trapping()));
     let pid = frail.pid();
@@ -182,7 +182,7 @@ fn links_that_a_failed_state_machine_made_end_and_links_that_others_made_stay() 
 }
 
 #[test]
-fn one_that_has_linked_itself_and_does_not_trap_exits_ends_with_the_process_and_not_with_its_recovery() {
+fn a_linker_ends_with_the_process_and_not_with_its_recovery() {
     let runtime = runtime(2);
     let (frail, linked) = (frail(&runtime, 2, SpawnOptions::new()), node(&runtime));
     linked.does(&runtime, [Do::Link(frail.pid())]);
@@ -195,7 +195,7 @@ fn one_that_has_linked_itself_and_does_not_trap_exits_ends_with_the_process_and_
 
 /// Both have made the link. Each takes what it has made with it when it fails, so the second one takes the last.
 #[test]
-fn of_two_that_have_linked_each_other_and_recover_the_second_takes_the_link_away() {
+fn a_mutual_link_ends_when_the_second_of_both_recovers() {
     let runtime = runtime(2);
     let [one, two] = [(); 2].map(|()| frail(&runtime, 3, trapping()));
     let pids = [one.pid(), two.pid()];
@@ -373,7 +373,7 @@ fn a_reply_that_comes_after_the_asker_has_failed_is_late() {
 }
 
 #[test]
-fn a_question_of_a_step_that_failed_is_not_asked_and_its_answer_is_not_told() {
+fn asks_of_a_failed_step_are_not_sent_and_not_answered() {
     let runtime = runtime(1);
     let (frail, keeper) = (frail(&runtime, 2, SpawnOptions::new()), frail(&runtime, 1, SpawnOptions::new()));
     let asked = keeper.address();
@@ -403,7 +403,7 @@ fn a_question_of_a_step_that_failed_is_not_asked_and_its_answer_is_not_told() {
 }
 
 #[test]
-fn askers_of_a_failed_state_machine_are_told_that_it_dropped_their_replies() {
+fn askers_of_a_failed_process_get_the_error_dropped() {
     let runtime = runtime(2);
     let frail = frail(&runtime, 2, SpawnOptions::new());
     let answer = std::thread::scope(|scope| {
@@ -434,7 +434,7 @@ fn whether_exits_are_trapped_is_again_as_the_spawn_options_say() {
 }
 
 #[test]
-fn memberships_that_it_was_given_and_names_stay_and_its_own_memberships_and_subscriptions_go() {
+fn a_recovery_keeps_names_and_given_memberships_and_drops_own() {
     let runtime = runtime(2);
     let frail = frail(&runtime, 2, SpawnOptions::new().name("first").group("given"));
     let pid = frail.pid();

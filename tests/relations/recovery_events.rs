@@ -134,7 +134,7 @@ fn children_that_recover(heard: &Log<String>) -> [ChildSpec; 3] {
 }
 
 #[test]
-fn a_failure_that_a_child_has_recovered_from_is_told_to_its_supervisor_and_counts() {
+fn a_recovered_failure_of_a_child_counts_for_its_supervisor() {
     for (place, id) in ["own", "given", "both"].into_iter().enumerate() {
         let (runtime, heard) = (runtime(2), Log::new());
         let spec = children_that_recover(&heard).into_iter().nth(place).unwrap();
@@ -242,7 +242,7 @@ fn asked_and_fails(asked: Asked, held: Latch<()>, go: Latch<()>) -> impl Process
 }
 
 #[test]
-fn a_process_that_was_asked_to_stop_does_not_recover_unless_it_says_so_and_then_is_asked_again() {
+fn a_process_asked_to_stop_recovers_only_if_it_says_so() {
     for asked in [Asked::Never, Asked::InThatStep, Asked::Earlier, Asked::Waits, Asked::Meanwhile] {
         for (even_if_stopping, bounded) in [(false, false), (true, false), (false, true), (true, true)] {
             let case = format!("{asked:?}, even if stopping: {even_if_stopping}, bounded: {bounded}");
@@ -334,7 +334,7 @@ fn a_process_that_is_terminated_while_its_step_fails_does_not_recover() {
 }
 
 #[test]
-fn a_function_of_the_spawn_options_is_asked_when_recover_gives_nothing_and_survives_upgrades() {
+fn recover_with_is_used_after_recover_and_survives_upgrades() {
     let (runtime, heard, asked) = (runtime(1), Log::new(), Log::new());
     let (log, ask) = (heard.clone(), asked.clone());
     let mut left = 2;
@@ -364,7 +364,7 @@ fn a_function_of_the_spawn_options_is_asked_when_recover_gives_nothing_and_survi
 }
 
 #[test]
-fn a_function_that_gives_processes_with_another_output_is_refused_when_the_process_is_spawned() {
+fn recover_with_of_another_output_is_refused_at_the_spawn() {
     let runtime = runtime(1);
     let wrong = || SpawnOptions::new().recover_with(|_| Some(Upgrade::to(sink::<()>())));
     let check = |error: &SpawnError| {

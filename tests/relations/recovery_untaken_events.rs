@@ -112,7 +112,7 @@ fn an_exit_that_waits_behind_an_answer_to_the_failed_one_is_told_the_next() {
 
 /// The process that unlinks is held up in a step. So the exit is in its mailbox, and is not taken.
 #[test]
-fn after_unlinking_no_exit_of_a_recovery_is_told_and_that_of_a_later_link_is() {
+fn after_an_unlink_only_the_exit_of_a_later_link_is_told() {
     for links_first in [false, true] {
         let (runtime, heard) = (runtime(2), Log::new());
         let frail = frail(&runtime, 3, SpawnOptions::new());
@@ -169,7 +169,7 @@ impl Observer for StopsAtSpawn {
 
 /// The other process links itself and fails while the yields behind the unlink are performed.
 #[test]
-fn an_exit_of_a_link_that_is_made_behind_an_unlink_of_the_same_step_is_told() {
+fn the_exit_of_a_link_made_behind_an_unlink_is_told() {
     let (begun, go, heard) = (Latch::new(), Latch::new(), Log::new());
     let hook = StopsAtSpawn { begun: begun.clone(), go: go.clone() };
     let runtime = builder().workers(2).observer(hook).start().unwrap();
@@ -202,7 +202,7 @@ fn an_exit_of_a_link_that_is_made_behind_an_unlink_of_the_same_step_is_told() {
 
 /// One linked process ends before the step has failed, and the other one in the delay, in which it has sent something.
 #[test]
-fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_what_was_sent() {
+fn exits_before_and_in_a_restart_delay_come_after_it_in_order() {
     for bounded in [false, true] {
         let (clock, told, held, go) = (ManualClock::new(), Log::new(), Latch::new(), Latch::new());
         let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
@@ -264,7 +264,7 @@ fn exits_before_a_failure_in_place_and_in_its_delay_are_told_the_next_behind_wha
 }
 
 #[test]
-fn a_request_to_stop_that_a_step_has_taken_is_remembered_over_busy_steps_and_with_a_watchdog() {
+fn a_taken_request_to_stop_is_remembered_over_busy_steps() {
     for (watched, messages) in [(false, 4), (true, 0), (true, 4)] {
         let builder = builder().workers(1);
         let builder = if watched { builder.watchdog(Watchdog::after(LIMIT)) } else { builder };

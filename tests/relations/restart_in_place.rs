@@ -214,7 +214,7 @@ impl Process for Recovers {
 }
 
 #[test]
-fn any_process_can_recover_in_place_and_a_failed_step_has_no_effects_then_either() {
+fn any_process_can_recover_and_a_failed_step_has_no_effects() {
     let runtime = runtime(1);
     let recovered = Arc::new(AtomicUsize::new(0));
     let process = |left, panics_in_recover| Recovers { left, recovered: recovered.clone(), panics_in_recover };
@@ -270,7 +270,7 @@ fn who_asks_one_that_fails_is_answered_though_it_goes_on_in_place() {
 }
 
 #[test]
-fn a_failure_in_place_is_the_childs_alone_and_a_siblings_gives_it_a_new_pid() {
+fn a_child_in_place_keeps_its_pid_unless_a_sibling_fails() {
     let (runtime, diary) = (runtime(2), Diary::new());
     let builder = Supervisor::builder().strategy(Strategy::OneForAll).intensity(100, SECOND);
     let boss = supervise(&runtime, builder.child(in_place(&diary, "a")).child(diary.spec("b")).build().unwrap());
@@ -342,7 +342,7 @@ impl Drop for AlwaysFails {
 
 /// It has the only worker, and recovers without end.
 #[test]
-fn one_that_always_fails_and_recovers_goes_behind_others_and_can_be_stopped() {
+fn an_always_recovering_process_starves_none_and_can_be_stopped() {
     for panics_at_the_end in [false, true] {
         let (runtime, recovered) = (runtime(1), Arc::new(AtomicUsize::new(0)));
         let fails = AlwaysFails { recovered: recovered.clone(), panics_at_the_end };

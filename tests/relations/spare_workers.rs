@@ -12,7 +12,7 @@ use crate::helpers::*;
 use crate::support::stuck::*;
 
 #[test]
-fn while_all_workers_are_stuck_others_take_their_places_and_go_when_the_steps_return() {
+fn spare_workers_replace_stuck_workers_until_their_steps_return() {
     let watched = watched(2, 2);
     let runtime = &watched.runtime;
     let held = watched.sticks(2);
@@ -139,7 +139,7 @@ fn what_a_stuck_worker_had_taken_for_later_is_done_by_others() {
 }
 
 #[test]
-fn a_parent_is_told_that_its_child_has_begun_though_the_childs_first_step_is_stuck() {
+fn a_stuck_first_step_does_not_delay_the_started_report() {
     // Also without a watchdog: the other worker must find the parent.
     let runtime = runtime(2);
     let held = Held { begun: Latch::new(), go: Latch::new() };
@@ -158,7 +158,7 @@ fn a_parent_is_told_that_its_child_has_begun_though_the_childs_first_step_is_stu
 }
 
 #[test]
-fn nothing_is_lost_while_workers_are_stuck_and_let_go_and_spares_come_and_leave() {
+fn nothing_is_lost_while_workers_stick_and_spares_come_and_go() {
     const ROUNDS: usize = 150;
     const PAIRS: usize = 8;
     let watched = watched(2, 2);
@@ -278,7 +278,7 @@ fn the_end_of_a_stuck_step_is_told_though_nobody_has_the_runtime_any_more() {
 }
 
 #[test]
-fn what_a_spare_has_when_it_is_too_many_is_ended_though_all_others_have_left_for_good() {
+fn a_surplus_spare_ends_its_process_though_no_worker_is_left() {
     let watched = watched(1, 1);
     let runtime = &watched.runtime;
     let held = watched.sticks(1);

@@ -44,7 +44,7 @@ fn a_child_that_ends_with_the_runtime_is_no_failure_and_is_not_restarted() {
 
 /// The runtime began to shut down in the middle of the step in which the supervisor started it.
 #[test]
-fn a_child_that_is_not_begun_because_the_runtime_shuts_down_is_no_failure_of_the_supervisor() {
+fn a_child_not_begun_at_shutdown_does_not_fail_its_supervisor() {
     let (mut driver, [a, b]) = driven(true);
     driver.shuts_down().ended(b, &Exit::Terminated(Reason::NoSuchProcess)).run();
     assert!(driver.exit().is_none());
@@ -53,7 +53,7 @@ fn a_child_that_is_not_begun_because_the_runtime_shuts_down_is_no_failure_of_the
 }
 
 #[test]
-fn a_supervisor_that_is_asked_to_stop_later_than_its_children_is_done_all_the_same() {
+fn a_supervisor_asked_to_stop_after_its_children_is_done() {
     const MANY: usize = 1_000;
     for _ in 0..10 {
         let runtime = runtime(2);

@@ -101,7 +101,7 @@ fn children_of_a_supervisor_that_is_terminated_end_through_their_links() {
 
 /// Each is held up when it is asked, so one that is asked after another has ended would never be asked.
 #[test]
-fn when_the_runtime_shuts_down_all_children_are_asked_at_once_and_not_in_order() {
+fn a_runtime_shutdown_asks_all_children_to_stop_at_once() {
     const CHILDREN: [&str; 3] = ["a", "b", "c"];
     let (runtime, asked, go) = (runtime(CHILDREN.len() + 1), Log::new(), Latch::new());
     let spec = |id: &'static str| {
@@ -193,7 +193,7 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
 }
 
 #[test]
-fn a_factory_that_panics_and_an_init_that_fails_on_restart_are_further_failures_and_are_tried_again() {
+fn a_panicking_factory_and_a_failing_init_are_tried_again() {
     let (runtime, diary) = (runtime(2), Diary::new());
     let supervisor = Supervisor::builder().intensity(7, 1_000 * SECOND).child(diary.spec("a")).child(diary.spec("b"));
     let boss = supervise(&runtime, supervisor.build().unwrap());
@@ -279,7 +279,7 @@ fn a_child_that_has_taken_its_link_away_holds_up_no_end() {
 }
 
 #[test]
-fn a_child_that_fails_while_it_is_stopped_is_heard_of_once_by_link_and_monitor() {
+fn a_supervisor_stops_although_a_child_fails_meanwhile() {
     for _ in 0..200 {
         let (runtime, diary) = (runtime(2), Diary::new());
         let supervisor = Supervisor::builder().intensity(1_000, SECOND).child(diary.spec("a")).child(diary.spec("b"));

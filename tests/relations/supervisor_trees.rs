@@ -86,7 +86,7 @@ fn whole(runtime: &Runtime, boss: &Boss, alive: &AtomicUsize, branches: usize, l
 }
 
 #[test]
-fn a_failing_leaf_that_exhausts_its_supervisor_is_restarted_with_the_whole_branch() {
+fn a_leaf_that_exhausts_its_supervisor_restarts_the_branch() {
     let (runtime, alive) = (runtime(2), Arc::new(AtomicUsize::new(0)));
     let boss = tree(&runtime, &alive, 2, 4, 2);
     let before = Tree::of(&runtime, boss.handle.address(), LIMIT).unwrap();

@@ -42,7 +42,7 @@ fn children_start_in_order_and_are_stopped_in_reverse() {
 }
 
 #[test]
-fn if_one_does_not_start_those_before_it_are_stopped_in_reverse_and_the_supervisor_fails_with_that() {
+fn a_child_that_fails_to_start_ends_earlier_ones_in_reverse() {
     for panics in [false, true] {
         let (runtime, diary) = (runtime(2), Diary::new());
         let bad = diary.clone();
@@ -158,7 +158,7 @@ fn a_supervisor_ends_with_its_significant_children_if_it_is_told_so() {
 }
 
 #[test]
-fn exactly_so_many_restarts_in_the_window_are_allowed_and_one_more_ends_the_supervisor_with_their_list() {
+fn one_restart_above_the_intensity_ends_the_supervisor() {
     let (clock, diary) = (ManualClock::new(), Diary::new());
     let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
     let supervisor = Supervisor::builder().intensity(3, 10 * SECOND).child(diary.spec("a")).child(diary.spec("b"));

@@ -127,7 +127,7 @@ fn stopper(runtime: &Runtime, at: Where) -> (Held, procession::Pid) {
 }
 
 #[test]
-fn a_stuck_step_is_told_of_once_while_it_runs_and_once_more_when_it_is_over() {
+fn a_stuck_step_is_reported_once_and_again_at_its_end() {
     let watched = watched(1, 0);
     let (begun, go) = (Latch::new(), Latch::new());
     let (begin, gate) = (begun.clone(), go.clone());
@@ -250,7 +250,7 @@ fn many_short_steps_are_no_long_one_however_long_they_take_together() {
 }
 
 #[test]
-fn with_exact_times_a_step_is_reported_by_the_first_look_after_the_limit_with_its_exact_time() {
+fn exact_step_times_report_a_stuck_step_with_its_exact_time() {
     let watched = watched_with(1, 0, procession::config::RuntimeBuilder::exact_step_times);
     let held = Held::new(&watched.runtime);
     watched.clock.advance(LONG - Duration::from_nanos(1));
@@ -332,7 +332,7 @@ impl Observer for Hostile {
 }
 
 #[test]
-fn a_hook_that_is_stuck_or_panics_holds_up_neither_a_worker_nor_the_timers_nor_the_end() {
+fn a_stuck_or_panicking_observer_blocks_no_worker_and_no_timer() {
     let (clock, told) = (ManualClock::new(), Log::new());
     let (begun, go) = (Latch::new(), Latch::new());
     let hook = Hostile { begun: begun.clone(), go: go.clone(), told: told.clone() };
@@ -438,7 +438,7 @@ fn what_may_block_is_not_reported_wherever_it_blocks() {
 }
 
 #[test]
-fn a_stuck_step_that_panics_or_whose_process_is_terminated_is_over_like_any_other() {
+fn a_stuck_step_that_panics_or_is_terminated_is_reported_ended() {
     let watched = watched(1, 0);
     let (begun, go) = (Latch::new(), Latch::new());
     let (begin, gate) = (begun.clone(), go.clone());
@@ -463,7 +463,7 @@ fn a_stuck_step_that_panics_or_whose_process_is_terminated_is_over_like_any_othe
 }
 
 #[test]
-fn messages_and_answers_come_in_the_same_order_to_a_process_that_is_watched() {
+fn a_watched_process_gets_its_messages_in_the_same_order() {
     // The events of watched steps go another way; it must be the same to them.
     let run = |builder: procession::config::RuntimeBuilder| {
         let seen = Log::new();
@@ -515,7 +515,7 @@ fn messages_and_answers_come_in_the_same_order_to_a_process_that_is_watched() {
 }
 
 #[test]
-fn a_runtime_that_ends_while_a_step_is_stuck_names_it_and_does_not_wait_for_it() {
+fn a_shutdown_names_a_stuck_step_and_does_not_wait_for_it() {
     let watched = watched(1, 1);
     let held = watched.sticks(1);
     let pid = watched.runtime.stuck_steps()[0].process.pid;

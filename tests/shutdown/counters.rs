@@ -139,7 +139,7 @@ fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
 }
 
 #[test]
-fn work_that_is_handed_on_to_what_a_group_takes_in_meanwhile_is_never_missed() {
+fn work_handed_on_to_a_new_node_of_a_group_is_never_missed() {
     // Always one is counted, and always another one: whoever has handed its work on leaves.
     let (state, group) = ShutdownNode::group([]);
     let taken_in = || {

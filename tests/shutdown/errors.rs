@@ -45,7 +45,7 @@ fn an_own_error_comes_before_those_of_children() {
 }
 
 #[test]
-fn in_a_dependency_the_parents_error_comes_first_and_children_are_searched_from_the_left() {
+fn the_parents_error_comes_first_then_children_from_the_left() {
     let (one, two, three) =
         (ShutdownNode::error("one", []), ShutdownNode::error("two", []), ShutdownNode::error("three", []));
     assert_eq!(err(&one.depends_on([two.clone(), three.clone()])).unwrap(), "one");

@@ -124,7 +124,7 @@ fn a_state_may_be_in_several_groups() {
 }
 
 #[test]
-fn two_groups_that_are_taken_into_each_other_at_the_same_time_make_no_circle() {
+fn two_groups_added_to_each_other_at_once_make_no_cycle() {
     for _ in 0..500 {
         let ((one, one_group), (two, two_group)) = (ShutdownNode::group([]), ShutdownNode::group([]));
         let together = Barrier::new(2);
@@ -157,7 +157,7 @@ fn children_given_to_the_constructor_stay() {
 }
 
 #[test]
-fn states_are_taken_in_and_end_from_many_threads_while_the_group_is_closed() {
+fn threads_may_add_and_end_nodes_while_the_group_closes() {
     for _ in 0..100 {
         let (state, group) = ShutdownNode::group([]);
         let together = Barrier::new(3);

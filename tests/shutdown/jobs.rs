@@ -247,7 +247,7 @@ fn a_group_that_is_closed_or_below_gives_the_state_back() {
 }
 
 #[test]
-fn a_thread_that_waits_for_the_end_of_its_own_tree_is_told_and_does_not_hang() {
+fn a_thread_that_waits_for_its_own_tree_gets_an_error() {
     for in_a_group in [false, true] {
         let (above, tail) = ShutdownNode::job([]);
         let (tree, told) = (Latch::<ShutdownNode>::new(), Latch::new());

@@ -135,7 +135,7 @@ fn a_ladder_of_diamonds_is_not_walked_along_each_of_its_ways() {
 }
 
 #[test]
-fn the_error_of_a_chain_that_hangs_grows_with_the_chain_and_not_with_its_square() {
+fn the_error_of_a_hanging_chain_grows_linearly() {
     // The names on the ways to 100,000 nodes, one below the other, would take 80 GB.
     on_a_small_stack(|| {
         let clock = ManualClock::new();

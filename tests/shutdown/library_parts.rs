@@ -128,7 +128,7 @@ fn program(go: Latch<()>) -> Program {
 const ORDER: [&str; 4] = ["server", "process", "task or tasklet", "task or tasklet"];
 
 #[test]
-fn a_server_a_runtime_what_stands_on_a_pool_and_the_pool_end_in_this_order() {
+fn a_server_a_runtime_pool_users_and_the_pool_end_in_order() {
     let go = Latch::new();
     let program = program(go.clone());
     go.set(()).unwrap();

@@ -196,7 +196,7 @@ fn limits_go_by_the_clock_of_the_job_whatever_the_clock_above_is() {
 }
 
 #[test]
-fn a_job_is_told_to_end_before_it_is_told_to_cancel_also_by_a_limit_of_zero() {
+fn a_job_gets_end_before_cancel_even_with_a_limit_of_zero() {
     for clock in [ManualClock::new().clock(), Clock::system()] {
         for _ in 0..100 {
             let (state, tail) = ShutdownNode::builder().clock(clock.clone()).cancel_after(Duration::ZERO).job();

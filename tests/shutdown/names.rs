@@ -71,7 +71,7 @@ fn a_name_with_no_error_below_is_no_error() {
 }
 
 #[test]
-fn a_name_in_a_dependency_is_for_what_is_below_it_and_not_for_its_siblings() {
+fn a_name_in_a_dependency_is_not_for_its_siblings() {
     let ((parent, _parent_tail), (left, left_tail), (right, right_tail)) = (job(), job(), job());
     let all = parent.depends_on([left.annotate("left"), right]);
     left_tail.done();

@@ -183,7 +183,7 @@ fn what_never_became_ready_shuts_down() {
 }
 
 #[test]
-fn what_is_closed_stays_closed_and_a_parent_made_later_waits_for_itself_only() {
+fn a_parent_made_after_a_close_waits_only_for_itself() {
     let (state, tail) = job();
     state.request_shutdown();
     tail.done();
@@ -197,7 +197,7 @@ fn what_is_closed_stays_closed_and_a_parent_made_later_waits_for_itself_only() {
 }
 
 #[test]
-fn a_shutdown_goes_on_by_itself_also_when_nobody_holds_the_state_that_was_asked() {
+fn a_shutdown_goes_on_without_a_handle_of_its_node() {
     let gone = Arc::new(());
     for waits in [false, true] {
         #[derive(PartialEq, Eq)]

@@ -79,7 +79,7 @@ fn chained_dependencies_close_from_the_last_to_the_first() {
 }
 
 #[test]
-fn children_of_the_constructor_and_of_a_dependency_close_in_the_same_order() {
+fn children_close_in_the_same_order_however_they_were_given() {
     let with = |children: Vec<ShutdownNode>, depends: bool| -> (ShutdownNode, JobGuard) {
         if depends {
             let (state, tail) = job();
@@ -116,7 +116,7 @@ fn a_dependency_is_done_when_its_parent_is() {
 }
 
 #[test]
-fn a_hanging_child_keeps_its_parent_from_being_told_and_a_hanging_parent_closes_its_children() {
+fn a_hanging_child_delays_its_parent_and_not_the_reverse() {
     let ((parent, parent_tail), (child, child_tail)) = (job(), job());
     let all = parent.depends_on([child.clone()]);
     assert!(all.shutdown_timeout(ZERO).is_err());

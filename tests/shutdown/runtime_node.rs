@@ -48,7 +48,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn a_runtime_closes_between_those_it_depends_on_and_those_that_depend_on_it() {
+fn a_runtime_closes_after_its_children_and_before_its_parent() {
     let runtime = runtime();
     let process = runtime.spawn(Lives).unwrap();
     let ((server, server_tail), (store, store_tail)) = (job(), job());
@@ -137,7 +137,7 @@ fn a_runtime_has_one_state() {
 }
 
 #[test]
-fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_hang() {
+fn a_step_or_job_that_waits_for_its_own_runtime_gets_an_error() {
     struct Waits(ShutdownNode, Latch<bool>, bool);
     impl Process for Waits {
         type Message = ();
@@ -169,7 +169,7 @@ fn a_step_or_job_that_waits_for_the_end_of_its_own_runtime_is_told_and_does_not_
 }
 
 #[test]
-fn a_step_that_waits_for_the_end_of_a_runtime_whose_last_handle_is_being_dropped_is_told_as_well() {
+fn a_step_waiting_for_a_runtime_being_dropped_gets_an_error() {
     struct Waits(ShutdownNode, [Latch<()>; 2], Latch<bool>);
     impl Process for Waits {
         type Message = ();

@@ -107,7 +107,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn destructors_and_callbacks_that_panic_are_contained_and_the_rest_goes_on() {
+fn panics_of_destructors_and_callbacks_are_contained() {
     let drops = Arc::new(AtomicUsize::new(0));
     let bomb = || Bomb(drops.clone());
     let (child, tail) = ShutdownNode::job([ShutdownNode::value(Loud, bomb(), []), ShutdownNode::error(bomb(), [])]);

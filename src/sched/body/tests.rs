@@ -8,7 +8,7 @@ use crate::pid::Pid;
 use crate::timer::Timers;
 
 #[test]
-fn timers_that_have_fired_are_forgotten_and_those_that_are_pending_are_not() {
+fn fired_timers_are_forgotten_and_pending_timers_are_kept() {
     let manual = ManualClock::new();
     let timers = Timers::new(manual.clock(), "test-timers");
     let mut head = Head::new(Pid::FIRST);

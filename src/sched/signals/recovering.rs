@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_that_is_put_behind_a_later_message_lets_no_down_overtake_another_message() {
+    fn a_postponed_recovery_lets_no_down_overtake_a_message() {
         let [recovered, ended] = [1, 2].map(|slot| Pid::new(1, slot, 1).unwrap());
         let exit = || Exit::Terminated(Reason::Terminated);
         let down = |pid| Control::Down(Down { monitor: Monitor::new(0, pid), pid, exit: exit() });

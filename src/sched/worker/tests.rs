@@ -42,7 +42,7 @@ fn producer(to: Address<u64>, steps: &Arc<Mutex<u64>>) -> impl Process<Message =
 }
 
 #[test]
-fn a_producer_is_not_stepped_again_before_the_worker_that_it_had_begins_with_the_consumer_it_has_woken() {
+fn a_producer_is_not_stepped_again_before_its_woken_consumer() {
     let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
     let second = Arc::new(Mutex::new(workers.pop().unwrap()));
     let first = &mut workers[0];
@@ -75,7 +75,7 @@ fn a_producer_is_not_stepped_again_before_the_worker_that_it_had_begins_with_the
 }
 
 #[test]
-fn what_lies_behind_a_worker_that_is_stuck_is_taken_after_a_few_steps_of_one_that_always_continues() {
+fn work_behind_a_stuck_worker_is_stolen_after_a_few_busy_steps() {
     let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
     let second = &mut workers.pop().unwrap();
     let first = Arc::new(Mutex::new(workers.pop().unwrap()));
