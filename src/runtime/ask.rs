@@ -92,7 +92,7 @@ pub struct AskFuture<T: Send + 'static> {
     /// What ends the question when the limit is over, or when the runtime ends; from the first poll or wait on.
     kept: Option<Kept>,
     place: Option<u64>,
-    /// Whether a poll has given the reply.
+    /// Whether a poll or a wait has given the reply: the question is decided, and has no waker.
     is_taken: bool,
 }
 
@@ -132,6 +132,7 @@ impl<T: Send + 'static> AskFuture<T> {
         }
         // Decided, and the thread that has decided it has set the answer or is about to.
         self.ask.answer.wait_until(clock, Deadline::NEVER);
+        self.is_taken = true;
         self.ask.take().unwrap_or(Err(CommandError::Dropped))
     }
 
@@ -176,8 +177,10 @@ impl<T: Send + 'static> Future for AskFuture<T> {
 
 impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
-        self.ask.answer.forget_waker(self.place.take());
-        self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
+        if !self.is_taken {
+            self.ask.answer.forget_waker(self.place.take());
+            self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
+        }
         if let Some(kept) = self.kept.take() {
             drop(self.core.timers.take_back(kept));
         }

@@ -236,6 +236,8 @@ impl Cell {
     /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
     /// process may begin any more; that is asked under the lock, so that a look through the table after the closing sees
     /// every process.
+    // Inlined: one caller, a spawn, is on a hot path; the other is a driver.
+    #[inline(always)]
     pub(crate) fn install(
         &self,
         generation: u32,
