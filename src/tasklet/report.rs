@@ -57,7 +57,7 @@ pub struct TaskletPanic {
     pub panic: Panic,
 }
 
-/// What a loop does when a step panics. In any case, the tasklet ends, and the report names it.
+/// The policy for a step that panics. In any case, the tasklet ends, and the report names it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
