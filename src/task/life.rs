@@ -3,7 +3,7 @@
 //!
 //! | | `begin` | `end` by return | `end` from outside | `end` unless it has begun, `recall` |
 //! |---|---|---|---|---|
-//! | Scheduled | Running; the closure is handed out | (cannot happen: no thread has the closure) | Over; the closure comes back, uncalled | the same |
+//! | Scheduled | Running; returns the closure | (cannot happen) | Over; returns the closure, uncalled | the same |
 //! | Running | refused | Over | Over | refused |
 //! | Over | refused | refused; the result comes back | refused | refused |
 //!

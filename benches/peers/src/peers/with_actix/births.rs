@@ -1,4 +1,4 @@
-//! Workloads of births on actix.
+//! Workloads that spawn actors, on actix.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -60,7 +60,7 @@ impl<C: Child> Actor for Spawner<C> {
     }
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -100,7 +100,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -145,7 +145,7 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(Addr<Node>),
     Caller(Sender<u64>),
@@ -194,7 +194,7 @@ impl Actor for Node {
     }
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
 impl Message for Sum {

@@ -1,4 +1,4 @@
-//! Workloads of births on ractor.
+//! Workloads that spawn actors, on ractor.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -91,7 +91,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(Measured::since(began, setting.n))
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -132,16 +132,16 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(ActorRef<Sum>),
     Caller(Sender<u64>),
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
     parent: Parent,
     first: u64,

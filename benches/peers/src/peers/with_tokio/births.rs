@@ -1,4 +1,4 @@
-//! Workloads of births on raw tokio.
+//! Workloads that spawn tasks, on raw tokio.
 
 use std::time::Instant;
 

@@ -39,7 +39,7 @@ impl Handler<Meet> for Account {
     }
 }
 
-/// An account is named by its place: an address in each message would have to be counted up and down.
+/// An account is identified by its place. An address in each message would have to be counted.
 struct Pay {
     amount: i64,
     to: usize,

@@ -26,7 +26,7 @@ impl Message for CustomerMessage {
     type Result = ();
 }
 
-/// Ends when it has had its haircut.
+/// Ends after its haircut.
 struct Customer {
     door: Addr<Door>,
 }
@@ -52,7 +52,7 @@ impl Handler<CustomerMessage> for Customer {
 
 enum RoomMessage {
     Enter(Addr<Customer>),
-    /// The barber has time.
+    /// The barber is free.
     Next,
 }
 
@@ -140,7 +140,7 @@ impl Handler<Count> for Barber {
 }
 
 enum StreetMessage {
-    /// A customer found no seat.
+    /// A customer found no free seat.
     Returned(Addr<Customer>),
     Served,
 }

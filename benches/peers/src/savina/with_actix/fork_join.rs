@@ -43,7 +43,7 @@ impl Handler<Work> for Worker {
     }
 }
 
-/// Sends a message to each worker, and makes room for others, again and again.
+/// Repeatedly sends a message to each worker and yields.
 struct Rounds {
     workers: Vec<Addr<Worker>>,
     left: u64,
@@ -83,7 +83,7 @@ pub(crate) fn throughput(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {

@@ -10,7 +10,7 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::philosophers::{PHILOSOPHERS, Table, check};
 
-/// From the philosopher on this seat.
+/// Sent by the philosopher on this seat.
 enum WaiterMessage {
     /// Before all others: all philosophers, in order.
     Meet(Vec<Addr<Philosopher>>),

@@ -11,10 +11,10 @@ use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::queens::{Board, Search, WORKERS, check, solutions};
 
 enum MasterMessage {
-    /// A board that is to be worked on.
+    /// A board to work on.
     Board(Board),
     Solution,
-    /// A worker is done with a board.
+    /// A worker has finished a board.
     Done,
     /// A worker has ended.
     Stopped,
@@ -65,7 +65,7 @@ impl Handler<MasterMessage> for Master {
                     context.stop();
                 }
             }
-            // Results beyond the limit are dropped.
+            // Results beyond the limit are ignored.
             (_, Some(_)) | (MasterMessage::Stopped, None) => {}
             (MasterMessage::Board(board), None) => self.hand_out(board),
             (MasterMessage::Solution, None) => self.search.is_solved(),

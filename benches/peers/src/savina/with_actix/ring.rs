@@ -13,7 +13,7 @@ use crate::savina::problems::RING;
 enum RingMessage {
     /// The next actor of the ring.
     Meet(Addr<Hopper>),
-    /// The token, which is to be passed on so many more times.
+    /// The token, with the number of hops that are left.
     Token(u64),
 }
 

@@ -56,7 +56,7 @@ impl Message for Work {
     type Result = ();
 }
 
-/// Ends with its share.
+/// Ends with the area of its share.
 struct Worker {
     master: Addr<Master>,
 }

@@ -13,7 +13,7 @@ use crate::peers::tokio_runtime;
 use crate::savina::problems::BATCH;
 use crate::savina::problems::bank::{ACCOUNTS, OPENING, Transfer, Transfers, check as check_balances};
 
-/// An account is named by its place: a sender in each message would have to be counted up and down.
+/// An account is identified by its place. A channel sender in each message would have to be counted.
 enum AccountMessage {
     Send { amount: i64, to: usize },
     Receive { amount: i64, confirm: oneshot::Sender<()> },

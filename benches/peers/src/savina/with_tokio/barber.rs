@@ -19,7 +19,7 @@ enum CustomerMessage {
     Done,
 }
 
-/// Ends when it has had its haircut.
+/// Ends after its haircut.
 async fn visit(mut inbox: UnboundedReceiver<CustomerMessage>, street: UnboundedSender<StreetMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
@@ -35,7 +35,7 @@ async fn visit(mut inbox: UnboundedReceiver<CustomerMessage>, street: UnboundedS
 
 enum RoomMessage {
     Enter(ToCustomer),
-    /// The barber has time.
+    /// The barber is free.
     Next,
     Close,
 }
@@ -77,7 +77,7 @@ async fn cut(mut inbox: UnboundedReceiver<ToCustomer>, room: UnboundedSender<Roo
 }
 
 enum StreetMessage {
-    /// A customer found no seat.
+    /// A customer found no free seat.
     Returned(ToCustomer),
     Served,
 }

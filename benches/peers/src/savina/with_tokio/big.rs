@@ -9,7 +9,7 @@ use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::big::{ACTORS, Targets, check as check_each};
 
-/// The identity is the place among the friends: a sender in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A channel sender in each message would have to be counted.
 enum Chat {
     Ping(usize),
     Pong(usize),

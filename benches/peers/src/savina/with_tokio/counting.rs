@@ -20,7 +20,7 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
             CounterMessage::Increment => count += 1,
-            // The asker may have ended. Then no task misses the answer.
+            // The asker may have ended. Then the answer is not needed.
             CounterMessage::Report(to) => drop(to.send(count)),
         }
     }

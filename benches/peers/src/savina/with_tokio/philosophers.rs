@@ -8,13 +8,13 @@ use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::philosophers::{PHILOSOPHERS, Table, check};
 
-/// From the philosopher on this seat.
+/// Sent by the philosopher on this seat.
 enum WaiterMessage {
     Hungry(usize),
     Eaten(usize),
 }
 
-/// Ends when all philosophers have left, with how often each has eaten.
+/// Ends when all philosophers have left. Returns how often each has eaten.
 async fn wait(
     mut inbox: UnboundedReceiver<WaiterMessage>,
     philosophers: Vec<UnboundedSender<PhilosopherMessage>>,

@@ -8,7 +8,7 @@ use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::RING;
 
-/// To be passed on so many more times.
+/// The number of hops that are left.
 struct Token(u64);
 
 /// Ends with the last hop, or when nobody is left who could send it the token.

@@ -12,7 +12,7 @@ use crate::savina::problems::sieve::{Filter, Sifted, candidates, check};
 
 enum FilterMessage {
     Number(u64),
-    /// There are no more; the filters so far have so many primes.
+    /// No more numbers follow. Holds the number of primes of the filters so far.
     End(u64),
 }
 

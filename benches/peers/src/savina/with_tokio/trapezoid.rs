@@ -8,7 +8,7 @@ use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::trapezoid::{Share, WORKERS, check};
 
-/// Ends with its share.
+/// Ends with the area of its share.
 async fn work(mut inbox: UnboundedReceiver<Share>, master: UnboundedSender<f64>) {
     if let Some(share) = inbox.recv().await {
         let _ = master.send(share.area());
