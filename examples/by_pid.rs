@@ -1,4 +1,4 @@
-//! A numbered tour of PIDs: what a program can do with them, and which errors they rule out.
+//! A numbered tour of what a program can do with a PID, and of what a PID never does.
 //!
 //! The tour spawns a counter and a clerk. It sends messages to them by typed address and by plain PID. It asks from
 //! outside and between processes. It registers names, prints PIDs and parses them back, and sends messages of the

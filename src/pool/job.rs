@@ -91,8 +91,10 @@ pub enum JobError {
     /// handle.
     #[error("a step cannot wait for a job, for it would block its worker: yield it as blocking work")]
     InsideStep,
-    /// The caller is the job itself, or another job of its pool while this one waits in a [`Pacer`](super::Pacer).
-    /// The wait might never have ended. The job goes on.
+    /// The caller is the job itself, or a job whose wait for it might never have ended.
+    ///
+    /// The second case is another job of the same pool, while this one waits in a [`Pacer`](super::Pacer). The job
+    /// goes on.
     #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
     Inside,
 }

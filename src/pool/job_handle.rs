@@ -276,8 +276,8 @@ impl<T: Send + 'static> JobHandle<T> {
         if self.state.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// Runs the job, if the calling thread is one of the pool's and the job has not begun. Returns whether the caller
-    /// may then wait for the job.
+    /// Runs the job, if it has not begun and the calling thread is one of the pool's. Returns whether the caller may
+    /// then wait for the job.
     fn help(&self) -> bool {
         if self.state.runs_here() {
             return false;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// The number of gaps up to which the queue does not close them, because it is not worth the work.
+/// The number of gaps up to which the queue does not close them. Closing fewer is not worth the work.
 const FEW: usize = 32;
 
 /// The most places for which an empty queue keeps its memory allocated.

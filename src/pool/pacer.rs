@@ -276,7 +276,7 @@ impl State {
         self.queue.remove(place).map(|(_, waits)| waits)
     }
 
-    /// Whether jobs for the calling thread's pool wait here for their turn, or have the turn and wait for a worker.
+    /// Whether the queue has jobs for the calling thread's pool. A job that has the turn but no worker counts, too.
     fn has_jobs_for_this_thread(&self) -> bool {
         let handed = matches!(&self.turn, Turn::Handed(pool) if pool.is_inside());
         handed || self.queue.iter().any(|(_, waiter)| matches!(waiter, Waiter::Job { pool, .. } if pool.is_inside()))

@@ -109,8 +109,8 @@ impl<T, E> TaskHandle<T, E> {
         if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// Runs the task here if this is a thread of its pool and no other thread has begun it. Returns whether the
-    /// caller may wait. It may not wait for a task that runs on its own thread.
+    /// Runs the task here, if no thread has begun it and this is one of its pool's. Returns whether the caller may
+    /// wait. It may not wait for a task that runs on its own thread.
     ///
     /// The task may enter the pool's queue at any moment. The bell is attached under the task's lock. The place in
     /// the queue is noted under the same lock. If the place is noted later, noting it rings the bell. If it is
@@ -136,8 +136,8 @@ impl<T, E> TaskHandle<T, E> {
         self.record.runs_on(thread::current().id())
     }
 
-    /// Runs the task here, if the calling thread is one of the pool's and the task waits in its queue. With a bell,
-    /// the task runs only if no other thread will run it.
+    /// Runs the task here, if it waits in the queue of the calling thread's pool. With a bell, the task runs only if
+    /// no other thread will run it.
     pub(super) fn run_if_inside(&self, bell: Option<Waker>) -> Helped {
         self.record.run_if_inside(&self.shared.pool, bell)
     }

@@ -248,8 +248,9 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
     });
 }
 
-/// Fails if a closure is in no list that is checked when its task ends during the check. It is not yet in the list of
-/// closures of ended tasks when that list is checked. It is no longer a running task when the tasks are checked.
+/// Fails if a closure whose task ends during the check is in neither list when that list is checked. It is not yet in
+/// the list of closures of ended tasks when that list is checked. It is no longer a running task when the tasks are
+/// checked.
 #[test]
 fn a_closure_is_inside_also_while_its_task_is_ended() {
     loom::model(|| {

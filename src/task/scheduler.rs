@@ -351,9 +351,8 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// Sets how many tasks run at the same time in the scheduler's own pool, as for
-    /// [`with_limit`](TaskScheduler::with_limit). A [shared](Self::pool) pool has its own maximum, and this option
-    /// has no effect on it.
+    /// Sets how many tasks the scheduler's own pool runs at once, as for [`with_limit`](TaskScheduler::with_limit). A
+    /// [shared](Self::pool) pool has its own maximum, and this option has no effect on it.
     pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
         self
@@ -365,7 +364,7 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// Sets how long records of tasks can be looked up, unless the task has its own retention.
+    /// Sets how long records can be looked up, for tasks without their own retention.
     pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
         self.retention = retention;
         self

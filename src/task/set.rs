@@ -234,9 +234,9 @@ impl<T, E> TaskSet<T, E> {
         Some(finished(task))
     }
 
-    /// On a thread of a pool, runs the first of the tasks that wait in that pool's queue, or finds that another
-    /// thread has it. Returns `None` if no task waits or if other threads will run them. The set's bell rings when a
-    /// task enters the queue later, or when the other threads will not run it.
+    /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
+    /// has it. Returns `None` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
+    /// The set's bell rings when a task enters the queue later, or when the other threads will not run it.
     fn help(&mut self, others: &mut Vec<CountsOnOthers>) -> Option<()> {
         others.clear();
         for scheduler in 0..self.unbegun.len() {

@@ -64,9 +64,9 @@ pub(super) trait AnyRecord: Send + Sync {
     fn info(&self) -> TaskInfo;
     /// Whether the task runs on this thread. The record of an ended task does not know.
     fn runs_on(&self, thread: ThreadId) -> bool;
-    /// Runs the task here, if the calling thread is one of the pool's and the task waits in its queue. Otherwise the
-    /// task might wait for the very thread that waits for it. With a bell, the task is only run if no other thread
-    /// runs it at once. If another thread does, the bell rings when that is no longer true.
+    /// Runs the task here, if it waits in the queue of the calling thread's pool. Otherwise the task might wait for
+    /// the very thread that waits for it. With a bell, the task is only run if no other thread runs it at once. If
+    /// another thread does, the bell rings when that is no longer true.
     fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped;
     /// Rings the bell when the task waits for a thread, or when it never will.
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);

@@ -9,7 +9,7 @@ use crate::pool::PoolError;
 pub enum Directive {
     /// Run a step on the home thread, with the loop's state, behind tasklets already queued there.
     Home,
-    /// Run a step on a thread of the pool, where it may block and has no access to the state.
+    /// Run a step on a thread of the pool. It may block, and has no access to the state.
     Pool,
     /// Wait until the tasklet is resumed.
     Wait,

@@ -125,7 +125,7 @@ impl<S: 'static> Loop<S> {
         Ok(self)
     }
 
-    /// Runs the tasklet's first step now, and schedules the tasklet with the directive that the step returned.
+    /// Runs the tasklet's first step now, and schedules the tasklet with the returned directive.
     ///
     /// The step runs on the calling thread, with this loop as the current one.
     ///
@@ -229,11 +229,12 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Sets a hook, which is called when there is work and no thread is in the loop. That is so if a home step is
-    /// ready, or if the last tasklet has ended (also in a turn that has just returned [`TurnOutcome::Ran`]). After
-    /// one call, the hook is not called again until a thread has been in the loop. Any thread may call it, also the
-    /// one that ends a turn. It delays that thread, so it should only notify the main loop to make a
-    /// [`turn`](Self::turn). A panic in it is contained.
+    /// Sets a hook, which is called when there is work but no thread in the loop.
+    ///
+    /// There is work if a home step is ready, or if the last tasklet has ended (also in a turn that has just returned
+    /// [`TurnOutcome::Ran`]). After one call, the hook is not called again until a thread has been in the loop. Any
+    /// thread may call it, also the one that ends a turn. It delays that thread, so it should only notify the main
+    /// loop to make a [`turn`](Self::turn). A panic in it is contained.
     ///
     /// With a hook, the main loop is expected to turn the loop again. So pool steps are accepted at any time.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
@@ -418,7 +419,8 @@ impl Rules<'_> {
     }
 }
 
-/// Takes back a tasklet that has asked for the pool, if no thread would be in the loop when its pool step returns.
+/// Takes back a tasklet that has asked for the pool. It must be taken back if no thread would be in the loop when its
+/// pool step returns.
 fn take_held<S: 'static>(shared: &Arc<Common<S>>, id: TaskletId) -> Option<Body<S>> {
     let body = lock(&shared.slots).take_held(id)?;
     shared.retire(id);

@@ -163,8 +163,8 @@ impl<U> TaskletFuture<U> {
         &self.handle
     }
 
-    /// Blocks until the tasklet has ended, and returns the value or the reason why there is none. A tasklet that was
-    /// done without fulfilling its promise has failed with [`NoValueError`].
+    /// Blocks until the tasklet has ended, and returns its value or its failure. A tasklet that was done without
+    /// fulfilling its promise has failed with [`NoValueError`].
     ///
     /// # Errors
     /// The caller is a step of a process ([`WaitError::InsideStep`]). The future is handed back.
