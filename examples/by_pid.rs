@@ -206,7 +206,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     )?;
     let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT).wait()?;
     guide.say(report.contains("no such process"), &format!("so is the clerk's: {report}"))?;
-    // The clerk's request was a message, too, and was lost. The observer's records confirm this.
+    // The clerk's request was a message, too, and became a dead letter. It is received here, before the later ones.
     let question = next(&dead_letters)?;
     guide.say(
         (question.to, question.reason) == (pid, DeadLetterReason::NoSuchProcess),

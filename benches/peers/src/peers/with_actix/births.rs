@@ -19,12 +19,12 @@ impl Message for Hello {
     type Result = ();
 }
 
-/// An actor that can be started by the many.
+/// An actor that the workloads start in large numbers.
 trait Child: Actor<Context = Context<Self>> + Handler<Hello> {
     fn new() -> Self;
 }
 
-/// Starts actors, and sends each a message. The children live on its own thread: to have another one start them costs
+/// Starts actors, and sends each a message. The children are on its own thread. Starting them on another thread costs
 /// more than it saves.
 struct Spawner<C: Child> {
     left: u64,
@@ -151,8 +151,8 @@ enum Parent {
     Caller(Sender<u64>),
 }
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on. The children of the root take turns on the
-/// threads, and each starts all that is below it on its own.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`. The children of the root take turns
+/// on the threads. Each starts all actors below it on its own thread.
 struct Node {
     parent: Parent,
     threads: Vec<ArbiterHandle>,

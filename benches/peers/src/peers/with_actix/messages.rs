@@ -136,8 +136,8 @@ impl Handler<Read> for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch. It is a future of the actor's,
-/// since an actor that sends itself a message is called again before any other is.
+/// Sends without waiting, and yields after each batch. It is a future of the actor's. An actor that sends itself a
+/// message is called again before all others.
 struct Producer {
     to: Addr<Counter>,
     left: u64,

@@ -175,7 +175,7 @@ impl Actor for Node {
 
     async fn on_start(mut node: Self, me: ActorRef<Self>) -> Result<Self, Infallible> {
         if node.leaves == 1 {
-            // Nobody keeps a reference to a leaf, so it ends by itself.
+            // The program keeps no reference to a leaf, so it ends by itself.
             node.sum = node.first;
             node.end();
             return Ok(node);

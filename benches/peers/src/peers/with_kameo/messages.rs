@@ -92,7 +92,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// A refusal in words: it holds the message, which need not be fit to be an error.
+/// A refusal as text. The refusal holds the message, which need not be a valid error.
 fn drop_message<T>(refused: kameo::error::SendError<T>) -> String {
     refused.to_string()
 }

@@ -56,7 +56,7 @@ impl<C: Actor<Msg = Hello, Arguments = ()>> Actor for Spawner<C> {
 /// Ends with its first message.
 struct Mayfly;
 
-/// That an actor has ended is seen by that its state is dropped.
+/// The state of an actor. Its drop shows that the actor has ended.
 struct Life;
 
 impl Drop for Life {

@@ -28,7 +28,7 @@ enum Token {
     Stop,
 }
 
-/// Passes the token on. All there is to know of an actor is its state.
+/// Passes the token on. All its data is in the actor's state.
 struct Hopper;
 
 struct Hops {
@@ -125,7 +125,7 @@ impl Actor for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch. Its state is what is left.
+/// Sends without waiting, and yields after each batch. Its state is the number of messages that are left.
 struct Producer {
     to: ActorRef<CounterMessage>,
     over: Sender<()>,
@@ -246,7 +246,7 @@ impl Actor for Friend {
 
 struct OneIsDone;
 
-/// Says when all are done. Its state is how many are not.
+/// Reports when all actors are done. Its state is the number of actors that are not.
 struct Referee {
     over: Sender<()>,
 }
@@ -299,7 +299,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other. Its state is the last one.
+/// Answers each request with the next number. Its state is the last number.
 struct Numbers;
 
 struct Next(RpcReplyPort<u64>);

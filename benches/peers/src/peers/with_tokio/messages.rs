@@ -33,8 +33,8 @@ async fn hop(mut inbox: UnboundedReceiver<Token>, next: UnboundedSender<Token>) 
     had
 }
 
-/// A token goes round a circle, and ends with the task that gets it last; that one's end ends the others, as each loses
-/// its only sender.
+/// A token goes round a circle, and ends at the task that gets it last. That task's end ends the others, because each
+/// loses its only sender.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..size).map(|_| unbounded_channel()).unzip();
@@ -137,7 +137,7 @@ struct Friend {
 impl Friend {
     fn next(&mut self) {
         if self.left == 0 {
-            // The referee waits for all; it has gone only if one of them has failed, which is seen then.
+            // The referee waits for all actors. It is gone only if one of them has failed, which is noticed then.
             let _ = self.referee.send(());
             return;
         }
@@ -169,7 +169,7 @@ impl Friend {
 pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (referee, mut done) = unbounded_channel();
-    // All channels are there before one begins, so that who is pinged knows whom to answer.
+    // All channels exist before one actor begins, so an actor that is pinged knows the sender.
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..FRIENDS).map(|_| unbounded_channel()).unzip();
     let friends: Arc<[_]> = senders.into();
     let mut talking = Vec::new();

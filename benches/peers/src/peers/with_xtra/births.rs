@@ -141,7 +141,7 @@ struct Sum(u64);
 
 /// An actor of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
-    /// Its own address, until it has started: before that somebody has to have it, or it would end.
+    /// Its own address, until it has started. Before that, the program must keep an address, or the actor would end.
     me: Option<Address<Node>>,
     parent: Parent,
     first: u64,
@@ -170,7 +170,7 @@ impl Actor for Node {
     async fn started(&mut self, _: &Mailbox<Self>) -> Result<(), ()> {
         let me = self.me.take().ok_or(())?;
         if self.leaves == 1 {
-            // Nobody has the address of a leaf from now on, so it ends by itself.
+            // From now on the program keeps no address of a leaf, so it ends by itself.
             self.sum = self.first;
             self.end().await;
             return Ok(());

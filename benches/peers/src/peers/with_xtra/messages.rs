@@ -306,9 +306,8 @@ impl Actor for Numbers {
     async fn stopped(self) {}
 }
 
-/// The answer comes by tokio's channel and not by xtra's own, which is guarded by a spin lock: a thread that waits
-/// for an answer spins for as long as its sender is kept from running, and that can be milliseconds for a call on a
-/// busy machine.
+/// The answer uses tokio's channel, and not xtra's own. A spin lock guards xtra's channel. A thread that waits for an
+/// answer spins until its sender runs again. On a busy machine, that can take milliseconds for a call.
 struct Next(oneshot::Sender<u64>);
 
 impl Handler<Next> for Numbers {

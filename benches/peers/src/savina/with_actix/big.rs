@@ -32,7 +32,7 @@ struct Friend {
     pinged: usize,
     left: u64,
     answered: u64,
-    /// Pongs from somebody who was not asked.
+    /// The number of pongs from actors that were not pinged.
     astray: u64,
 }
 
@@ -71,7 +71,7 @@ impl Handler<Chat> for Friend {
     }
 }
 
-/// How many pings somebody has answered; nothing if they were answered by the wrong one.
+/// The number of pings that an actor has answered. `None` if a wrong actor answered.
 struct Answered;
 
 impl Message for Answered {

@@ -18,7 +18,7 @@ impl Message for Work {
     type Result = ();
 }
 
-/// Ends when it has done so much work, and says how much it was.
+/// Ends when it has done its share of the work, and reports how much it was.
 struct Worker {
     left: u64,
     done: u64,

@@ -24,7 +24,7 @@ impl Message for MasterMessage {
     type Result = ();
 }
 
-/// Says the number of solutions when all workers have ended. They take turns on the threads.
+/// Reports the number of solutions when all workers have ended. The workers take turns on the threads.
 struct Master {
     root: Board,
     threads: Vec<ArbiterHandle>,

@@ -48,7 +48,7 @@ impl Handler<RingMessage> for Hopper {
     }
 }
 
-/// How often somebody had the token.
+/// How often an actor had the token.
 struct Had;
 
 impl Message for Had {

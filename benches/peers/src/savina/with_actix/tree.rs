@@ -1,5 +1,5 @@
-//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads, and each starts all that is
-//! below it on its own.
+//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads. Each starts all nodes below
+//! it on its own thread.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -45,7 +45,7 @@ impl Children {
     }
 }
 
-/// Says how much was visited when everything has been.
+/// Reports the number and the work of the visited nodes, when all have been visited.
 struct Root {
     growth: Growth,
     children: Children,

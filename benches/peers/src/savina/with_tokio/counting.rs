@@ -26,7 +26,7 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     }
 }
 
-/// Returns what the counter has reported, if it is still there.
+/// Returns the count that the counter has reported, if the counter still exists.
 async fn produce(counter: UnboundedSender<CounterMessage>, mut left: u64) -> Option<u64> {
     while left > 0 {
         let batch = left.min(BATCH);

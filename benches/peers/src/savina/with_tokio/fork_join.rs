@@ -26,7 +26,7 @@ async fn work(mut inbox: UnboundedReceiver<Work>, of: u64) -> u64 {
 async fn send_rounds(workers: Vec<UnboundedSender<Work>>, rounds: u64) {
     for _ in 0..rounds {
         for worker in &workers {
-            // If it has ended too early, its count will tell.
+            // If the worker has ended too early, its count shows that.
             let _ = worker.send(Work);
         }
         yield_now().await;

@@ -41,7 +41,7 @@ enum PhilosopherMessage {
     Denied,
 }
 
-/// Leaves after so many meals, which the waiter sees by that its last sender is gone.
+/// Ends after its meals. The waiter notices this when its last sender is gone.
 async fn dine(
     seat: usize,
     waiter: UnboundedSender<WaiterMessage>,

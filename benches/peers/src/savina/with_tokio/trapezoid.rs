@@ -15,7 +15,7 @@ async fn work(mut inbox: UnboundedReceiver<Share>, master: UnboundedSender<f64>)
     }
 }
 
-/// Gives each worker its share, and adds up.
+/// Gives each worker its share, and adds up the areas.
 async fn lead(pieces: u64) -> Option<f64> {
     let (me, mut inbox) = unbounded_channel();
     for number in 0..WORKERS {

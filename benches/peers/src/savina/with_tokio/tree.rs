@@ -30,7 +30,7 @@ struct Children {
 }
 
 impl Children {
-    /// Starts them.
+    /// Starts the children.
     fn start(grant: Grant, parent: &ToNode, root: &ToNode) -> Children {
         let senders = (0..CHILDREN).map(|_| {
             let (me, inbox) = unbounded_channel();
