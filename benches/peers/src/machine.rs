@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::arguments::Options;
 use crate::registry::Peer;
 
-/// The compiler and the flags of this program.
+/// The lock file of this package, which has the versions of the peers.
 const LOCK: &str = include_str!("../Cargo.lock");
 
 /// The versions of those peers that are packages.
