@@ -18,11 +18,11 @@ use crate::primitives::{Arc, lock, thread};
 ///
 /// The result can be moved out once. If several callers need the output, wrap it in an `Arc`.
 ///
-/// The handle is a future of the result. Dropping the handle neither cancels the task nor waits for it. Then the
-/// result is dropped, too.
+/// The handle is a future of the result. Dropping the handle neither cancels the task nor waits for it. If the handle
+/// is dropped, so is the task's result.
 ///
 /// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
-/// times. Output and error are printed only if the task has ended.
+/// times. In that form, output or error are printed only if the task has ended.
 #[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
 pub struct TaskHandle<T, E> {
     record: Arc<dyn Record<T, E>>,

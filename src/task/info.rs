@@ -65,8 +65,9 @@ impl fmt::Display for Status {
 /// A snapshot of a task. It is independent of the task.
 ///
 /// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
-/// times. Output and error are printed only if the task has ended. The snapshot does not hold the output, so it
-/// prints the output's type instead. The handle prints the output itself ([`TaskHandle`](super::TaskHandle)).
+/// times. In that form, output or error are printed only if the task has ended. The snapshot does not hold the
+/// output, so it prints the output's type instead. The handle prints the output itself
+/// ([`TaskHandle`](super::TaskHandle)).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
