@@ -1,16 +1,15 @@
-//! By PID: a numbered tour of what can be done with the name of a process, and of what a PID never does.
+//! A numbered tour of what a program can do with a PID, and of what a PID never does.
 //!
-//! It spawns a counter and a clerk, sends to them by typed address and by plain PID, asks from outside and between
-//! processes, gives names, prints PIDs and parses them back, sends messages of the wrong type, and shows what becomes
-//! of messages for a process that has ended, whose slot another one has.
+//! The tour spawns a counter and a clerk. It sends messages to them by typed address and by plain PID. It asks from
+//! outside and between processes. It registers names, prints PIDs and parses them back, and sends messages of the
+//! wrong type. At the end it sends messages to a process that has ended and whose slot another process has.
 //!
 //! ```text
 //! cargo run --example by_pid
 //! cargo test --example by_pid
 //! ```
 //!
-//! Each line that it prints is checked before it is printed. If one of them is not true, the tour ends there, with an
-//! error.
+//! Each line is checked before it is printed. If a line is not true, the tour ends there with an error.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -23,7 +22,7 @@ use procession::{
     SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
-/// Longer than anything here takes.
+/// A limit that is longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long the clerk waits for the counter.
@@ -33,7 +32,7 @@ fn main() -> Result<(), BoxError> {
     tour(&mut Guide { to: io::stdout().lock(), number: 0 })
 }
 
-/// Adds up. Asked to stop, it leaves its total.
+/// Adds numbers. When asked to stop, it returns its total.
 struct Counter {
     total: u64,
 }
@@ -61,10 +60,10 @@ impl Process for Counter {
     }
 }
 
-/// Asked for a report, it asks the counter in its turn. It also takes notes to whomever it is told.
+/// Asks the counter whenever it is asked for a report. It also sends notes to any PID it is given.
 struct Clerk {
     counter: Address<CounterMessage>,
-    /// The questions that are out, and who waits for what comes of them.
+    /// The open requests to the counter, each with the reply that needs its answer.
     asked: Vec<(Tag<u64>, Reply<String>)>,
 }
 
@@ -74,7 +73,7 @@ enum ClerkMessage {
     Deliver(Pid, Note),
 }
 
-/// A message that neither of them takes.
+/// A message type that neither process accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note(&'static str);
 
@@ -86,7 +85,7 @@ impl Process for Clerk {
         for event in events {
             match event {
                 Event::Message(ClerkMessage::Report(reply)) => {
-                    // The reply is kept: it is for a later step, when the counter has answered.
+                    // The reply is stored for a later step, when the counter has answered.
                     self.asked.push((out.ask(self.counter, CounterMessage::Read, PATIENCE), reply));
                 }
                 Event::Message(ClerkMessage::Deliver(to, note)) => out.send(to, note),
@@ -107,7 +106,7 @@ impl Process for Clerk {
     }
 }
 
-/// Passes on what it sees of dead letters.
+/// Forwards the dead letters that it observes.
 struct Undertaker {
     to: Sender<Obituary>,
 }
@@ -124,7 +123,7 @@ struct Obituary {
 impl Observer for Undertaker {
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         let DeadLetter { to, from, reason, .. } = *letter;
-        // If nobody listens any more, nobody wants to know.
+        // If the receiver is gone, the dead letter is of no interest.
         let _ = self.to.send(Obituary { to, from, reason, note: letter.message::<Note>().copied() });
     }
 }
@@ -207,7 +206,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     )?;
     let report = runtime.ask(clerk.address(), ClerkMessage::Report, LIMIT).wait()?;
     guide.say(report.contains("no such process"), &format!("so is the clerk's: {report}"))?;
-    // The clerk's question was a message, too, and has died; with it, what the hook sees is in order.
+    // The clerk's request was a message, too, and became a dead letter. It is received here, before the later ones.
     let question = next(&dead_letters)?;
     guide.say(
         (question.to, question.reason) == (pid, DeadLetterReason::NoSuchProcess),
@@ -232,7 +231,7 @@ fn tour<W: Write>(guide: &mut Guide<W>) -> Result<(), BoxError> {
     guide.say(accepted == stepped + dead + messages.queued, "and nothing has vanished")
 }
 
-/// A runtime with room for a single process, so that the next process has the same slot.
+/// A runtime with room for a single process, so that the next process gets the same slot.
 fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxError> {
     let small = Runtime::builder().workers(1).node(2).max_processes(1).start()?;
     let first = small.spawn(Counter { total: 1 })?;
@@ -261,7 +260,7 @@ fn successor<W: Write>(guide: &mut Guide<W>, foreign: Pid) -> Result<(), BoxErro
     guide.say(report.is_clean(), &format!("the second runtime is shut down: {report}"))
 }
 
-/// The refused message and the reason. A message that was accepted is an error here.
+/// The refused message and the reason. If the message was accepted, the tour fails here.
 fn refused_parts<T>(sent: Result<(), procession::Rejected<T, SendError>>) -> Result<(T, SendError), BoxError> {
     match sent {
         Ok(()) => Err("it was not refused".into()),
@@ -273,14 +272,14 @@ fn next(dead_letters: &Receiver<Obituary>) -> Result<Obituary, BoxError> {
     Ok(dead_letters.recv_timeout(LIMIT)?)
 }
 
-/// Says only what is so.
+/// Prints only lines that are true.
 struct Guide<W> {
     to: W,
     number: u32,
 }
 
 impl<W: Write> Guide<W> {
-    /// The next stop of the tour.
+    /// Begins the next stop of the tour.
     fn stop(&mut self, title: &str) -> Result<(), BoxError> {
         self.number += 1;
         Ok(writeln!(self.to, "{}. {title}", self.number)?)
@@ -311,7 +310,7 @@ mod tests {
         assert!(matches!(counter.exit(), Some(Exit::Done(total)) if *total == 7));
     }
 
-    /// A clerk that works for the counter with this PID, and has nothing to do yet.
+    /// A clerk for the counter with this PID. It has no work yet.
     fn clerk(counter: Pid) -> Driver<Clerk> {
         Driver::new(Clerk { counter: counter.typed(), asked: Vec::new() })
     }

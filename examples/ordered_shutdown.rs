@@ -1,9 +1,9 @@
-//! Background jobs that end in the order in which they depend on each other, so that nothing on its way is lost.
+//! Background jobs that end in the order of their dependencies, so that no item is lost.
 //!
-//! A consumer takes items in and hands them to two processors; these hand their results to a store, which writes them to
-//! files. Ctrl-C may come at any moment. Then the consumer ends first, when it has handed over what it has; then the
-//! processors, when their queue is empty; then the store, when all is in its files. Nobody in here knows the order but
-//! the three lines that build the tree:
+//! A consumer produces items and hands them to two processors. The processors hand their results to a store, which
+//! writes them to files. Ctrl-C may be pressed at any moment. The consumer ends first, when it has handed over all
+//! its items. The processors end next, when their queue is empty. The store ends last, when all results are in its
+//! files. Only the three lines that build the tree know this order:
 //!
 //! ```text
 //! let processors = ShutdownNode::merge(processors).annotate("processors").depends_on([consumer.clone()]);
@@ -11,9 +11,9 @@
 //! all.shutdown_timeout(limit)
 //! ```
 //!
-//! Each job, when it is told to end, closes its own queue: an item that somebody tries to put there afterwards is lost,
-//! and counted. In a wrong order there are such items. In the end the files are read again, and every item must be there
-//! once. A job that fails closes its queue as well, so that nobody waits for room there for ever; its error ends the others.
+//! When a job is told to end, it closes its own queue. An item that arrives there later is lost, and counted. In a
+//! wrong order there are such items. In the end the files are read again, and every item must be in them once. A job
+//! that fails also closes its queue, so that no other job waits for room there forever. Its error ends the others.
 //!
 //! How to try it:
 //!
@@ -23,8 +23,8 @@
 //! cargo run --release --example ordered_shutdown -- --freeze --limit-ms 500
 //! ```
 //!
-//! The last one has a processor that does not end: the shutdown says which, and shows the tree. The exit code is 0 if all
-//! is well, 1 if an item is lost or the shutdown does not end in time, 2 for options that make no sense, and 130 after
+//! The last command has a processor that does not end. The shutdown names it and shows the tree. The exit code is 0
+//! on success. It is 1 if an item is lost or the shutdown exceeds its limit, 2 for invalid options, and 130 after
 //! Ctrl-C.
 
 #[path = "arguments/mod.rs"]
@@ -56,7 +56,7 @@ usage: ordered_shutdown [--items N | --forever] [--limit-ms MS] [--freeze]
 const PROCESSORS: usize = 2;
 const FILES: usize = 2;
 
-/// So many items may wait between two stages.
+/// The most items that may wait between two stages.
 const ROOM: usize = 1_000;
 
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ fn run(options: Options, directory: &Path) -> Result<ExitCode, BoxError> {
     })?;
     eprintln!("running");
 
-    // Until it has taken all items, or was told to end, or somebody has failed.
+    // Returns when the consumer has produced all items or was told to end, or when a job has failed.
     consumer.wait_closed()?;
     if let Err(error) = all.shutdown_timeout(options.limit) {
         eprintln!("the shutdown is stuck: {error:#}");
@@ -161,20 +161,20 @@ where
     ShutdownNode::thread(name, work).map_err(|refused| refused.into_parts().1.into())
 }
 
-/// Takes items in: here they are made up, one number after the other.
+/// Produces items: one number after the other.
 fn consume(job: Job, output: &Queue<u64>, taken: &AtomicU64, items: u64) -> Result<(), BoxError> {
     for item in 0..items {
         if job.end().is_cancelled() {
             break;
         }
-        // Taken means that it may not be lost any more.
+        // From here on the item must not be lost.
         taken.fetch_add(1, Ordering::SeqCst);
         output.push(item);
     }
     Ok(())
 }
 
-/// Works on items as long as there are any, and until the consumer has ended.
+/// Processes items until the consumer has ended and no item is left.
 fn process(
     job: Job,
     input: &Arc<Queue<u64>>,
@@ -197,7 +197,7 @@ fn square(item: u64) -> u64 {
     item.wrapping_mul(item)
 }
 
-/// Writes results as long as there are any, and until the processors have ended.
+/// Writes results until the processors have ended and no result is left.
 fn store(job: Job, input: &Arc<Queue<(u64, u64)>>, files: &[PathBuf]) -> Result<(), BoxError> {
     let _closes = CloseAtTheEnd(input);
     let closes = input.clone();
@@ -213,7 +213,7 @@ fn store(job: Job, input: &Arc<Queue<(u64, u64)>>, files: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// Nobody takes anything out any more, however that has come.
+/// Closes a queue when its reader ends for any reason.
 struct CloseAtTheEnd<'a, T>(&'a Queue<T>);
 
 impl<T> Drop for CloseAtTheEnd<'_, T> {
@@ -227,7 +227,7 @@ struct Found {
     each_once: bool,
 }
 
-/// What is in the files, read again from there.
+/// Reads the files again, and returns the items in them.
 fn read_again(files: &[PathBuf], items: u64) -> Result<Found, BoxError> {
     let mut seen = vec![false; usize::try_from(items)?];
     let mut found = Found { stored: 0, each_once: true };
@@ -245,7 +245,7 @@ fn read_again(files: &[PathBuf], items: u64) -> Result<Found, BoxError> {
     Ok(found)
 }
 
-/// What waits between two stages. Once it is closed, what comes late is lost, and counted.
+/// The items between two stages. After the queue is closed, further items are lost, and counted.
 struct Queue<T> {
     state: Mutex<Waiting<T>>,
     changed: Condvar,
@@ -267,7 +267,7 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room.
+    /// Adds an item, and waits for room if the queue is full.
     fn push(&self, item: T) {
         let mut state = self.lock();
         while state.items.len() == ROOM && !state.closed {
@@ -281,7 +281,7 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// Waits for an item. None: it is closed and empty.
+    /// Takes an item, and waits for one if the queue is empty. Returns `None` if the queue is closed and empty.
     fn pop(&self) -> Option<T> {
         let mut state = self.lock();
         while state.items.is_empty() && !state.closed {

@@ -1,10 +1,10 @@
-//! A tree of supervised processes that heals, printed before, during and after.
+//! A tree of supervised processes that recovers from failures. It is printed before, during and after.
 //!
 //! Try it: `cargo run --example supervised`
 //!
-//! Two departments under one director. In *production*, what one worker does depends on the others: when one fails, all are
-//! started again. In *sales* each is for itself, one restarted in place. The director restarts a department that has failed
-//! too often.
+//! One director supervises two departments. In *production*, each worker depends on the others: when one fails, all
+//! are restarted. In *sales*, each worker is independent, and one is restarted in place. The director restarts a
+//! department that has failed too often.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use procession::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Works until it is told that something has gone wrong.
+/// Works until a message makes it fail.
 struct Worker;
 
 struct GoWrong;
@@ -58,10 +58,10 @@ fn director() -> Result<Supervisor, BoxError> {
         .build()?)
 }
 
-/// Waits until all is up, and says what the tree looks like.
+/// Waits until all processes run, and returns the tree.
 fn healed(runtime: &Runtime, top: Address<SupervisorMessage>) -> Result<Tree, BoxError> {
     loop {
-        // First at rest and then asked, for the question itself sets something going.
+        // The runtime must be idle before the supervisor is asked, because the question itself causes steps.
         if runtime.is_idle() {
             let tree = Tree::of(runtime, top, LIMIT)?;
             if tree.is_up() {
@@ -85,7 +85,7 @@ fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
     runtime.send("phone", GoWrong)?;
     say("the phone has failed: it is restarted under its PID", &healed(&runtime, top)?);
 
-    // With the third failure, production has failed too often. The director waits a moment before it starts it again.
+    // At the third failure, production has failed too often. The director pauses before it restarts the department.
     for _ in 0..2 {
         runtime.send("paint", GoWrong)?;
         while !runtime.is_idle() {

@@ -1,16 +1,16 @@
 //! Tasklets: the three-phase call. Read at home, work on the pool, write at home.
 //!
-//! It lists the longest files below a folder. The table is drawn by the home thread alone, in a state that is not `Send`
-//! (an `Rc`); files are read by the pool, several at a time, and neither waits for the other. Each folder and each file is
-//! a tasklet: what it found at home goes out with it to the pool, and comes back with the answer.
+//! The example lists the longest files below a folder. Only the home thread draws the table, which is in a state that
+//! is not `Send` (an `Rc`). The pool reads files, several at a time. Neither waits for the other. Each folder and
+//! each file is a tasklet. It carries its data from home to the pool, and returns with the result.
 //!
 //! ```text
 //! cargo run --example tasklet -- [FOLDER]
 //! cargo test --example tasklet
 //! ```
 //!
-//! Ctrl-C stops it: what was found until then is shown, and the exit code is 130. It is 1 if something could not be read, and
-//! 2 if the arguments are wrong.
+//! Ctrl-C stops the example. It then shows the files that were found, and exits with 130. The exit code is 1 if
+//! something could not be read, and 2 if the arguments are wrong.
 
 #[path = "arguments/mod.rs"]
 #[allow(dead_code)]
@@ -32,7 +32,7 @@ Lists the longest files below a folder.
 
 usage: tasklet [FOLDER]";
 
-/// So many files are shown.
+/// The number of files that are shown.
 const SHOWN: usize = 10;
 
 fn main() -> ExitCode {
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder that was named, or this one; nothing if help was asked for.
+/// The folder from the command line, or the current one. `None` if help was requested.
 fn parse(arguments: &mut Parser) -> Result<Option<PathBuf>, lexopt::Error> {
     let mut folder = None;
     while let Some(argument) = arguments.next()? {
@@ -75,12 +75,12 @@ fn parse(arguments: &mut Parser) -> Result<Option<PathBuf>, lexopt::Error> {
     Ok(Some(folder.unwrap_or_else(|| PathBuf::from("."))))
 }
 
-/// What the home thread draws in. No other thread can reach it.
+/// The home thread's state. No other thread can access it.
 type Desk = Rc<RefCell<Table>>;
 
 #[derive(Default)]
 struct Table {
-    /// The longest ones, the longest first.
+    /// The longest files, beginning with the longest.
     longest: Vec<(u64, PathBuf)>,
     files: u64,
     lines: u64,
@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 struct Outcome {
     table: Vec<(u64, PathBuf)>,
     files: u64,
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// Runs a loop over everything below `folder`, until all is done or `stop` is cancelled.
+/// Runs a loop over everything below `folder`, until it is finished or `stop` is cancelled.
 fn list(folder: &Path, stop: &CancelToken) -> Result<Outcome, BoxError> {
     let desk = Desk::default();
     let mut home = Loop::new(desk.clone());
@@ -130,13 +130,13 @@ fn list(folder: &Path, stop: &CancelToken) -> Result<Outcome, BoxError> {
         Err(cut) if matches!(cut.why(), Interruption::Cancelled(_)) => (cut.report().clone(), true),
         Err(cut) => return Err(cut.into()),
     };
-    // What is left, if it was interrupted, is dropped here.
+    // If the run was interrupted, this drops the remaining tasklets.
     drop(home);
     let Table { longest, files, lines, problems } = std::mem::take(&mut *desk.borrow_mut());
     Ok(Outcome { table: longest, files, lines, problems, interrupted, report })
 }
 
-/// A folder: asks the pool for what is in it, and schedules that at home.
+/// A folder. It asks the pool for its entries, and schedules them at home.
 struct Folder {
     path: PathBuf,
     found: Option<io::Result<Vec<PathBuf>>>,
@@ -144,7 +144,7 @@ struct Folder {
 
 impl Tasklet<Desk> for Folder {
     fn home(&mut self, desk: &mut Desk, cx: &mut TaskletContext<'_, Desk>) -> Directive {
-        // Phase 1: nothing is known yet. Phase 3: the pool has answered.
+        // In phase 1 the entries are not known yet. In phase 3 the pool has returned them.
         let Some(found) = self.found.take() else { return Directive::Pool };
         match found {
             Err(error) => desk.borrow_mut().problems.push(format!("{}: {error}", self.path.display())),
@@ -171,7 +171,7 @@ impl Tasklet<Desk> for Folder {
     }
 }
 
-/// A folder is a tasklet of a type; a file is one of three closures.
+/// Schedules a path. A folder is a tasklet of a type, and a file is one of three closures.
 fn schedule(path: PathBuf, cx: &TaskletContext<'_, Desk>) -> Result<(), BoxError> {
     if path.is_symlink() {
         return Ok(());
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// A folder of its own, gone afterwards.
+    /// A folder of its own, which is removed at the end of the test.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -230,7 +230,7 @@ mod tests {
             (20..30).rev().collect::<Vec<_>>()
         );
         assert!(outcome.problems.is_empty() && outcome.report.is_clean() && !outcome.interrupted);
-        // Each file and each folder (the root, 3, and 15 in them) goes home, out, and home.
+        // Each file and each folder (the root, 3, and 15 in them) runs at home, on the pool, and at home again.
         let tasklets = 30 + 1 + 3 + 15;
         assert_eq!((outcome.report.finished, outcome.report.pool_steps), (tasklets, tasklets));
         assert_eq!(outcome.report.home_steps, 2 * tasklets);

@@ -1,6 +1,7 @@
-//! The floor: what this machine does at best, so that a figure of ours can be held against what it is made of.
+//! The floor: the best times of this machine, with which Procession's figures can be compared.
 //!
-//! Each is a loop around one thing, repeated; the least of all rounds counts, for everything else is disturbance.
+//! Each measurement repeats one operation in a loop. The least time of all rounds counts, because all else is
+//! disturbance.
 
 #[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
@@ -19,12 +20,12 @@ use crossbeam_deque::{Injector, Steal, Worker};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 
-/// One thing that the machine does.
+/// One operation of the machine.
 struct Thing {
     name: &'static str,
-    /// How often it is done in a round.
+    /// How often a round repeats the operation.
     times: u64,
-    /// Does it so often: nanoseconds for one.
+    /// Repeats the operation this often. Returns the nanoseconds for one.
     round: fn(u64) -> f64,
 }
 
@@ -64,14 +65,14 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether the counts are small; nothing if help was asked for.
+/// Whether the counts are small. `None` if help was requested.
 fn parse(arguments: &mut Parser) -> Result<Option<bool>, lexopt::Error> {
     let mut smoke = cfg!(debug_assertions);
     while let Some(argument) = arguments.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("smoke") => smoke = true,
-            // Cargo passes this to every benchmark.
+            // Cargo passes this option to every benchmark.
             Long("bench") => {}
             other => return Err(other.unexpected()),
         }
@@ -137,26 +138,26 @@ fn global(times: u64) -> f64 {
     })
 }
 
-/// Two threads count in turns; on a machine with one core there is nothing to see here.
+/// Two threads count in turns. On a machine with one core the result means nothing.
 fn cache_line(times: u64) -> f64 {
     let ball = Arc::new(AtomicU64::new(0));
     let theirs = ball.clone();
     let other = thread::spawn(move || bounce(&theirs, 1, times));
     let began = Instant::now();
     bounce(&ball, 0, times);
-    // It has nothing in it that could panic.
+    // The thread has no code that could panic.
     let _ = other.join();
     began.elapsed().as_nanos() as f64 / times as f64
 }
 
-/// Waits for its turns, every second one, and counts on.
+/// Waits for its turn, which is every second one, and counts on.
 fn bounce(ball: &AtomicU64, first: u64, times: u64) {
     for turn in 0..times {
         let mine = turn * 2 + first;
         let mut looks = 0_u32;
         while ball.load(Ordering::Acquire) != mine {
             looks += 1;
-            // Should both be on one core, the other one must come to it.
+            // If both threads are on one core, the other one must be able to run.
             if looks.is_multiple_of(10_000) { thread::yield_now() } else { std::hint::spin_loop() }
         }
         ball.store(mine + 1, Ordering::Release);

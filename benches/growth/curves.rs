@@ -1,4 +1,4 @@
-//! The curves: what is varied, and the program of each point.
+//! The curves: the quantity that varies, and the program of each point.
 
 use std::time::Instant;
 
@@ -11,18 +11,18 @@ use super::{births, messages};
 
 /// One curve.
 pub(crate) struct Curve {
-    /// The quantity that is varied.
+    /// The quantity that varies.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) points: &'static [u64],
     pub(crate) figures: &'static [&'static str],
-    /// Takes a point: its figures.
+    /// Measures a point, and returns its figures.
     pub(crate) take: fn(u64) -> Outcome<Vec<f64>>,
 }
 
-/// Workers, where something else is varied.
+/// The number of workers, where another quantity varies.
 const WORKERS: usize = 2;
-/// Messages of a point.
+/// The number of messages of a point.
 const MESSAGES: u64 = 2_000_000;
 
 pub(crate) const CURVES: [Curve; 4] = [
@@ -58,7 +58,7 @@ pub(crate) const CURVES: [Curve; 4] = [
     },
 ];
 
-/// Everybody who reports at a point.
+/// Counts the reports of a point.
 static REPORTS: Tally = Tally::new();
 
 /// Counts its messages, and waits for more.
@@ -80,7 +80,7 @@ impl Process for Waiter {
     }
 }
 
-/// Spawns waiters, and gives their addresses to its end.
+/// Spawns waiters, and returns their addresses at its end.
 struct Parent {
     left: u64,
     children: Vec<Address<()>>,
@@ -137,7 +137,7 @@ fn processes(many: u64) -> Outcome<Vec<f64>> {
     let spawn = ns_each(began, many);
     let after = memory("VmRSS");
     check("addresses", to.len() as u64, many)?;
-    // The list of addresses is this program's own.
+    // The list of addresses belongs to this program alone.
     let list = (size_of::<Address<()>>() * to.len()) as u64;
     let kept =
         before.zip(after).map_or(0.0, |(before, after)| after.saturating_sub(before + list) as f64 / many as f64);
@@ -164,18 +164,18 @@ fn senders(many: u64) -> Outcome<Vec<f64>> {
     Ok(vec![measured.ns_per_op(), measured.peak.map_or(0.0, megabytes)])
 }
 
-/// A message of a size.
+/// A message with `SIZE` bytes.
 enum Parcel<const SIZE: usize> {
-    /// Where to send the next.
+    /// The receiver of the next parcel.
     Meet(Address<Parcel<SIZE>>),
     Bytes([u8; SIZE]),
 }
 
-/// Sends each parcel back, as often as it is told to.
+/// Sends each parcel back, a given number of times.
 struct Player<const SIZE: usize> {
     other: Option<Address<Parcel<SIZE>>>,
     left: u64,
-    /// It keeps the last parcel.
+    /// Whether it keeps the last parcel.
     keeps: bool,
 }
 
@@ -204,7 +204,7 @@ impl<const SIZE: usize> Process for Player<SIZE> {
     }
 }
 
-/// Sends parcels without waiting for anything.
+/// Sends parcels without waiting.
 struct Shipper<const SIZE: usize> {
     to: Address<Parcel<SIZE>>,
     left: u64,
@@ -258,7 +258,7 @@ fn of_size<const SIZE: usize>() -> Outcome<Vec<f64>> {
     Ok(vec![to_and_fro, streamed, memory("VmHWM").map_or(0.0, megabytes)])
 }
 
-/// Takes so many parcels, and ends.
+/// Ends after a given number of parcels.
 struct Receiver<const SIZE: usize> {
     left: u64,
 }

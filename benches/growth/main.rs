@@ -1,8 +1,9 @@
-//! How cost grows: with the number of processes, of workers, of senders to one mailbox, and with the size of a message.
+//! How cost grows. It is measured over the number of processes, of workers, of senders to one mailbox, and over the
+//! size of a message.
 //!
-//! Each point of a curve is a program in a process of its own, so that its memory is its own; it checks what came of
-//! it. A point is taken several times, and the points of a curve take turns, so that a slow minute does not fall on
-//! one of them.
+//! Each point of a curve is a program in its own process, so that its memory is its own. The program checks its
+//! result. A point is measured several times. The points of a curve take turns, so that a slow minute affects all of
+//! them.
 
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
@@ -30,7 +31,7 @@ use lexopt::Parser;
 use self::curves::{CURVES, Curve};
 use self::measure::Outcome;
 
-/// A point was not reached, or its result was wrong.
+/// The exit code if a point was not measured, or if its result was wrong.
 const WRONG: u8 = 1;
 
 const USAGE: &str = "\
@@ -48,7 +49,7 @@ struct Options {
     curves: Vec<&'static Curve>,
     runs: usize,
     smoke: bool,
-    /// One point, here and now: `CURVE X`.
+    /// One point, to be measured in this process: `CURVE X`.
     point: Option<(&'static Curve, u64)>,
 }
 
@@ -76,7 +77,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("smoke") => options.smoke = true,
-            // Cargo passes this to every benchmark.
+            // Cargo passes this option to every benchmark.
             Long("bench") => {}
             Long("runs") => options.runs = arguments::number(arguments, "--runs", 1..=1_000)?,
             Long("point") => {
@@ -93,7 +94,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
     Ok(Some(options))
 }
 
-/// The curve of that name.
+/// The curve with that name.
 fn curve(name: OsString) -> Result<&'static Curve, String> {
     CURVES.iter().find(|curve| name == curve.name).ok_or_else(|| {
         let names: Vec<&str> = CURVES.iter().map(|curve| curve.name).collect();
@@ -101,18 +102,18 @@ fn curve(name: OsString) -> Result<&'static Curve, String> {
     })
 }
 
-/// Takes one point, and prints its figures.
+/// Measures one point, and prints its figures.
 fn here(curve: &Curve, x: u64) -> Outcome<()> {
     let figures: Vec<String> = (curve.take)(x)?.iter().map(f64::to_string).collect();
     println!("{}", figures.join(" "));
     Ok(())
 }
 
-/// Takes all points of a curve, and prints them as a table.
+/// Measures all points of a curve, and prints them as a table.
 fn draw(curve: &Curve, options: &Options) -> Outcome<()> {
     let points = if options.smoke { &curve.points[..2] } else { curve.points };
     let runs = if options.smoke { 1 } else { options.runs };
-    // By point, and by run, and by figure.
+    // By point, then by run, then by figure.
     let mut taken: Vec<Vec<Vec<f64>>> = vec![Vec::new(); points.len()];
     for _ in 0..runs {
         for (x, taken) in points.iter().zip(&mut taken) {
@@ -140,7 +141,7 @@ fn spread(values: impl Iterator<Item = f64>) -> String {
     }
 }
 
-/// One point, in a process of its own.
+/// Measures one point in its own process.
 fn elsewhere(curve: &Curve, x: u64) -> Outcome<Vec<f64>> {
     let output = Command::new(std::env::current_exe()?).args(["--point", curve.name, &x.to_string()]).output()?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
 //! BankTransaction: a teller has amounts transferred from one account to another. An account that has sent an amount
-//! asks the other to confirm it, and waits for that; whatever else it is sent waits in its mailbox.
+//! asks the other to confirm it, and waits for the answer. Other messages wait in its mailbox.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::problems::BATCH;
 use super::problems::bank::{ACCOUNTS, OPENING, Transfer, Transfers, check};
 use super::runtime::{done, finish};
 
-/// How long a confirmation may take. For ever, as in the same program on other libraries; then no timer is set.
+/// The limit of a confirmation. It is without limit, as in the programs for other libraries. Then no timer is set.
 const LIMIT: Duration = Duration::MAX;
 
 enum AccountMessage {
@@ -20,7 +20,7 @@ enum AccountMessage {
 
 struct Account {
     balance: i64,
-    /// The question to the other account, and the actor that gets its confirmation.
+    /// The open request to the other account, and the actor that gets its confirmation.
     sent: Option<(Tag<()>, Address<Transferred>)>,
 }
 

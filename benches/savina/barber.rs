@@ -1,4 +1,4 @@
-//! SleepingBarber: customers come from the street, the waiting room lets them sit down or turns them away, the barber
+//! SleepingBarber: customers arrive from the street. The waiting room seats them or turns them away. The barber
 //! serves one after the other.
 
 use std::time::Instant;
@@ -16,7 +16,7 @@ enum CustomerMessage {
     Done,
 }
 
-/// Ends when it has had its haircut.
+/// Ends after its haircut.
 struct Customer {
     street: Address<StreetMessage>,
 }
@@ -46,11 +46,11 @@ impl Process for Customer {
 
 enum RoomMessage {
     Enter(Address<CustomerMessage>),
-    /// The barber has time.
+    /// The barber is free.
     Next,
 }
 
-/// Leaves how many it has turned away.
+/// Returns the number of customers that it has turned away.
 struct WaitingRoom {
     room: Room<Address<CustomerMessage>>,
     barber: Address<BarberMessage>,
@@ -82,13 +82,13 @@ impl Process for WaitingRoom {
     }
 }
 
-/// To be served.
+/// The customer to be served.
 struct BarberMessage {
     customer: Address<CustomerMessage>,
     room: Address<RoomMessage>,
 }
 
-/// Leaves how many haircuts it has done.
+/// Returns the number of its haircuts.
 struct Barber {
     scissors: Scissors,
 }
@@ -115,12 +115,12 @@ impl Process for Barber {
 }
 
 enum StreetMessage {
-    /// A customer found no seat.
+    /// A customer found no free seat.
     Returned(Address<CustomerMessage>),
     Served,
 }
 
-/// Lets one customer in with each step. Ends when all have been served, with how often somebody came back.
+/// Lets one customer in at each step. Ends when all have been served, and returns how often customers came back.
 struct Door {
     street: Street<Address<CustomerMessage>>,
     room: Address<RoomMessage>,

@@ -1,5 +1,5 @@
-//! Big: everybody pings a random other, waits for its pong, and pings the next; one waits until all have had their
-//! pongs.
+//! Big: each actor pings a random other, waits for its pong, and pings the next. A sink waits until all have had
+//! their pongs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use super::problems::big::{ACTORS, Targets, check};
 use super::runtime::{done, finish};
 
 enum Chat {
-    /// Everybody, in order.
+    /// All actors, in order.
     Meet(Arc<[Address<Chat>]>),
     Begin,
-    /// From whom.
+    /// Has the sender's number.
     Ping(usize),
     Pong(usize),
 }
@@ -68,7 +68,7 @@ impl Process for Friend {
 
 struct OneIsDone;
 
-/// Ends when all are done.
+/// Ends when all actors are done.
 struct Sink {
     left: usize,
 }
@@ -110,7 +110,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     for friend in friends.iter() {
         runtime.send(*friend, Chat::Meet(friends.clone()))?;
     }
-    // Only now: who is pinged must have met everybody.
+    // This must come last, because an actor that is pinged must know all others.
     for friend in friends.iter() {
         runtime.send(*friend, Chat::Begin)?;
     }

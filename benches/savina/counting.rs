@@ -1,4 +1,5 @@
-//! CountingActor: one sends to another without waiting, which counts, and is asked at the end how many there were.
+//! CountingActor: a producer sends to a counter without waiting. At the end it asks the counter for the number of
+//! messages.
 
 use std::time::Instant;
 
@@ -36,7 +37,7 @@ impl Process for Counter {
     }
 }
 
-/// Ends with what the counter has reported.
+/// Ends with the count that the counter has reported.
 struct Producer {
     counter: Address<CounterMessage>,
     left: u64,

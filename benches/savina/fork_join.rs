@@ -12,7 +12,7 @@ use super::runtime::{done, finish};
 
 struct Work;
 
-/// Ends when it has done so much work.
+/// Ends when it has done its share of the work.
 struct Worker {
     left: u64,
     done: u64,
@@ -75,10 +75,10 @@ pub(crate) fn throughput(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// How many have ended.
+/// The number of workers that have ended.
 static ENDED: Tally = Tally::new();
 
-/// Ends with its first message. That it has ended is seen by that it is dropped, as it is with the other libraries.
+/// Ends with its first message. Its drop shows that it has ended, as with the other libraries.
 struct Mayfly;
 
 impl Drop for Mayfly {

@@ -1,4 +1,4 @@
-//! The functions that run the programs of the suite, and the parts that these share beside the problems.
+//! The functions that run the programs of the suite, and the modules that they share beside the problems.
 
 use super::measure::{Measured, Outcome, Setting};
 use super::problems::PROGRAMS;

@@ -1,12 +1,12 @@
 //! The Savina actor benchmark suite (Imam and Sarkar, 2014), as processes.
 //!
 //! Each program is written from the published description, as a user would write it here, with the parameters of the
-//! paper, and checks its answer: a wrong one is a failure, not a fast run. Each run has a process of its own where
-//! several are asked for, so that its peak of memory is its own. The clock starts when the runtime is up, so that
-//! creating the actors counts, and stops when the answer is known.
+//! paper. It checks its answer: a wrong answer is a failure, not a fast run. If several runs are requested, each has
+//! its own process, so that its peak of memory is its own. The clock starts when the runtime has started, so the
+//! creation of the actors counts. It stops when the answer is known.
 //!
-//! `problems` is everything but the actors; the same programs for other libraries are in `benches/peers`, and use it
-//! too.
+//! `problems` has everything but the actors. The same programs for other libraries are in `benches/peers`. They use
+//! it, too.
 
 mod problems;
 mod list;
@@ -21,7 +21,7 @@ mod sieve;
 mod queens;
 mod trapezoid;
 mod tree;
-// The workloads use all of it.
+// The workloads use this whole module.
 #[allow(dead_code)]
 #[path = "../workloads/measure.rs"]
 mod measure;

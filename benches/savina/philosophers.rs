@@ -1,4 +1,4 @@
-//! Philosophers: who is hungry asks the waiter for both forks, and asks again if one of them is in use.
+//! Philosophers: a hungry philosopher asks the waiter for both forks. If one of them is in use, it asks again.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ enum WaiterMessage {
     Leaves,
 }
 
-/// Ends when all philosophers have left, with how often each has eaten.
+/// Ends when all philosophers have left. Returns how often each has eaten.
 #[derive(Default)]
 struct Waiter {
     table: Table,

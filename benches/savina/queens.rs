@@ -1,4 +1,4 @@
-//! NQueens: a master hands boards to workers in turn, who send back boards with one queen more, or solutions.
+//! NQueens: a master hands boards to workers in turn. The workers send back boards with one queen more, or solutions.
 
 use std::time::Instant;
 
@@ -9,16 +9,16 @@ use super::problems::queens::{Board, Search, WORKERS, check, solutions};
 use super::runtime::{done, finish};
 
 enum MasterMessage {
-    /// A board that is to be worked on.
+    /// A board to work on.
     Board(Board),
     Solution,
-    /// A worker is done with a board.
+    /// A worker has finished a board.
     Done,
     /// A worker has ended.
     Stopped,
 }
 
-/// Ends when all workers have, with the number of solutions.
+/// Ends when all workers have ended. Returns the number of solutions.
 struct Master {
     root: Board,
     workers: Vec<Address<WorkerMessage>>,
@@ -53,7 +53,7 @@ impl Process for Master {
                     }
                 }
                 (Event::Cancel(_), _) => return Ok(Step::Done(0)),
-                // Results beyond the limit are dropped.
+                // Results beyond the limit are ignored.
                 (_, Some(_)) => {}
                 (Event::Message(MasterMessage::Board(board)), None) => self.hand_out(board, out),
                 (Event::Message(MasterMessage::Solution), None) => self.search.is_solved(),
@@ -113,7 +113,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     let began = Instant::now();
     let master = Master { root, workers: Vec::new(), search: Search::default(), result: None, stopped: 0 };
     let found = done(&runtime.spawn(master)?)?;
-    // Where there is no solution, the search for it is the operation.
+    // If there is no solution, the search for one is the operation.
     let measured = Measured::since(began, solutions(setting.n).unwrap_or_default().max(1));
     check(found, setting.n)?;
     finish(&runtime)?;

@@ -11,7 +11,7 @@ use super::runtime::{done, finish};
 enum RingMessage {
     /// The next actor of the ring.
     Meet(Address<RingMessage>),
-    /// The token, which is to be passed on so many more times.
+    /// The token, with the number of hops that are left.
     Token(u64),
 }
 

@@ -11,11 +11,11 @@ use super::runtime::{done, finish};
 
 enum FilterMessage {
     Number(u64),
-    /// There are no more; the filters so far have so many primes.
+    /// No more numbers follow. Holds the number of primes of the filters so far.
     End(u64),
 }
 
-/// Ends with the numbers.
+/// Ends after the last number.
 struct Sifter {
     filter: Filter,
     next: Option<Address<FilterMessage>>,
@@ -53,10 +53,10 @@ impl Process for Sifter {
     }
 }
 
-/// How many the filters have together.
+/// The number of primes that the filters have together.
 struct Primes(u64);
 
-/// Where the numbers come from. Ends when the last filter has told how many primes there are.
+/// The source of the numbers. It ends when the last filter has reported the number of primes.
 struct Source<I> {
     candidates: I,
     first: Option<Address<FilterMessage>>,

@@ -1,4 +1,4 @@
-//! Trapezoidal: a master gives each worker a share of the pieces, and adds up what they come to.
+//! Trapezoidal: a master gives each worker a share of the pieces, and adds up their areas.
 
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ impl Process for Master {
     }
 }
 
-/// Ends with its share.
+/// Ends with the area of its share.
 struct Worker {
     master: Address<Area>,
 }

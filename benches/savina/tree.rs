@@ -1,4 +1,4 @@
-//! UnbalancedCobwebbedTree: a tree of processes grows as the root allows, and is then visited.
+//! UnbalancedCobwebbedTree: a tree of processes grows as far as the root allows, and is then visited.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ use super::problems::work;
 use super::runtime::{done, finish};
 
 enum TreeMessage {
-    /// To the root: whether this process may have children.
+    /// Asks the root whether this process may have children.
     Ask(Address<TreeMessage>),
-    /// From the root.
+    /// Sent by the root.
     Granted(Grant),
-    /// From the parent, when the tree is complete.
+    /// Sent by the parent, when the tree is complete.
     Visit,
-    /// From a child: all below it has been visited.
+    /// Sent by a child: all nodes below it have been visited.
     Visited(Part),
 }
 
@@ -28,7 +28,7 @@ struct Children {
 }
 
 impl Children {
-    /// Spawns them.
+    /// Spawns the children.
     fn spawn(grant: Grant, root: Address<TreeMessage>, out: &mut StepOutput) -> Result<Children, BoxError> {
         let mut addresses = Vec::with_capacity(CHILDREN);
         for _ in 0..CHILDREN {
@@ -49,14 +49,14 @@ impl Children {
         self.order.order().for_each(|child| out.send(self.addresses[child], TreeMessage::Visit));
     }
 
-    /// A child has been visited; whether it was the last one.
+    /// Notes that a child has been visited. Returns whether it was the last one.
     fn is_last(&mut self) -> bool {
         self.to_come -= 1;
         self.to_come == 0
     }
 }
 
-/// Ends when everything has been visited, with how much that was.
+/// Ends when all nodes have been visited. Returns their number and work.
 struct Root {
     growth: Growth,
     first: Grant,
@@ -96,7 +96,7 @@ impl Process for Root {
     }
 }
 
-/// Ends when all below it has been visited.
+/// Ends when all nodes below it have been visited.
 struct Node {
     parent: Address<TreeMessage>,
     root: Address<TreeMessage>,

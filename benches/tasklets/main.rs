@@ -1,10 +1,10 @@
 //! The cost of the steps of a loop, in time and in allocations.
 //!
-//! The allocations are counted and judged: a home step takes none once the loop is warm, or this fails. The times are
-//! only told: they are of this machine at this moment.
+//! The benchmark counts allocations and checks them: a home step makes none once the loop is warm. Otherwise the
+//! benchmark fails. The times are only printed. They hold for this machine at this moment.
 //!
-//! The allocator that counts is the only `unsafe` of the repository. It is in this program and not in the library,
-//! and does nothing but to count before it passes on what it was asked.
+//! The counting allocator is the only `unsafe` code of the repository. It is in this program and not in the library.
+//! It only counts, and then calls the system's allocator.
 
 #[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
@@ -23,22 +23,22 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -46,13 +46,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A measurement: how much was done, in how long, with how many allocations.
+/// A measurement: the number of operations, their time, and their allocations.
 struct Measured {
     name: &'static str,
     ops: u64,
     nanoseconds: f64,
     allocations: u64,
-    /// The most allocations that there may be.
+    /// The most allocations that are allowed.
     allowed: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Options {
                 Short('h') | Long("help") => return Ok(None),
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
-                // Cargo passes this to every benchmark.
+                // Cargo passes this option to every benchmark.
                 Long("bench") => {}
                 other => return Err(other.unexpected()),
             }
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let n = if smoke { 10_000 } else { 1_000_000 };
-    // That with a pool comes last: its threads allocate when they end.
+    // The measurement with a pool comes last, because its threads allocate when they end.
     let all = [steps(n, 1), steps(n, 1_000), resumptions(n / 10), births(n / 10), round_trips(n / 100)];
     if !json {
         println!("| | times | ns each | allocations each |\n|---|---|---|---|");
@@ -122,7 +122,7 @@ fn measure(name: &'static str, ops: u64, allowed: Option<u64>, run: impl FnOnce(
     Measured { name, ops, nanoseconds, allocations, allowed }
 }
 
-/// So many home steps of so many tasklets that always come again.
+/// Runs `n` home steps of tasklets that always return `Home`.
 fn steps(n: u64, tasklets: u64) -> Measured {
     let mut home = Loop::new(0_u64);
     for _ in 0..tasklets {
@@ -140,7 +140,7 @@ fn steps(n: u64, tasklets: u64) -> Measured {
     measured
 }
 
-/// Tasklets that are scheduled and done at their first step.
+/// Tasklets that are scheduled and end at their first step.
 fn births(n: u64) -> Measured {
     let mut home = Loop::new(());
     let measured = measure("a tasklet, scheduled and done", n, None, || {
@@ -153,7 +153,7 @@ fn births(n: u64) -> Measured {
     measured
 }
 
-/// From home to the pool and back.
+/// Steps from home to the pool and back.
 fn round_trips(n: u64) -> Measured {
     let mut home = Loop::new(0_u64);
     let goes = ready::from_fns(
@@ -170,7 +170,7 @@ fn round_trips(n: u64) -> Measured {
     })
 }
 
-/// Suspended, resumed by the same step, and stepped again.
+/// Tasklets that suspend, are resumed by the same step, and are stepped again.
 fn resumptions(n: u64) -> Measured {
     let mut home = Loop::new(0_u64);
     let waits = ready::from_fn(move |count: &mut u64, cx| {

@@ -1,4 +1,4 @@
-//! Workloads of processes: many are born, do little, and end or wait.
+//! Workloads that spawn many processes, which do little, and end or wait.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::measure::{Measured, Outcome, Setting, Tally, check, memory};
 use super::runtime::{done, finish};
 use super::shape::{BATCH, CHILDREN, nodes, sum_of_leaves};
 
-/// The processes that report: each that ends, or each that waits.
+/// Counts the processes that report: each that ends, or each that waits.
 static REPORTS: Tally = Tally::new();
 
 struct Hello;
@@ -34,7 +34,7 @@ impl<P: Process<Message = Hello>> Process for Spawner<P> {
     }
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped, as it would be in any library.
+/// Ends with its first message. Its drop shows that it has ended, as it would in any library.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -65,7 +65,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Process for Waiter {
@@ -96,10 +96,10 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
-/// A process of the tree. It stands for `leaves` numbers, from `first` on.
+/// A process of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
     parent: Option<Address<Sum>>,
     first: u64,
@@ -113,7 +113,7 @@ impl Node {
         Node { parent, first, leaves, to_come: 0, sum: 0 }
     }
 
-    /// The first step: a leaf has its sum at once, the others must ask their children.
+    /// The first step. A leaf has its sum at once. The others must ask their children.
     fn begin(&mut self, out: &mut StepOutput) -> StepResult<u64> {
         if self.leaves == 1 {
             self.sum = self.first;

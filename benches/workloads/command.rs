@@ -1,4 +1,4 @@
-//! The command line of a set of workloads. One workload runs in this process; several run in a process each.
+//! The command line of a set of workloads. One workload runs in this process. Several run in a process each.
 
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
@@ -12,7 +12,7 @@ use lexopt::{Parser, ValueExt as _};
 use super::measure::{Outcome, Setting, Workload};
 use super::table;
 
-/// Something was wrong with the result of a workload.
+/// The exit code if the result of a workload was wrong.
 const WRONG: u8 = 1;
 
 const MOST_WORKERS: usize = 1024;
@@ -25,7 +25,7 @@ pub(crate) struct Suite {
     /// The description of the suite, for its usage.
     pub(crate) about: &'static str,
     pub(crate) workloads: Vec<Workload>,
-    /// Why a workload cannot be run with this count, if it cannot.
+    /// The reason why a workload cannot be run with this count. `None` if it can.
     pub(crate) refuses: fn(&Workload, u64) -> Option<String>,
 }
 
@@ -39,7 +39,7 @@ struct Options<'a> {
     bare: bool,
 }
 
-/// Does what the command line asks for.
+/// Runs the workloads that the command line requests.
 pub(crate) fn run(suite: &Suite) -> ExitCode {
     let options = match arguments::read(suite.name, &suite.usage(), |arguments| suite.parse(arguments)) {
         Ok(options) => options,
@@ -54,7 +54,7 @@ pub(crate) fn run(suite: &Suite) -> ExitCode {
         }
     }
     let mut are_right = true;
-    // The runs of different workloads take turns, so that a busy moment of the machine does not hit all runs of one.
+    // The runs of different workloads take turns, so that a busy moment of the machine affects not just one of them.
     for _ in 0..options.runs {
         for workload in &options.workloads {
             let result = match (&options.workloads[..], options.runs) {
@@ -71,12 +71,12 @@ pub(crate) fn run(suite: &Suite) -> ExitCode {
 }
 
 impl Options<'_> {
-    /// How much this workload is to do.
+    /// The count for this workload.
     fn count(&self, workload: &Workload) -> u64 {
         self.n.unwrap_or(if self.smoke { workload.smoke } else { workload.n })
     }
 
-    /// Runs a workload, and prints its line.
+    /// Runs a workload in this process, and prints its line.
     fn here(&self, workload: &Workload) -> Outcome<()> {
         let setting = Setting { n: self.count(workload), workers: self.workers };
         let measured = (workload.run)(&setting)?;
@@ -89,7 +89,7 @@ impl Options<'_> {
         Ok(())
     }
 
-    /// The same in a process of its own, so that its peak of memory is its own.
+    /// Runs a workload in its own process, so that its peak of memory is its own.
     fn elsewhere(&self, workload: &Workload) -> Outcome<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([workload.name, "--bare", "--n", &self.count(workload).to_string()]);
@@ -110,7 +110,7 @@ impl Suite {
             workers: DEFAULT_WORKERS,
             runs: 1,
             json: false,
-            // A build without optimisation, as under `cargo test --benches`, is only good for seeing that it works.
+            // A build without optimisation, as under `cargo test --benches`, can only show that the workload works.
             smoke: cfg!(debug_assertions),
             bare: false,
         };
@@ -120,7 +120,7 @@ impl Suite {
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
-                // Cargo passes this to every benchmark.
+                // Cargo passes this option to every benchmark.
                 Long("bench") => {}
                 Long("n") => options.n = Some(arguments::number(arguments, "--n", 1..=u64::MAX)?),
                 Long("workers") => options.workers = arguments::number(arguments, "--workers", 1..=MOST_WORKERS)?,

@@ -1,4 +1,4 @@
-//! Workloads of jobs: empty closures, handed to a pool of threads.
+//! Workloads of jobs: empty closures, submitted to a pool of threads.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use super::measure::{Measured, Outcome, PATIENCE, Setting, Tally, check};
 /// The number of reports: one of each job.
 static REPORTS: Tally = Tally::new();
 
-/// As many jobs as are asked for are handed in by one thread, as fast as it can; done when the last has been run.
+/// One thread submits all jobs as fast as it can. The run ends when the last job has run.
 pub(crate) fn pool_execute<const THREADS: usize>(setting: &Setting) -> Outcome<Measured> {
     let pool = Pool::builder().max(THREADS).build()?;
-    // The threads are there before the time begins to count.
+    // The threads are started before the time is measured.
     pool.run_all((0..THREADS).map(|_| || ()));
     REPORTS.expect(setting.n);
     let began = Instant::now();
@@ -25,7 +25,7 @@ pub(crate) fn pool_execute<const THREADS: usize>(setting: &Setting) -> Outcome<M
     Ok(measured)
 }
 
-/// Jobs are handed in and waited for, one after the other.
+/// One thread submits jobs and waits for each before the next.
 pub(crate) fn pool_run(setting: &Setting) -> Outcome<Measured> {
     let pool = Pool::builder().max(setting.workers).build()?;
     let began = Instant::now();

@@ -1,9 +1,9 @@
-//! The workloads: what each is called, what it counts, and how much of it is done.
+//! The workloads: their names, their units, and their counts.
 
 use super::measure::{Run, Workload};
 use super::{births, jobs, messages, tasks};
 
-/// Of processes.
+/// The workloads of processes.
 pub(crate) const WORKLOADS: [Workload; 9] = [
     Workload {
         name: "pingpong",
@@ -83,7 +83,7 @@ const fn pool_execute(name: &'static str, counts: &'static str, run: Run) -> Wor
     Workload { name, counts, op: "job", n: 2_000_000, smoke: 20_000, run }
 }
 
-/// Of jobs and tasks.
+/// The workloads of jobs and tasks.
 pub(crate) const JOBS: [Workload; 8] = [
     pool_execute("pool_execute_1", "empty jobs for a pool of 1 thread", jobs::pool_execute::<1>),
     pool_execute("pool_execute_2", "empty jobs for a pool of 2 threads", jobs::pool_execute::<2>),

@@ -1,4 +1,4 @@
-//! Looking processes up by their PIDs, among few and among very many.
+//! Look-ups of processes by their PIDs, among few and among very many.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ pub(crate) const LOOKUPS: [Workload; 2] = [
     },
 ];
 
-/// Rests until it is asked to stop.
+/// Idles until it is asked to stop.
 struct Rests;
 
 impl Process for Rests {
@@ -42,12 +42,12 @@ fn find(setting: &Setting, processes: u64) -> Outcome<Measured> {
     let runtime = setting.runtime()?;
     let spawn = |_| Ok(runtime.spawn(Rests)?.pid());
     let pids: Vec<Pid> = (0..processes).map(spawn).collect::<Outcome<_>>()?;
-    // Each has had its first step, which would be counted otherwise.
+    // Each process has had its first step, which would otherwise be counted.
     while !runtime.is_idle() {
         std::thread::yield_now();
     }
     let began = Instant::now();
-    // In a large stride, so that no look-up is helped by the one before.
+    // The stride is large, so that no look-up benefits from the cache lines of the one before.
     let place = |n: u64| ((n * 7_919) % processes) as usize;
     let found = (0..setting.n).filter(|n| runtime.process_state(pids[place(*n)]).is_some()).count() as u64;
     let measured = Measured::since(began, setting.n);

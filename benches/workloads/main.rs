@@ -1,10 +1,9 @@
-//! The costs of usual operations: a message, a hop, a process from birth to end, a question, a job, a task.
+//! The costs of usual operations: a message, a hop, a process from start to end, a request, a job, a task.
 //!
-//! Each workload is a small program such as a user would write, and checks what came of it: a wrong count is a failure,
-//! not a fast run. It runs once, in a process of its own where several are asked for, so that its peak of memory is its
-//! own.
+//! Each workload is a small program such as a user would write. It checks its result: a wrong count is a failure, not
+//! a fast run. If several runs are requested, each has its own process, so that its peak of memory is its own.
 //!
-//! This is no ranking, and no measurement of a single function. The figures are of this machine at this moment.
+//! The workloads are no ranking, and measure no single function. The figures hold for this machine at this moment.
 //! Compare only figures that were taken side by side, several of each.
 
 mod list;

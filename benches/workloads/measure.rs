@@ -1,15 +1,15 @@
-//! The figures, their printing, and the parts that the workloads of all libraries share. Nothing here knows
-//! Procession: `benches/peers` measures the other libraries with it.
+//! The figures, their printing, and the parts that the workloads of all libraries share. This module does not depend
+//! on Procession. `benches/peers` measures the other libraries with it.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A result, or what is wrong with it.
+/// A result, or an error that says what is wrong with it.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// After this long a workload is taken to hang.
+/// The time after which a workload counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The function that runs a workload.
@@ -19,24 +19,24 @@ pub(crate) type Run = fn(&Setting) -> Outcome<Measured>;
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// The things that `n` counts.
+    /// The unit that `n` counts.
     pub(crate) counts: &'static str,
-    /// The operation by whose count the time is divided.
+    /// The operation. The time is divided by the number of operations.
     pub(crate) op: &'static str,
     pub(crate) n: u64,
-    /// The count for a run that only shows that it works.
+    /// The count for a short run, which only checks that the program works.
     pub(crate) smoke: u64,
     pub(crate) run: Run,
 }
 
-/// How a workload is to be run.
+/// The parameters of a run.
 pub(crate) struct Setting {
     pub(crate) n: u64,
     pub(crate) workers: usize,
 }
 
 impl Setting {
-    /// The share of one of `many` that do `n` together.
+    /// The share of number `one`, if `many` together do `n`.
     pub(crate) fn share(&self, one: u64, many: u64) -> u64 {
         self.n / many + u64::from(one < self.n % many)
     }
@@ -52,12 +52,12 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// To be called when the work is done, and nothing cleared away yet.
+    /// The measurement of `ops` operations since `began`. It is taken when the work is done and nothing is yet freed.
     pub(crate) fn since(began: Instant, ops: u64) -> Measured {
         Measured { took: began.elapsed(), ops, peak: memory("VmHWM"), bytes_per_actor: None }
     }
 
-    /// The memory that each of so many processes has added.
+    /// Adds the memory for each of `actors` processes.
     pub(crate) fn with_actors(mut self, before: Option<u64>, after: Option<u64>, actors: u64) -> Measured {
         if let (Some(before), Some(after)) = (before, after) {
             self.bytes_per_actor = Some(after.saturating_sub(before) as f64 / actors as f64);
@@ -87,7 +87,7 @@ pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
 
-/// Resident memory in bytes, now (`VmRSS`) or at its peak (`VmHWM`). Linux only: nothing elsewhere.
+/// Resident memory in bytes, now (`VmRSS`) or at its peak (`VmHWM`). `None` except on Linux.
 pub(crate) fn memory(which: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':'))?;
@@ -95,13 +95,13 @@ pub(crate) fn memory(which: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Whether a number is what it must be.
+/// Checks that a number is as expected.
 pub(crate) fn check(what: &str, is: u64, must_be: u64) -> Outcome<()> {
     if is == must_be { Ok(()) } else { Err(format!("{what}: {is}, and it must be {must_be}").into()) }
 }
 
-/// Counts down as processes report, one atomic subtraction each; the last one wakes who waits. To be kept in a
-/// static, so that a process holds nothing for it, and the same can be done with any other library.
+/// Counts down as processes report, with one atomic subtraction each. The last report wakes the waiting thread. It is
+/// kept in a static, so that a process holds nothing for it. Any other library can use it in the same way.
 pub(crate) struct Tally {
     left: AtomicU64,
     over: Mutex<bool>,
@@ -118,7 +118,7 @@ impl Tally {
     }
 
     pub(crate) fn strike(&self) {
-        // Ordering: Relaxed: it is a number and nothing else; the end of the wait is ordered by the lock.
+        // Ordering: Relaxed. Only the number matters. The lock orders the end of the wait.
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
             self.woken.notify_all();

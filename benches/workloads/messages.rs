@@ -1,4 +1,4 @@
-//! Workloads of messages: processes live, and talk.
+//! Workloads of messages between long-lived processes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::measure::{Measured, Outcome, Setting, check};
 use super::runtime::{done, finish};
 use super::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
 
-/// How long an answer may take.
+/// The limit of an answer.
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn pingpong(setting: &Setting) -> Outcome<Measured> {
@@ -20,7 +20,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
     circle(setting, RING)
 }
 
-/// A token that is to be passed on so many more times.
+/// A token, with the number of hops that are left.
 enum Token {
     Hop(u64),
     /// The next process of the ring.
@@ -56,12 +56,12 @@ impl Process for Hopper {
     }
 }
 
-/// A token goes round a circle, and ends with the process that gets it last.
+/// A token goes round a circle, and ends at the process that gets it last.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     circle_in(setting.runtime()?, setting, size, || ())
 }
 
-/// The same in a runtime that is there; at the end, before all must have ended, `over` is called.
+/// As `circle`, in an existing runtime. `over` is called at the end, before the processes are asked to end.
 pub(crate) fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
     let mut hoppers = Vec::new();
     for _ in 0..size {
@@ -118,7 +118,7 @@ impl Process for Counter {
     }
 }
 
-/// Sends without waiting for anything, a batch in each step.
+/// Sends without waiting, a batch in each step.
 struct Producer {
     to: Address<CounterMessage>,
     left: u64,
@@ -138,7 +138,7 @@ impl Process for Producer {
     }
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = setting.runtime()?;
     let counter = runtime.spawn(Counter { total: 0 })?;
@@ -158,14 +158,15 @@ pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
 }
 
 enum Chat {
-    /// The others (and itself).
+    /// All actors, including the receiver.
     Meet(Arc<Vec<Address<Chat>>>),
     Begin,
     Ping(Address<Chat>),
     Pong,
 }
 
-/// Pings a random other, waits for the pong, and so on; answers pings all the while, and when it has had its pongs.
+/// Pings a random other, waits for the pong, and repeats this. It answers pings at all times, also after its own
+/// pongs.
 struct Friend {
     friends: Option<Arc<Vec<Address<Chat>>>>,
     referee: Address<OneIsDone>,
@@ -266,7 +267,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other.
+/// Answers each request with the next number.
 struct Numbers {
     last: u64,
 }

@@ -1,4 +1,4 @@
-//! Workloads of relations: processes are told of each other's ends, are found by name, and are started again.
+//! Workloads of relations: monitors and links, names, groups and restarts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::runtime::{done, finish};
 use super::shape::BATCH;
 use super::stuck;
 
-/// Of relations.
+/// The workloads of relations.
 pub(crate) const RELATIONS: [Workload; 7] = [
     Workload {
         name: "monitor",
@@ -88,7 +88,7 @@ impl Process for Mayfly {
     }
 }
 
-/// Spawns processes that it monitors, and is told of the end of each.
+/// Spawns processes that it monitors, and gets a `Down` for each.
 struct Watcher {
     left: u64,
     told: u64,
@@ -123,7 +123,7 @@ pub(crate) fn monitor(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// One of a chain: linked to the one before it. The first fails when it is told to.
+/// One process of a chain. It is linked to the one before it. The first fails on request.
 struct Link {
     before: Option<Pid>,
     begun: bool,
@@ -172,10 +172,10 @@ pub(crate) fn link_chain(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Look-ups go over so many names at most.
+/// The most names among which look-ups are made.
 const NAMES: u64 = 1_000_000;
 
-/// Threads that look up.
+/// The number of threads that look names up.
 const THREADS: u64 = 2;
 
 pub(crate) fn names(setting: &Setting) -> Outcome<Measured> {
@@ -192,7 +192,7 @@ pub(crate) fn names(setting: &Setting) -> Outcome<Measured> {
             .map(|thread| {
                 let (runtime, names, pid) = (&runtime, &names, holder.pid());
                 let looks = setting.share(thread, THREADS);
-                // In a large stride, so that no look-up is helped by the one before.
+                // The stride is large, so that no look-up benefits from the cache lines of the one before.
                 let place = move |n: u64| ((n * 7_919 + thread * 104_729) % count) as usize;
                 let look = move |n: &u64| runtime.whereis(&names[place(*n)]) == Some(pid);
                 scope.spawn(move || (0..looks).filter(look).count() as u64)
@@ -209,10 +209,10 @@ pub(crate) fn names(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Members of the group.
+/// The number of members of the group.
 const MEMBERS: u64 = 1_000;
 
-/// Counts what comes.
+/// Counts its messages.
 struct Member {
     to_come: u64,
 }
@@ -231,7 +231,7 @@ impl Process for Member {
     }
 }
 
-/// Sends to the whole group, again and again.
+/// Repeatedly sends to the whole group.
 struct Caster {
     rounds: u64,
 }
@@ -263,10 +263,10 @@ pub(crate) fn group_cast(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Failures that are left.
+/// The number of failures that are left.
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// Fails in its first step, as often as it is to.
+/// Fails in its first step, while failures are left.
 struct Failing;
 
 impl Process for Failing {
@@ -274,7 +274,7 @@ impl Process for Failing {
     type Output = ();
 
     fn step(&mut self, _: &mut Events<()>, _: &mut StepOutput) -> StepResult<()> {
-        // Ordering: Relaxed: one process at a time, and each sees what the one before has written.
+        // Ordering: Relaxed. One process runs at a time, and each sees the writes of the one before.
         if FAILURES.load(Ordering::Relaxed) == 0 {
             REPORTS.strike();
             return Ok(Step::Done(()));

@@ -1,5 +1,4 @@
-//! The frame of all our own workloads: a runtime begins, processes are done, the runtime ends and everything is
-//! accounted for.
+//! The frame of all Procession workloads: start a runtime, run processes, end the runtime, and check all counts.
 
 use std::fmt::Debug;
 
@@ -13,7 +12,7 @@ impl Setting {
     }
 }
 
-/// Waits for the end of a process that is expected to say that it is done, with its output.
+/// Waits for a process that must end with `Done`, and returns its output.
 pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Outcome<P::Output> {
     match handle.join_timeout(PATIENCE) {
         Ok(Exit::Done(output)) => Ok(P::Output::clone(&output)),
@@ -22,7 +21,7 @@ pub(crate) fn done<P: Process<Output: Clone + Debug>>(handle: &Handle<P>) -> Out
     }
 }
 
-/// Ends the runtime. No message may have been lost, and every process must end when it is asked to; how many there
+/// Ends the runtime. No message may have been lost, and every process must end on request. Returns how many there
 /// were.
 pub(crate) fn finish(runtime: &Runtime) -> Outcome<u64> {
     check("dead letters", runtime.stats().messages.dead(), 0)?;

@@ -1,4 +1,4 @@
-//! Workloads of a watchdog: messages between processes that have nothing to do with steps that are stuck.
+//! Workloads of a watchdog: messages between processes, beside other steps that are stuck.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) fn pingpong_watched(setting: &Setting) -> Outcome<Measured> {
     messages::circle_in(watched(setting)?, setting, 2, || ())
 }
 
-/// Keeps its worker in its first step.
+/// Blocks its worker in its first step.
 struct Stuck {
     begun: Latch<()>,
     go: Latch<()>,
@@ -38,7 +38,7 @@ impl Process for Stuck {
     }
 }
 
-/// All workers are stuck, all the time: what is measured begins with the time until it is seen that they are.
+/// All workers are stuck at all times. The measured time includes the time until the watchdog notices this.
 pub(crate) fn pingpong_beside_stuck(setting: &Setting) -> Outcome<Measured> {
     let runtime = watched(setting)?;
     let go = Latch::new();

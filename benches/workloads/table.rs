@@ -1,4 +1,4 @@
-//! The table that our own benchmarks print.
+//! The table that Procession's own benchmarks print.
 
 use super::measure::{Measured, Setting, megabytes};
 
@@ -7,7 +7,7 @@ pub(crate) fn head() -> String {
     line(["workload", "n", "secs", "ns/op", "peak MB", "bytes/process", "op"])
 }
 
-/// One row: what was run, how much of it, and what the time is divided by.
+/// One row: the workload, its count, and the operation by which the time is divided.
 pub(crate) fn row(workload: &str, op: &str, setting: &Setting, measured: &Measured) -> String {
     let or_dash = |number: Option<f64>| number.map_or(String::from("-"), |number| format!("{number:.1}"));
     line([

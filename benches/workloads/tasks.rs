@@ -1,5 +1,5 @@
-//! Workloads of tasks: empty closures, handed to a scheduler on a pool of threads, whose handles are kept and waited
-//! for.
+//! Workloads of tasks: empty closures, submitted to a scheduler on a pool of threads. Their handles are kept and
+//! waited for.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
 
 use super::measure::{Measured, Outcome, PATIENCE, Setting, check};
 
-/// As many tasks as are asked for are submitted by one thread, as fast as it can; then each result is had.
+/// One thread submits all tasks as fast as it can, and then takes each result.
 pub(crate) fn task_submit(setting: &Setting) -> Outcome<Measured> {
     submit(setting, &TaskOptions::new())
 }
 
-/// The same with a timeout for each, which is never over.
+/// As `task_submit`, with a timeout for each task, which never passes.
 pub(crate) fn task_timeout(setting: &Setting) -> Outcome<Measured> {
     submit(setting, &TaskOptions::new().timeout(PATIENCE))
 }
 
 fn submit(setting: &Setting, options: &TaskOptions) -> Outcome<Measured> {
     let pool = Pool::builder().max(setting.workers).build()?;
-    // The threads are there before the time begins to count.
+    // The threads are started before the time is measured.
     pool.run_all((0..setting.workers).map(|_| || ()));
     let tasks = TaskScheduler::on(&pool);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Workloads with a subscriber of `tracing`, which does nothing with its events: the cost is that of telling it.
+//! Workloads with a `tracing` subscriber that ignores its events. So they measure only the cost of emitting them.
 
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -26,7 +26,7 @@ pub(crate) const TRACED: [Workload; 2] = [
     },
 ];
 
-/// Takes events and spans up to a level, and does nothing with them.
+/// Accepts events and spans up to a level, and ignores them.
 struct Discards(LevelFilter);
 
 impl Subscriber for Discards {
@@ -49,8 +49,8 @@ impl Subscriber for Discards {
     fn exit(&self, _: &Id) {}
 }
 
-/// Runs `pingpong` with a subscriber at this level. The subscriber is global: each workload runs in a program of its
-/// own.
+/// Runs `pingpong` with a subscriber at this level. The subscriber is global, so each workload runs in its own
+/// program.
 fn pingpong_at(level: LevelFilter, setting: &Setting) -> Outcome<Measured> {
     tracing::subscriber::set_global_default(Discards(level))?;
     messages::pingpong(setting)

@@ -1,14 +1,14 @@
 //! A typed layer of actors on top of processes, in a hundred lines.
 //!
-//! An actor handles messages of several types, each with a reply of its own. A message travels as a closure that calls the
-//! handler, so one process takes them all.
+//! An actor handles messages of several types, each with its own reply type. A message is sent as a closure that
+//! calls the handler, so one process accepts them all.
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use procession::{BoxError, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
-/// Something with a state that handles messages, one at a time.
+/// A state that handles messages, one at a time.
 pub(crate) trait Actor: Sized + Send + 'static {
     /// Called once, before the first message.
     fn started(&mut self, _: &mut StepOutput) -> Result<(), BoxError> {
@@ -16,16 +16,17 @@ pub(crate) trait Actor: Sized + Send + 'static {
     }
 }
 
-/// What an actor does with messages of one type.
+/// The handler of an actor for messages of one type.
 pub(crate) trait Handler<M>: Actor {
-    /// What the message is answered with.
+    /// The type of the answer.
     type Reply: Send + 'static;
 
-    /// With an error the actor fails, and nothing that the call has yielded is done.
+    /// Handles a message. If it returns an error, the actor fails, and the effects that this call has yielded are
+    /// dropped.
     fn handle(&mut self, message: M, out: &mut StepOutput) -> Result<Self::Reply, BoxError>;
 }
 
-/// A message on its way: what is to be done with the actor when it arrives.
+/// A message in transit: the closure to call with the actor when it arrives.
 pub(crate) struct Call<A>(Box<Calling<A>>);
 
 type Calling<A> = dyn FnOnce(&mut A, &mut StepOutput) -> Result<(), BoxError> + Send;
@@ -44,7 +45,7 @@ impl<A: Actor> Call<A> {
     {
         Call(Box::new(|actor, out| {
             let answer = actor.handle(message, out)?;
-            // A yield: if the step fails after all, the reply is dropped, and the asker is told.
+            // The reply is yielded. If the step fails after all, the reply is dropped, and the asker gets an error.
             out.reply(reply, answer);
             Ok(())
         }))
@@ -71,7 +72,7 @@ impl<A: Actor> Process for Running<A> {
         if !std::mem::replace(&mut self.started, true) {
             self.actor.started(out)?;
         }
-        // One message a step: one that fails fails alone.
+        // There is one message in each step, so a failing message fails alone.
         match events.next() {
             Some(Event::Message(Call(call))) => call(&mut self.actor, out)?,
             Some(Event::Cancel(_)) => return Ok(Step::Done(())),
@@ -81,7 +82,7 @@ impl<A: Actor> Process for Running<A> {
     }
 }
 
-/// Where an actor is found, whatever its PID is just now: by its name.
+/// An actor's name, which stays the same when the actor's PID changes.
 pub(crate) struct ActorName<A> {
     name: String,
     is: PhantomData<fn(A)>,
@@ -96,7 +97,7 @@ impl<A: Actor> ActorName<A> {
         &self.name
     }
 
-    /// Sends a message, and asks for nothing.
+    /// Sends a message without a reply.
     pub(crate) fn tell<M: Send + 'static>(&self, runtime: &Runtime, message: M) -> Result<(), BoxError>
     where
         A: Handler<M>,
@@ -104,7 +105,7 @@ impl<A: Actor> ActorName<A> {
         Ok(runtime.send(&self.name, Call::<A>::telling(message))?)
     }
 
-    /// Sends a message, and waits for what it is answered with.
+    /// Sends a message, and waits for the answer.
     pub(crate) fn ask<M: Send + 'static>(
         &self,
         runtime: &Runtime,

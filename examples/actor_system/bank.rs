@@ -1,4 +1,4 @@
-//! A small bank: accounts as actors, on top of a store that survives them.
+//! A small bank: accounts as actors, and a store that outlives them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +8,8 @@ use procession::{BoxError, SpawnOptions, StepOutput};
 
 use crate::actors::{Actor, ActorName, Handler, Running};
 
-/// The balance of an account, and the transfers that it has seen. It stands for a database: what is written here is not lost when an
-/// actor crashes, and a transfer that is asked for again is not done again.
+/// The balance of each account, and the transfers that it has seen. The store stands for a database. Its contents
+/// survive when an actor crashes. A transfer that is repeated has no second effect.
 #[derive(Clone, Default)]
 pub(crate) struct Store(Arc<Mutex<HashMap<usize, Stored>>>);
 
@@ -33,7 +33,7 @@ impl Store {
     }
 }
 
-/// Crashes now and then, by a seed.
+/// Decides by a seed when an actor crashes.
 #[derive(Clone)]
 pub(crate) struct Luck(Arc<Mutex<u64>>);
 
@@ -66,7 +66,8 @@ pub(crate) struct Account {
 
 impl Actor for Account {}
 
-/// Take so much out, or put it in, for this transfer: once, however often it is asked for.
+/// Moves an amount out of the account or into it, for this transfer. The move happens once, however often it is
+/// requested.
 pub(crate) struct Move {
     pub(crate) transfer: u64,
     pub(crate) amount: u64,
@@ -74,7 +75,7 @@ pub(crate) struct Move {
 }
 
 impl Handler<Move> for Account {
-    /// Whether there was enough.
+    /// Whether the balance was sufficient.
     type Reply = bool;
 
     fn handle(&mut self, step: Move, _: &mut StepOutput) -> Result<bool, BoxError> {
@@ -105,7 +106,7 @@ impl Handler<Balance> for Account {
     }
 }
 
-/// Mind your own business: a message without an answer, after which the account has crashed for certain.
+/// Makes the account crash for certain, without an answer.
 pub(crate) struct Crash;
 
 impl Handler<Crash> for Account {
@@ -120,7 +121,7 @@ pub(crate) fn account(number: usize) -> ActorName<Account> {
     ActorName::new(format!("account-{number}"))
 }
 
-/// The accounts, each restarted in place, under one supervisor.
+/// The accounts under one supervisor, which restarts each in place.
 pub(crate) fn bank(accounts: usize, store: &Store, luck: &Luck) -> Result<Supervisor, SpecError> {
     let builder = Supervisor::builder().intensity(usize::MAX, std::time::Duration::from_secs(1));
     (0..accounts)

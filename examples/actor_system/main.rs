@@ -2,12 +2,12 @@
 //!
 //! Try it: `cargo run --release --example actor_system -- --seed 7`
 //!
-//! Ctrl-C ends it after the transfer that is under way, with the sums all the same. The exit code is 0 if they agree, 1 if not,
-//! 2 for options that make no sense, and 130 after Ctrl-C.
+//! Ctrl-C ends the example after the current transfer, and the sums are still compared. The exit code is 0 if they
+//! agree, 1 if not, 2 for invalid options, and 130 after Ctrl-C.
 //!
-//! `actors.rs` is the layer: `Actor`, `Handler<M>`, and a name with `tell` and `ask`. `bank.rs` uses it: accounts that panic
-//! and fail by seed, each restarted in place by a supervisor. A transfer is asked for again until it is answered; the
-//! sum of all accounts is the same at the end.
+//! `actors.rs` is the layer: `Actor`, `Handler<M>`, and a name with `tell` and `ask`. `bank.rs` uses it: accounts
+//! that panic and fail by seed, each restarted in place by a supervisor. A transfer is repeated until it is answered.
+//! At the end, the sum of all accounts is the same as before.
 
 mod actors;
 #[path = "../arguments/mod.rs"]
@@ -58,7 +58,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
     Ok(Some(options))
 }
 
-/// What came of it.
+/// The result of a run.
 struct Outcome {
     before: u64,
     after: u64,
@@ -67,13 +67,14 @@ struct Outcome {
     restarts: u64,
 }
 
-/// Moves money from one account to another; whether there was enough, and how often it had to be asked again.
+/// Moves money from one account to another. Returns whether the balance was sufficient, and how often the request was
+/// repeated.
 fn transfer(runtime: &Runtime, number: u64, from: usize, to: usize, amount: u64) -> (bool, u64) {
     let mut again = 0;
     let mut until_answered = |number_of_account: usize, out: bool| {
         loop {
             let step = Move { transfer: number, amount, out };
-            // A crash answers with an error at once. It may have come before or after the money was moved.
+            // A crash is answered with an error at once. It may have happened before or after the money was moved.
             match account(number_of_account).ask(runtime, step, LIMIT) {
                 Ok(enough) => return enough,
                 Err(_) => again += 1,
@@ -94,7 +95,7 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
     let (mut refused, mut asked_again) = (0, 0);
     let bar = if io::stderr().is_terminal() { ProgressBar::new(options.transfers) } else { ProgressBar::hidden() };
     for number in 0..options.transfers {
-        // Between two transfers, so that none is left half done.
+        // The check is between two transfers, so that none is left half done.
         if interrupted.load(Ordering::Relaxed) {
             break;
         }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use lexopt::{Error, Parser};
 
-/// The exit code for arguments that make no sense.
+/// The exit code for invalid arguments.
 const MISUSED: u8 = 2;
 
 /// The exit code for a usage that could not be printed.
@@ -17,7 +17,8 @@ const FAILED: u8 = 1;
 ///
 /// # Errors
 ///
-/// The exit code of a program that has nothing more to do: the usage is printed, or the problem and the usage.
+/// Otherwise it returns the exit code of a program that must not go on. The usage is printed, or the problem and the
+/// usage.
 pub(crate) fn read<T>(
     program: &str,
     usage: &str,
@@ -48,7 +49,7 @@ where
     number.ok_or_else(|| format!("{option} takes {bounds}, and was given {value:?}").into())
 }
 
-/// Prints the usage. A reader that has closed its end of a pipe has read enough, which is no failure.
+/// Prints the usage. If the reader has closed its end of a pipe, that is no failure.
 fn print(usage: &str) -> ExitCode {
     use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The checks, and what comes of them.
+//! The checks and their results.
 
 use std::fmt;
 use std::fs;
@@ -14,22 +14,22 @@ use procession::{BoxError, CancelToken, Exit};
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is looked for the backup.
+/// The time between two searches for the backup.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The work of a check. It returns the text of a check that has passed.
 pub(crate) type Job = Box<dyn FnOnce(&CancelToken) -> Result<String, BoxError> + Send>;
 
-/// Something to be looked at.
+/// One check of the system.
 pub(crate) struct Check {
     pub(crate) name: &'static str,
-    /// Where it fails, nobody need know about the others.
+    /// Whether a failure of this check makes the other checks pointless.
     pub(crate) critical: bool,
     pub(crate) job: Job,
 }
 
 impl Check {
-    /// The five of them.
+    /// All five checks.
     pub(crate) fn all(service: SocketAddr, folder: &Path) -> Vec<Check> {
         let (file, backup) = (folder.join("probe"), folder.join("backup"));
         let check = |name, critical, job: Job| Check { name, critical, job };
@@ -43,7 +43,7 @@ impl Check {
     }
 }
 
-/// Whether a file that is written can be read again.
+/// Checks that a written file can be read again.
 fn disk(file: &Path) -> Result<String, BoxError> {
     fs::write(file, "probe")?;
     let read = fs::read(file)?;
@@ -58,7 +58,7 @@ fn web(service: SocketAddr, cancel: &CancelToken) -> Result<String, BoxError> {
     }
 }
 
-/// Is asked several times: it may be about to come up.
+/// Asks the database several times, because it may be about to start.
 fn database(service: SocketAddr, cancel: &CancelToken) -> Result<String, BoxError> {
     let mut answer = String::new();
     for _ in 0..TRIES {
@@ -71,12 +71,12 @@ fn database(service: SocketAddr, cancel: &CancelToken) -> Result<String, BoxErro
     Err(answer.into())
 }
 
-/// Sends a line and reads one. The read blocks; who is asked to stop has the socket shut, which ends it.
+/// Sends a line and reads one. The read blocks. A stop request shuts the socket down, which ends the read.
 fn ask(service: SocketAddr, question: &str, cancel: &CancelToken) -> Result<String, BoxError> {
     let stream = TcpStream::connect(service)?;
     let shuts = stream.try_clone()?;
     let _shut = cancel.on_cancel(move |_| {
-        // If it is closed already, so much the better.
+        // An error means that the socket is already closed, which serves the same purpose.
         let _ = shuts.shutdown(Shutdown::Both);
     });
     writeln!(&stream, "{question}")?;
@@ -86,7 +86,7 @@ fn ask(service: SocketAddr, question: &str, cancel: &CancelToken) -> Result<Stri
     Ok(answer.trim_end().to_string())
 }
 
-/// Waits for a file that somebody else is to write.
+/// Waits for a file that another program is to write.
 fn wait_for(file: PathBuf, cancel: &CancelToken) -> Result<String, BoxError> {
     while !file.exists() {
         cancel.sleep(LOOK)?;
@@ -110,7 +110,7 @@ pub(crate) struct Summary {
     pub(crate) stopped: usize,
 }
 
-/// Does all checks at once, each within the limit. When a critical one does not pass, the others are cancelled.
+/// Runs all checks at once, each within the limit. If a critical one does not pass, the others are cancelled.
 pub(crate) fn run(
     tasks: &TaskScheduler,
     checks: Vec<Check>,
@@ -128,7 +128,7 @@ pub(crate) fn run(
                 }
                 pending.push(task);
             }
-            // Ctrl-C came before it.
+            // Ctrl-C was pressed before this task was submitted.
             Err(_) if tasks.is_stopped() => summary.stopped += 1,
             Err(refused) => return Err(refused.to_string().into()),
         }
@@ -156,7 +156,7 @@ impl Summary {
         *place += 1;
     }
 
-    /// Whether all have passed.
+    /// Whether all checks have passed.
     pub(crate) fn is_well(&self) -> bool {
         *self == Summary { passed: self.passed, ..Summary::default() }
     }

@@ -1,14 +1,15 @@
-//! A health check: five real checks at once, each a task with a timeout, and one of them critical.
+//! A health check: five real checks at once. Each is a task with a timeout, and one of them is critical.
 //!
 //! It shows:
 //!
-//! - Closures that block (a file, a TCP connection) are tasks on a scheduler that needs no setting up: `checks.rs`.
-//! - Results are had in the order in which they come, with `TaskSet`.
-//! - All checks stand under one request (`TaskOptions::under`). When a critical one fails it is made, and those that
-//!   are pending are cancelled: one sleeps and is woken, the other one sits in a blocking read and has its socket
-//!   shut.
+//! - Closures that block (a file, a TCP connection) are tasks on a scheduler that needs no configuration:
+//!   `checks.rs`.
+//! - `TaskSet` returns results in the order in which the checks end.
+//! - All checks are under one token (`TaskOptions::under`). When a critical check fails, the token is cancelled, and
+//!   so are the pending checks. One of them sleeps and is woken. Another one is in a blocking read, and its socket is
+//!   shut down.
 //! - Ctrl-C stops the scheduler, and the pending checks are counted as stopped.
-//! - The same checks run in the tests by a clock that is moved by hand: `tests.rs`.
+//! - The tests run the same checks with a manual clock: `tests.rs`.
 //!
 //! How to try it:
 //!
@@ -21,7 +22,7 @@
 //!
 //! The example checks a service of its own on the loopback interface, and a folder. The database of the service is
 //! down for maintenance unless `--healthy` is given. The exit code is 0 if all checks have passed, 1 if one has not,
-//! 2 for options that make no sense, and 130 after Ctrl-C.
+//! 2 for invalid options, and 130 after Ctrl-C.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
@@ -103,7 +104,7 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     let summary = checks::run(&tasks, checks, options.limit, |result| println!("{result}"))?;
     println!("{summary}");
 
-    // All checks stop at once when they are asked to. The limit is for a check that does not.
+    // All checks stop at once on request. The limit is for a check that does not.
     let joined = tasks.stop_and_join(Duration::from_secs(30));
     std::fs::remove_dir_all(&folder)?;
     joined?;

@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-/// Answers `web` and `database` with a line each, and lets `mirror` wait for ever. Stops when it is dropped.
+/// Answers `web` and `database` with a line each, and never answers `mirror`. It stops when it is dropped.
 pub(crate) struct Service {
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
@@ -15,13 +15,13 @@ impl Service {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let serve = move || {
-            // Those that wait for ever are kept open until the end.
+            // Connections that are never answered stay open until the end.
             let mut open = Vec::new();
             for client in listener.incoming().flatten() {
                 match answer(client, healthy) {
                     Ok(Answered::Quit) => return,
                     Ok(Answered::Waits(client)) => open.push(client),
-                    // A client that has gone is no reason to stop.
+                    // A client that has closed its connection is no reason to stop.
                     Ok(Answered::Done) | Err(_) => {}
                 }
             }

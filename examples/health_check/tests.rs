@@ -1,4 +1,4 @@
-//! The checks by a clock that is moved by hand.
+//! Tests of the checks with a manual clock.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -33,7 +33,7 @@ impl Bench {
         Bench { service: Service::start(healthy).unwrap(), folder, manual, tasks }
     }
 
-    /// Runs the checks, each within this limit, while `meanwhile` is told how each of them ended.
+    /// Runs the checks, each within this limit. Meanwhile, `meanwhile` receives the result of each check.
     fn run(&self, limit: Duration, meanwhile: impl FnOnce(&Bench, mpsc::Receiver<String>)) -> Summary {
         let (sender, receiver) = mpsc::channel();
         let checks = Check::all(self.service.address(), &self.folder);
@@ -95,7 +95,7 @@ fn what_takes_too_long_is_timed_out() {
     let bench = Bench::new("slow", true);
     let summary = bench.run(LIMIT, |bench, lines| {
         (0..3).for_each(|_| assert!(lines.recv().unwrap().contains("passed")));
-        // The time of a check begins with the check, so both must have begun.
+        // The limit of a check starts with the check, so both must have begun.
         while bench.tasks.stats().running < 2 {
             std::thread::yield_now();
         }

@@ -1,8 +1,8 @@
-//! The world outside of the orders: a warehouse, a bank and a carrier, with the books that they keep.
+//! The partners of the orders: a warehouse, a bank and a carrier, with their books.
 //!
-//! Each of them is reached by commands, and each answers in its own way: the warehouse's release here and now, the
-//! carrier from another thread, all others by a timer. They are unreliable, but not moody: how a call goes is decided
-//! by the seed, the order and the attempt, and by nothing else.
+//! Orders reach each of them by commands, and each answers in its own way. The warehouse answers a release at once,
+//! the carrier answers from another thread, and all others answer by a timer. They fail, but reproducibly: only the
+//! seed, the order and the attempt decide the fate of a call.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use procession::timer::Timers;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
-/// Everything takes a whole number of these.
+/// The unit of time: every call takes a whole number of ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// How long most calls take, and how long the slow ones do.
+/// The duration of most calls, and of slow ones.
 const QUICK_TICKS: RangeInclusive<u32> = 1..=9;
 const SLOW_TICKS: RangeInclusive<u32> = 50..=400;
-/// Slow calls in a hundred.
+/// The number of slow calls in a hundred.
 const SLOW: u32 = 8;
 
 /// The parts of every call: the order, the amount, and the number of the attempt.
@@ -34,15 +34,15 @@ pub(crate) struct Ticket {
     pub(crate) attempt: u32,
 }
 
-/// Puts the goods aside.
+/// Reserves the goods.
 pub(crate) struct Reserve(pub(crate) Ticket);
 /// Takes the money.
 pub(crate) struct Charge(pub(crate) Ticket);
-/// Hands the goods to the carrier. There is no way back from this one.
+/// Hands the goods to the carrier. This cannot be undone.
 pub(crate) struct Ship(pub(crate) Ticket);
-/// Gives the money back.
+/// Refunds the money.
 pub(crate) struct Refund(pub(crate) Ticket);
-/// Puts the goods back on the shelf.
+/// Releases the reserved goods.
 pub(crate) struct Release(pub(crate) Ticket);
 
 /// The amount that the bank took.
@@ -73,7 +73,7 @@ impl Command for Release {
     type Output = ();
 }
 
-/// Why a call was answered with an error. Either way it is certain that nothing was done.
+/// The reason why a call was answered with an error. In either case the deed was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("busy, try again")]
@@ -82,7 +82,7 @@ pub(crate) enum Problem {
     Refused(&'static str),
 }
 
-/// A command that is tried again when it fails. StepActivity it twice must be the same as doing it once.
+/// A command that is retried when it fails. Doing it twice must be the same as doing it once.
 pub(crate) trait Deed: Command {
     const ODDS: Odds;
 
@@ -90,18 +90,18 @@ pub(crate) trait Deed: Command {
 
     fn ticket(&self) -> Ticket;
 
-    /// Whether it was done before.
+    /// Whether the deed was done before.
     fn is_done(account: &Account) -> bool;
 
     fn carry_out(&self, account: &mut Account) -> Self::Output;
 }
 
-/// How often in a hundred calls something goes wrong.
+/// How often in a hundred calls each failure happens.
 pub(crate) struct Odds {
-    /// Sets this deed's fate apart from those of the others.
+    /// Separates this deed's random numbers from those of the others.
     number: u64,
     busy: u32,
-    /// The answer is lost; whether the deed was done, who knows.
+    /// The answer is lost. The deed may or may not have been done.
     lost: u32,
     refused: u32,
     refusal: &'static str,
@@ -216,19 +216,19 @@ impl Deed for Release {
 /// The entries of the books for one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// The goods are set aside.
+    /// Whether the goods are reserved.
     pub(crate) reserved: bool,
-    /// Cents that were taken and not given back.
+    /// Cents that were taken and not refunded.
     pub(crate) paid: u64,
     /// How often money was taken.
     pub(crate) charges: u32,
-    /// The goods are gone.
+    /// Whether the goods were shipped.
     pub(crate) shipped: bool,
-    /// How often somebody called.
+    /// The number of calls.
     pub(crate) calls: u32,
 }
 
-/// How one call goes.
+/// The fate of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fate {
     latency: Duration,
@@ -240,14 +240,14 @@ enum Turn {
     Well,
     Busy,
     Refused,
-    /// The answer gets lost, before or after the deed was done.
+    /// The answer is lost, before or after the deed was done.
     Lost {
         done: bool,
     },
 }
 
 impl Fate {
-    /// A generator of its own for each decision: so it does not matter who asks first.
+    /// Each decision has its own generator, so the order of the calls does not matter.
     fn of<D: Deed>(seed: u64, ticket: Ticket) -> Fate {
         let Odds { number, busy, lost, refused, .. } = D::ODDS;
         let mut luck = generator(seed, [number, ticket.order as u64, u64::from(ticket.attempt)]);
@@ -287,7 +287,7 @@ impl Gateway {
         }))
     }
 
-    /// Registers what answers the commands.
+    /// Registers the handlers of the commands.
     pub(crate) fn serve(self: &Arc<Gateway>, runtime: RuntimeBuilder) -> RuntimeBuilder {
         runtime
             .handler(by_timer::<Reserve>(self))
@@ -297,7 +297,7 @@ impl Gateway {
             .handler(at_once::<Release>(self))
     }
 
-    /// Whether no carrier has anything in hand that a timer does not know of yet.
+    /// Whether no carrier holds a call for which no timer is set yet.
     pub(crate) fn is_quiet(&self) -> bool {
         let carriers = self.carriers.stats();
         carriers.waiting + carriers.running == 0
@@ -307,7 +307,7 @@ impl Gateway {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers when the call has taken as long as it takes.
+    /// Answers a call after its duration.
     fn answer_later<D: Deed>(self: &Arc<Gateway>, deed: D, completion: Responder<D::Output>) -> Result<(), BoxError> {
         let gateway = self.clone();
         let latency = Fate::of::<D>(self.seed, deed.ticket()).latency;
@@ -337,26 +337,26 @@ impl Gateway {
                 }
                 None
             }
-            // A deed that was done cannot be refused: an answer must have been lost.
+            // A deed that was done cannot be refused. So an answer was lost.
             Turn::Refused if !D::is_done(account) => Some(Err(Problem::Refused(D::ODDS.refusal))),
             Turn::Refused | Turn::Well => Some(Ok(deed.carry_out(account))),
         }
     }
 }
 
-/// Answers when its time has come, on whatever thread the timers run.
+/// Answers after the call's duration, on the thread that runs the timers.
 fn by_timer<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| gateway.answer_later(deed, completion)
 }
 
-/// Carries deed and completion to another thread, which does as it likes with them: here, it sets a timer.
+/// Hands deed and responder to another thread, which sets a timer.
 fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| {
         let carrier = gateway.clone();
         gateway.carriers.execute(move || {
-            // If the gateway is closed, the completion is dropped, and that is an answer.
+            // If the gateway is closed, the responder is dropped, which answers with an error.
             let _ = carrier.answer_later(deed, completion);
         })?;
         Ok(())
@@ -376,7 +376,7 @@ fn at_once<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) 
 mod tests {
     use super::*;
 
-    /// Calls again and again until there is an answer that is not "busy".
+    /// Repeats a call until the answer is not "busy".
     fn insist<D: Deed>(gateway: &Gateway, order: usize) -> Result<D::Output, Problem> {
         let tickets = (1..).map(|attempt| Ticket { order, cents: 500, attempt });
         let mut answers = tickets.filter_map(|ticket| gateway.decide(&D::new(ticket)));

@@ -1,17 +1,17 @@
-//! A workflow as a state machine: ten thousand orders at once, each of them reserved, charged and shipped.
+//! A workflow as a state machine. Ten thousand orders at once are each reserved, charged and shipped.
 //!
 //! It shows:
 //!
-//! - A workflow is an enum of states, and its step matches on `(state, event)`: `order.rs`.
-//! - Its effects are commands of its own (`impl Command for Reserve`), with handlers that are registered when the
-//!   runtime is built. A handler may answer at once, hand its `Responder` to another thread, or leave it to a timer:
+//! - A workflow is an enum of states. Its step matches on `(state, event)`: `order.rs`.
+//! - Its effects are its own commands (`impl Command for Reserve`). Their handlers are registered when the runtime is
+//!   built. A handler may answer at once, hand its `Responder` to another thread, or leave the answer to a timer:
 //!   `gateway.rs`.
-//! - Calls fail, are slow, or get no answer. They are tried again, each time after a pause twice as long, and an order
-//!   has a deadline; both are timers.
-//! - An order that cannot go on undoes what it has done (or may have done) in reverse: refund, then release. That is
-//!   tried again, too; where it fails too often, the order ends as one that needs attention.
-//! - Time is a manual clock, and minutes pass in a moment. The clock is moved only when every order waits, so nothing
-//!   depends on which thread is quicker: the same seed gives the same table, with any number of workers, on any
+//! - Calls fail, are slow, or get no answer. They are retried, each time after a pause twice as long. An order has a
+//!   deadline. Pauses and deadlines are timers.
+//! - An order that cannot go on undoes what it has done (or may have done) in reverse: refund, then release. These
+//!   calls are retried, too. If they fail too often, the order ends as one that needs attention.
+//! - Time is a manual clock, and minutes pass in a moment. The clock is moved only when every order waits, so the
+//!   speed of threads does not matter. The same seed gives the same table, with any number of workers, on any
 //!   machine.
 //!
 //! How to try it:
@@ -22,9 +22,9 @@
 //! cargo test --example order_workflow
 //! ```
 //!
-//! Ctrl-C cancels the orders: those that have begun undo what they have done, and the table is printed all the same.
-//! In the end the books of the warehouse, the bank and the carrier are compared with what the orders say. The exit code
-//! is 0 if all is in order, 1 if it is not, 2 for options that make no sense, and 130 after Ctrl-C.
+//! Ctrl-C cancels the orders. Those that have begun undo what they have done, and the table is still printed. At the
+//! end, the books of the warehouse, the bank and the carrier are compared with the orders. The exit code is 0 if they
+//! agree, 1 if not, 2 for invalid options, and 130 after Ctrl-C.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
@@ -52,7 +52,7 @@ use self::gateway::{Gateway, TICK};
 use self::order::Order;
 use self::report::Report;
 
-/// More time than any order can take, by the orders' clock. An order that lives longer waits for an event that never
+/// A limit that no order can reach, by the orders' clock. An order that lives longer waits for an event that never
 /// comes.
 const FAR_TOO_LONG: Duration = Duration::from_secs(1800);
 
@@ -143,13 +143,12 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     Ok(if was_interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
-/// Moves the clock until no order is left. Whether it was interrupted, and the orders were cancelled.
+/// Moves the clock until no order is left. Returns whether the run was interrupted and the orders were cancelled.
 ///
-/// The clock stands still as long as anybody is about to do something, and that is what makes the outcome depend on the
-/// seed alone. An order that has come to rest stays at rest, for only the clock can wake it: all answers and timers
-/// fire in here, inside of `advance`. So when one look has found every order at rest, one after the other, then
-/// all of them are at rest now. The calls that the carriers still have are looked at after that, when no order can give
-/// them more.
+/// The clock stands still while any process is about to run. So the outcome depends on the seed alone. An idle order
+/// stays idle, because only the clock can wake it: all answers and timers fire in this function, inside `advance`. So
+/// when one pass has found every order idle, one after the other, then all of them are idle now. The carriers'
+/// pending calls are checked afterwards, when no order can add to them.
 fn live_through(
     runtime: &Runtime,
     clock: &ManualClock,
@@ -191,7 +190,7 @@ fn is_idle(order: &ProcessInfo) -> bool {
     matches!(order.state, ProcessState::Blocked | ProcessState::Idle)
 }
 
-/// A bar, if there is somebody to see it.
+/// A progress bar, if standard error is a terminal.
 fn progress(orders: usize) -> Result<ProgressBar, BoxError> {
     if !io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());

@@ -9,30 +9,30 @@ use procession::{CommandError, Completion, Event, Events, Process, Step, StepOut
 
 use crate::gateway::{Charge, Deed, Problem, Refund, Release, Reserve, Ship, Ticket};
 
-/// An order that is not shipped by then will not be.
+/// The time within which an order must be shipped.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often something is tried before the order is given up.
+/// How often a call is tried before the order is given up.
 pub(crate) const TRIES: u32 = 5;
 
-/// How often something is tried that undoes something: nobody can give up here but by leaving it to a human.
+/// How often a call that undoes another is tried. After that a human must look at the order.
 pub(crate) const UNDO_TRIES: u32 = 6;
 
-/// The pause after the first failure; each one after that is twice as long as the one before.
+/// The pause after the first failure. Each later pause is twice as long as the one before.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The outcome of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Shipped,
-    /// Somebody said no for good.
+    /// A partner refused the order for good.
     Refused,
-    /// Something failed once too often.
+    /// A call failed once too often.
     GivenUp,
-    /// The deadline came first.
+    /// The deadline passed.
     TooLate,
     Cancelled,
-    /// Something could not be undone, or nobody knows whether it was done.
+    /// A call could not be undone, or it is unknown whether it was done.
     NeedsAttention,
 }
 
@@ -55,13 +55,14 @@ pub(crate) enum Open {
     Release,
 }
 
-/// One order: reserved, charged, shipped; or, where that fails, refunded and released.
+/// One order. It is reserved, charged and shipped. If that fails, it is refunded and released.
 pub(crate) struct Order {
     ticket: Ticket,
     state: State,
     began: Option<Instant>,
     deadline: Option<Tag<TimerFired>>,
-    /// Why the order will not be shipped, once that is so (or will be so when the answer of a call is there).
+    /// The reason why the order will not be shipped. While a call is pending, this takes effect when the call is
+    /// answered.
     why: Option<Outcome>,
     paid: u64,
     open: Vec<Open>,
@@ -80,7 +81,7 @@ enum State {
 }
 
 impl Process for Order {
-    /// Nobody sends an order anything: what moves it are answers, timers, and a request to stop.
+    /// An order gets no messages. Only answers, timers and a request to stop cause steps.
     type Message = Infallible;
     type Output = Receipt;
 
@@ -117,7 +118,7 @@ impl Order {
         }
     }
 
-    /// The workflow: what comes next.
+    /// The workflow: the next state.
     fn next(&mut self, state: State, event: Event<Infallible>, out: &mut StepOutput) -> State {
         match (state, event) {
             (state, Event::Cancel(_)) => self.stop(state, Outcome::Cancelled, out),
@@ -142,7 +143,7 @@ impl Order {
             },
             (State::Shipping(call), Event::Completed(done)) => match call.hear(&done, self.tries(), out) {
                 Heard::Nothing(call) => State::Shipping(call),
-                // Also if it was to be stopped meanwhile: what is on its way cannot be called back.
+                // This holds even if the order was to be stopped meanwhile. A shipped parcel cannot be called back.
                 Heard::Done(_parcel) => State::Over(Outcome::Shipped),
                 Heard::Refused => self.shipping_failed(Outcome::Refused, false, out),
                 Heard::GivenUp { in_doubt } => self.shipping_failed(Outcome::GivenUp, in_doubt, out),
@@ -170,8 +171,8 @@ impl Order {
         }
     }
 
-    /// It is too late, or somebody does not want it any more. A call that is out is waited for, for it may have been
-    /// carried out; a pause is broken off. An undoing that has begun goes on.
+    /// Stops the order: the deadline passed, or it was cancelled. A pending call is waited for, because it may have
+    /// been carried out. A pause is cut short. An undo that has begun goes on.
     fn stop(&mut self, state: State, why: Outcome, out: &mut StepOutput) -> State {
         let why = self.because(why);
         match state {
@@ -206,7 +207,8 @@ impl Order {
     fn shipping_failed(&mut self, why: Outcome, in_doubt: bool, out: &mut StepOutput) -> State {
         self.because(why);
         if in_doubt {
-            // It may be on its way, so it would be wrong to give the money back, and as wrong to keep it.
+            // The parcel may have been shipped. So it would be wrong to refund the money, and equally wrong to keep
+            // it.
             self.open.push(Open::Shipping);
             return self.over();
         }
@@ -226,7 +228,7 @@ impl Order {
         State::Over(if self.open.is_empty() { why } else { Outcome::NeedsAttention })
     }
 
-    /// Why the order will not be shipped: the first reason counts.
+    /// Notes why the order will not be shipped. The first reason counts.
     fn because(&mut self, why: Outcome) -> Outcome {
         *self.why.get_or_insert(why)
     }
@@ -235,16 +237,16 @@ impl Order {
         self.why.is_some()
     }
 
-    /// How often something may be tried: not again, if the order is to be stopped.
+    /// How often a call may be tried. It is not repeated if the order is to be stopped.
     fn tries(&self) -> u32 {
         if self.is_stopped() { 0 } else { TRIES }
     }
 }
 
-/// One deed and its retries: either a call is out, or there is a pause before the next one.
+/// One deed and its retries. Either a call is pending, or there is a pause before the next one.
 struct Call<D: Deed> {
     ticket: Ticket,
-    /// An answer was lost, so the deed may have been done.
+    /// Whether an answer was lost, so that the deed may have been done.
     in_doubt: bool,
     waits: Waits<D::Output>,
 }
@@ -256,12 +258,12 @@ enum Waits<T> {
 
 /// The meaning of a completion for its call.
 enum Heard<D: Deed> {
-    /// It goes on.
+    /// The call goes on.
     Nothing(Call<D>),
     Done(D::Output),
-    /// It was not done, and never will be.
+    /// The deed was not done, and never will be.
     Refused,
-    /// It was tried as often as it may be.
+    /// All allowed attempts have failed.
     GivenUp {
         in_doubt: bool,
     },
@@ -291,7 +293,7 @@ impl<D: Deed> Call<D> {
         match problem(error) {
             Some(Problem::Refused(_)) => return Heard::Refused,
             Some(Problem::Busy) => {}
-            // No word from the other side.
+            // The gateway did not answer.
             None => self.in_doubt = true,
         }
         if self.ticket.attempt >= tries {

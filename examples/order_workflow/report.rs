@@ -1,4 +1,4 @@
-//! The table of outcomes, and the audit: do the books say the same as the orders?
+//! The table of outcomes, and the audit, which compares the books with the orders.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use procession::Exit;
 use crate::gateway::Account;
 use crate::order::{Open, Outcome, Receipt};
 
-/// Lines of each list that is printed.
+/// The most lines of each list that is printed.
 const MOST_LINES: usize = 8;
 
 /// The outcomes of all orders.
@@ -34,7 +34,7 @@ struct Row {
 }
 
 impl Report {
-    /// Of how the orders ended, and of the books, in the order of their numbers.
+    /// Makes a report from the exits of the orders and the books, both in the order of the orders' numbers.
     pub(crate) fn new(exits: impl Iterator<Item = Exit<Arc<Receipt>>>, books: &[Account]) -> Report {
         let mut report = Report {
             orders: books.len(),
@@ -71,12 +71,12 @@ impl Report {
         }
     }
 
-    /// Whether it adds up, and the books agree.
+    /// Whether the sums are right and the books agree.
     pub(crate) fn is_right(&self) -> bool {
         self.wrong.is_empty()
     }
 
-    /// How long the slowest order took.
+    /// The time of the slowest order.
     pub(crate) fn took(&self) -> Duration {
         self.rows.values().map(|row| row.longest).max().unwrap_or_default()
     }
@@ -84,7 +84,7 @@ impl Report {
 
 /// The contradiction between an order and the books, if there is one.
 fn contradiction(receipt: &Receipt, account: &Account) -> Option<&'static str> {
-    // Where nobody knows whether it was shipped, nothing was undone.
+    // If it is unknown whether the order was shipped, nothing was undone.
     let may_be_shipped = receipt.open.contains(&Open::Shipping);
     let may_be_left = |what| may_be_shipped || receipt.open.contains(&what);
     if account.charges > 1 {

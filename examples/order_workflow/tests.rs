@@ -1,4 +1,4 @@
-//! The workflow, driven as a function: events in, commands out, and a clock that is moved by hand.
+//! Tests that drive the workflow as a function: events in, commands out, and a manual clock.
 
 use std::any::type_name;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::report::Report;
 const CENTS: u64 = 500;
 const PAID: Payment = Payment(CENTS);
 
-/// An order, and a gateway that says what the test wants it to say.
+/// An order, and a gateway that answers as the test says.
 struct Bench {
     order: Driver<Order>,
 }
@@ -29,28 +29,28 @@ impl Bench {
         Bench { order }
     }
 
-    /// An order that has been reserved, and whose charge is out.
+    /// An order that has been reserved, and whose charge is pending.
     fn charging() -> Bench {
         let mut bench = Bench::new();
         bench.hears::<Reserve>(1, Ok(()));
         bench
     }
 
-    /// An order that has been charged, and whose shipment is out.
+    /// An order that has been charged, and whose shipment is pending.
     fn shipping() -> Bench {
         let mut bench = Bench::charging();
         bench.hears::<Charge>(1, Ok(PAID));
         bench
     }
 
-    /// An order that was refused by the carrier, and whose refund is out.
+    /// An order that the carrier refused, and whose refund is pending.
     fn refunding() -> Bench {
         let mut bench = Bench::shipping();
         bench.hears::<Ship>(1, refused());
         bench
     }
 
-    /// Answers the one call that is out, which must be this attempt of this deed.
+    /// Answers the one pending call, which must be this attempt of this deed.
     #[track_caller]
     fn hears<D: Deed>(&mut self, attempt: u32, answer: Result<D::Output, CommandError>) {
         assert_eq!(self.out(), [type_name::<D>()]);
@@ -60,7 +60,7 @@ impl Bench {
         self.order.run();
     }
 
-    /// The calls that are out.
+    /// The pending calls.
     fn out(&self) -> Vec<&'static str> {
         let outstanding = self.order.outstanding().into_iter();
         outstanding

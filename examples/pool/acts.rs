@@ -1,4 +1,4 @@
-//! The acts: what is done with the pool, and what must come of it.
+//! The acts, and the checks of their results.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use procession::pool::{JobHandle, Pacer, Pool};
 use procession::{BoxError, CancelToken};
 
-/// How much there is to do.
+/// The amount of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) jobs: u64,
@@ -19,10 +19,10 @@ impl Default for Plan {
     }
 }
 
-/// What an act does, and what it tells.
+/// An act. It returns the line to print.
 type Act = fn(&Pool, &Plan, &CancelToken) -> Result<String, BoxError>;
 
-/// How far apart the jobs of act four begin, and how many of them there are.
+/// The interval between the jobs of act four, and the number of these jobs.
 const EVERY: Duration = Duration::from_millis(40);
 const PACED: u64 = 8;
 
@@ -40,14 +40,14 @@ pub(crate) fn seen(pool: &Pool) -> String {
     )
 }
 
-/// Plays all acts, or those before `stop` was cancelled. Each tells what came of it; an error is a result that is wrong.
+/// Runs all acts, or those before `stop` was cancelled. Each reports its result. A wrong result is an error.
 pub(crate) fn play(pool: &Pool, plan: &Plan, stop: &CancelToken, mut tell: impl FnMut(&str)) -> Result<(), BoxError> {
     for act in [submit as Act, resize, pause, pace, panic] {
         if stop.is_cancelled() {
             return Ok(());
         }
         let line = act(pool, plan, stop)?;
-        // A job that was asked to stop returns early, and what it returns is no measure.
+        // A job that was asked to stop returns early, so its result proves nothing.
         if stop.is_cancelled() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ pub(crate) fn play(pool: &Pool, plan: &Plan, stop: &CancelToken, mut tell: impl 
     Ok(())
 }
 
-/// A job that takes its time, and has its number for a value. Asked to stop, it is done at once.
+/// Submits jobs that each take some time and return their number. When asked to stop, a job returns at once.
 fn jobs(pool: &Pool, plan: &Plan, stop: &CancelToken) -> Result<Vec<JobHandle<u64>>, BoxError> {
     let (takes, stop) = (plan.takes, stop.clone());
     let job = move |number| {
@@ -131,7 +131,7 @@ fn pace(pool: &Pool, _: &Plan, stop: &CancelToken) -> Result<String, BoxError> {
         handle.wait_finished()?;
         begins.extend(handle.times().began);
     }
-    // Of each pair the first may have been held up on its way, but the last cannot be early.
+    // The first job of a pair may have been delayed, but the last one cannot begin early.
     let took = begins.last().map_or(Duration::ZERO, |last| *last - began);
     if took < EVERY * (PACED as u32 - 1) && !stop.is_cancelled() {
         return Err(format!("the last of {PACED} paced jobs began after {took:?}").into());
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_line_says_what_the_pool_does() {
-        // Its worker stays, however long nothing comes.
+        // Its worker stays, however long no job arrives.
         let pool = Pool::builder().max(3).idle_period(None).build().unwrap();
         assert_eq!(seen(&pool), "0 of 3 workers, 0 running, 0 waiting, 0 finished");
         let pause = pool.pause().unwrap();

@@ -1,13 +1,13 @@
-//! A pool of threads, seen at work: jobs, more and fewer workers, a pause, pacing, and an orderly end.
+//! A pool of threads at work: jobs, more and fewer workers, a pause, pacing, and an orderly end.
 //!
-//! What it shows:
+//! It shows:
 //!
-//! - Workers come on demand, up to the maximum, and other jobs wait: act one.
+//! - Workers start on demand, up to the maximum, and further jobs wait: act one.
 //! - `resize` changes the maximum while jobs run: act two.
-//! - A pause lets the jobs from before run, and keeps those that come: act three.
-//! - A pacer lets jobs begin no closer together than its interval, and holds no worker meanwhile: act four.
-//! - A job that panics costs nothing but itself, and its handle has the panic: act five.
-//! - A drain does what waits, takes nothing new, and says what was left: the end.
+//! - A pause lets earlier jobs run, and holds back later ones: act three.
+//! - A pacer spaces jobs at least one interval apart, and occupies no worker meanwhile: act four.
+//! - A job that panics affects nothing else, and its handle has the panic: act five.
+//! - A drain runs the waiting jobs, accepts no new ones, and reports how many were left: the end.
 //!
 //! How to try it:
 //!
@@ -17,8 +17,8 @@
 //! cargo test --example pool
 //! ```
 //!
-//! On a terminal one line shows the pool while it works; elsewhere there is a line for each act. Ctrl-C drains the pool and
-//! ends with 130. The exit code is 0 if every job is accounted for, 1 if not, 2 for options that make no sense.
+//! On a terminal, one line shows the pool while it works. Elsewhere there is a line for each act. Ctrl-C drains the
+//! pool and exits with 130. The exit code is 0 if every job is accounted for, 1 if not, and 2 for invalid options.
 
 mod acts;
 #[path = "../arguments/mod.rs"]
@@ -77,7 +77,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Plan>, lexopt::Error> {
 }
 
 fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
-    // The hook of the standard library would write over the display; the handle of the job has the panic.
+    // The standard library's hook would print over the display. The handle of the job has the panic.
     std::panic::set_hook(Box::new(|_| {}));
     let (stop, watching) = (CancelToken::new(), Arc::new(AtomicBool::new(true)));
     let ask = stop.clone();
@@ -93,7 +93,7 @@ fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
         played
     });
     let interrupted = stop.reason() == Some(Reason::from("Ctrl-C"));
-    // Ends the display's sleep as well, if it has not seen the flag yet.
+    // This also ends the display's sleep, if it has not yet seen the flag.
     stop.cancel("over");
 
     let ended = pool.drain_timeout(PATIENCE)?;
@@ -112,7 +112,7 @@ fn run(plan: &Plan) -> Result<ExitCode, BoxError> {
     }
 }
 
-/// One line on a terminal, as long as there is something to see.
+/// Shows one line on a terminal while the pool works.
 fn show(pool: &Pool, stop: &CancelToken, watching: &AtomicBool) {
     if !io::stderr().is_terminal() {
         return;

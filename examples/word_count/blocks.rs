@@ -1,17 +1,18 @@
-//! A file as blocks that can be counted one apart from the other: none of them ends in the middle of a word.
+//! A file as blocks that can be counted independently: no block ends in the middle of a word.
 
 use std::io::{self, Read};
 
 use super::counts::LONGEST_KEPT;
 
-/// How much is read at once of a file that says how large it is. Larger blocks have fewer different words in all, which
-/// are less to merge, and take more of the processor's cache.
+/// The size of one read, in bytes, for a file of known size. Larger blocks have fewer different words in all, so
+/// there is less to merge. But they take more of the processor's cache.
 pub(super) const LARGEST_BLOCK: usize = 1 << 19;
 
-/// How much of one that does not, as a pipe. Less, so that it need not wait for long.
+/// The size of one read, in bytes, for a source of unknown size, such as a pipe. It is smaller, so that a read does
+/// not wait for long.
 pub(super) const SMALLEST_BLOCK: usize = 1 << 16;
 
-/// ASCII white space, with the vertical tab, which `u8::is_ascii_whitespace` leaves out.
+/// Whether a byte is ASCII white space. The vertical tab counts, which `u8::is_ascii_whitespace` leaves out.
 pub(super) const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
@@ -20,7 +21,7 @@ pub(super) const fn is_space(byte: u8) -> bool {
 #[derive(Debug, PartialEq)]
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
-    /// It begins in the middle of a very long word, which was counted with the block before.
+    /// Whether the block begins in the middle of a very long word, which was counted with the block before.
     pub(super) in_word: bool,
 }
 
@@ -35,29 +36,30 @@ impl Block {
     }
 }
 
-/// Reads blocks.
+/// Reads a source in blocks.
 pub(super) struct Blocks<R> {
     source: R,
     size: usize,
-    /// The beginning of a word, for the next block.
+    /// The beginning of a word, which belongs to the next block.
     carry: Vec<u8>,
     in_word: bool,
 }
 
 impl<R: Read> Blocks<R> {
-    /// `size`: how much there is to read, as far as is known.
+    /// Reads `source`, which has about `size` bytes.
     pub(super) fn new(source: R, size: u64) -> Blocks<R> {
-        // One more than there is: then the block that holds the last byte also sees the end.
+        // One byte more than there is. Then the block with the last byte also reaches the end.
         let size = usize::try_from(size.saturating_add(1)).unwrap_or(LARGEST_BLOCK);
         let size = size.clamp(SMALLEST_BLOCK, LARGEST_BLOCK);
         Blocks { source, size, carry: Vec::new(), in_word: false }
     }
 
-    /// The next block, and whether it is the last.
+    /// Reads the next block. Also returns whether it is the last.
     pub(super) fn next(&mut self) -> io::Result<(Block, bool)> {
         let mut bytes = std::mem::take(&mut self.carry);
         let room = self.size - bytes.len();
-        // Memory that is never written to is never there: a small file needs only what it has.
+        // The system provides memory only when it is first written to. So a small file takes only as much as it
+        // needs.
         bytes.reserve_exact(room);
         let read = self.source.by_ref().take(room as u64).read_to_end(&mut bytes)?;
         let in_word = self.in_word;
@@ -65,7 +67,7 @@ impl<R: Read> Blocks<R> {
             return Ok((Block { bytes, in_word }, true));
         }
         let cut = bytes.iter().rposition(|byte| is_space(*byte)).map_or(0, |space| space + 1);
-        // Of a word that is too long to be kept, only the length is needed.
+        // Of a word that is too long to be kept, only the length matters.
         self.in_word = bytes.len() - cut > LONGEST_KEPT;
         if !self.in_word {
             self.carry = bytes.split_off(cut);
@@ -79,7 +81,7 @@ mod tests {
     use super::super::counts::Counts;
     use super::*;
 
-    /// A source that gives a few bytes at a time, as a pipe does.
+    /// A source that yields a few bytes at a time, as a pipe does.
     struct Drops<'a>(&'a [u8]);
 
     impl Read for Drops<'_> {
@@ -102,7 +104,7 @@ mod tests {
         }
     }
 
-    /// Whatever the blocks, they are the text, and have its words.
+    /// Checks that the blocks together are the text and have its words, whatever their size.
     fn check(text: &[u8]) -> Vec<Block> {
         let blocks = blocks(text);
         assert_eq!(blocks.iter().flat_map(|block| &block.bytes).copied().collect::<Vec<u8>>(), text);

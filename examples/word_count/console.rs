@@ -1,4 +1,4 @@
-//! The output: progress and complaints on standard error, the result on standard output.
+//! The output: progress and errors on standard error, the result on standard output.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::tally::{Progress, Summary};
 
-/// How many of the most frequent words are shown.
+/// The number of most frequent words that are shown.
 const TOP: usize = 10;
 
-/// Standard error: a progress bar, if it is a terminal, and complaints above it.
+/// Standard error: a progress bar, if it is a terminal, and error messages above it.
 pub(super) struct Console {
     bar: ProgressBar,
 }
@@ -33,7 +33,7 @@ impl Console {
         Console { bar: ProgressBar::hidden() }
     }
 
-    /// Whether anybody sees the progress.
+    /// Whether the progress is displayed.
     pub(super) fn shows_progress(&self) -> bool {
         !self.bar.is_hidden()
     }
@@ -49,17 +49,17 @@ impl Console {
     }
 
     pub(super) fn say(&self, what: &str) {
-        // If standard error is closed, there is nobody to tell.
+        // If standard error is closed, the message cannot be reported.
         self.bar.suspend(|| drop(writeln!(io::stderr(), "word_count: {what}")));
     }
 
-    /// The progress bar goes.
+    /// Removes the progress bar.
     pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Writes the most frequent words, and last of all the totals.
+/// Writes the most frequent words, and the totals as the last line.
 pub(super) fn write_summary(summary: &Summary, to: &mut impl Write) -> io::Result<()> {
     let Summary { files, failed, counts, .. } = summary;
     for (word, count) in counts.table.top(TOP) {
@@ -77,8 +77,8 @@ pub(super) fn write_summary(summary: &Summary, to: &mut impl Write) -> io::Resul
     to.flush()
 }
 
-/// Bytes as text that no terminal takes for a command: what is not UTF-8, what controls, and what changes the
-/// direction of writing, is shown by its number.
+/// Bytes as text that no terminal takes for a command. Invalid UTF-8, control characters, and characters that change
+/// the direction of writing are shown by their numbers.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 
 use super::blocks::{Block, SMALLEST_BLOCK};
 
-/// Words longer than this are counted as words, and not kept for the list of the most frequent: nobody writes them
-/// twice, and a file without any white space would be kept whole.
+/// The longest word, in bytes, that is kept for the list of the most frequent. Longer words are only counted. Text
+/// rarely repeats them, and a file without white space would be kept whole.
 pub(super) const LONGEST_KEPT: usize = 1024;
 
-/// Counts of a block, of a file, of everything.
+/// Counts of a block, of a file, or of everything.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) lines: u64,
@@ -42,15 +42,15 @@ impl Counts {
 
 /// How often each word occurs.
 ///
-/// The words stand one behind the other in one text, and the slots lead to them by their hash: one allocation that
-/// grows now and then instead of one for each word, which is what makes the difference to a `HashMap<Box<[u8]>, u64>`
-/// here (a third of the time).
+/// All words are in one text, one after the other. The slots refer to them by their hashes. A `HashMap<Box<[u8]>,
+/// u64>` allocates memory for each word. This table has one allocation, which grows now and then. Here it takes a
+/// third of the time of the map.
 #[derive(Default)]
 pub(super) struct Table {
-    /// Zero, or the word's hash above the number of its entry, counted from one. A power of two, at most half of them
-    /// taken.
+    /// Each slot is zero, or has the word's hash above the number of its entry, counted from one. The number of slots
+    /// is a power of two. At most half of them are taken.
     slots: Vec<u64>,
-    /// In the order in which the words came.
+    /// In the order in which the words were added.
     entries: Vec<Entry>,
     text: Vec<u8>,
     forgotten: u64,
@@ -64,7 +64,7 @@ struct Entry {
 }
 
 impl Table {
-    /// By how much a count may be too small, because the word has been forgotten on the way: see
+    /// The most by which a count may be too small because its word was forgotten: see
     /// [`keep_timeout`](Self::keep_timeout).
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
@@ -97,7 +97,7 @@ impl Table {
     }
 
     fn lay_out(&mut self, slots: usize) {
-        // The old ones go before the new ones come: nothing of them is needed.
+        // The old slots are freed before the new ones are allocated. Their contents are not needed.
         self.slots = Vec::new();
         self.slots = vec![0; slots];
         for (number, entry) in (1..).zip(&self.entries) {
@@ -119,9 +119,8 @@ impl Table {
         }
     }
 
-    /// Looks at where these words will be looked for. A large table is not in the processor's cache; asked for in one
-    /// go, the places come from memory side by side instead of one after the other, and a merge takes two thirds of
-    /// the time.
+    /// Reads the slots where these words will be looked up. A large table is not in the processor's cache. If the
+    /// slots are read together, their memory accesses overlap, and a merge takes two thirds of the time.
     fn touch(&self, batch: &[Entry]) {
         let slot = |entry: &Entry| self.slots.get(entry.hash as usize & self.slots.len().wrapping_sub(1));
         black_box(batch.iter().filter_map(slot).fold(0, |sum, slot| sum ^ slot));
@@ -129,9 +128,9 @@ impl Table {
         black_box(batch.iter().filter_map(slot).filter_map(entry).fold(0, |sum, entry| sum ^ entry.start));
     }
 
-    /// Forgets the rarer half of the words (or more, if many are equally rare) when there are more than `words` of
-    /// them, or more than `bytes` bytes: so one file of random bytes cannot take all the memory there is. A word that
-    /// is forgotten and comes again starts anew, so all counts are then a little uncertain.
+    /// Forgets the rarer half of the words if there are more than `words` of them, or more than `bytes` bytes. It
+    /// forgets more if many are equally rare. So one file of random bytes cannot use up the memory. A forgotten word
+    /// that occurs again starts at zero, so all counts are then slightly uncertain.
     pub(super) fn keep_timeout(&mut self, words: usize, bytes: usize) {
         if self.entries.len() <= words && self.text.len() <= bytes {
             return;
@@ -156,7 +155,8 @@ impl Table {
         self.forgotten += rare;
     }
 
-    /// The most frequent words, the most frequent first; words that are equally frequent in the order of their bytes.
+    /// The most frequent words, beginning with the most frequent. Equally frequent words are in the order of their
+    /// bytes.
     pub(super) fn top(&self, most: usize) -> Vec<(&[u8], u64)> {
         let mut top: Vec<(&[u8], u64)> = Vec::with_capacity(most + 1);
         for entry in &self.entries {
@@ -179,8 +179,8 @@ fn slot_of(hash: u32, number: usize) -> u64 {
     u64::from(hash) << 32 | number as u64
 }
 
-/// The same for all tables of one run, so that a merge need not compute it again; another one in the next run, so that
-/// nobody can write a file whose words all collide.
+/// Hashes a word. The hash is the same for all tables of one run, so that a merge need not compute it again. It
+/// differs between runs, so that no file can be made whose words all collide.
 fn hash(word: &[u8]) -> u32 {
     static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("words"));
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -195,7 +195,7 @@ fn hash(word: &[u8]) -> u32 {
     mixed(hash, u64::from_le_bytes(last)) as u32
 }
 
-// The beginning of a word, kept for the next block, leaves room in it.
+// The beginning of a word that is kept for the next block leaves room in that block.
 const _: () = assert!(LONGEST_KEPT < SMALLEST_BLOCK);
 
 #[cfg(test)]

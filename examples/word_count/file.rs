@@ -1,4 +1,4 @@
-//! The process of one file: reads it block by block, has the blocks counted, and gives the counts to the tally.
+//! The process of one file. It reads the file in blocks, has them counted, and sends the counts to the tally.
 
 use std::fs::File;
 use std::io;
@@ -11,11 +11,11 @@ use super::blocks::{Block, Blocks};
 use super::counts::Counts;
 use super::tally::TallyMessage;
 
-/// How many blocks of one file may be on their way from the reader to the tally at a time. The rest of a large file
-/// stays on the disk: this is what bounds the memory. More would only queue up before the tally.
+/// The most blocks of one file that may be between the reader and the tally. The rest of a large file stays on the
+/// disk, which bounds the memory. More blocks would only queue at the tally.
 const BLOCKS_IN_HAND: usize = 3;
 
-/// A file to be counted, and how large it was when it was found.
+/// A file to be counted, and its size when it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
@@ -23,14 +23,14 @@ pub(super) struct Found {
 }
 
 pub(super) enum FileMessage {
-    /// Count the file. The reply says how it ended, when the tally has got everything.
+    /// Count the file. The reply has the outcome, and is sent when the tally has all counts.
     Count(Reply<FileEnd>),
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum FileEnd {
     Whole,
-    /// It could not be read, or not to its end, and why.
+    /// The file could not be read, or not to its end. The text is the reason.
     Failed(String),
     /// The process was asked to stop before the end.
     Stopped,
@@ -39,16 +39,16 @@ pub(super) enum FileEnd {
 pub(super) struct FileProcess {
     tally: Address<TallyMessage>,
     asked: Option<Reply<FileEnd>>,
-    /// The owner may read: this process, or the one job that it went to.
+    /// The reader. Its owner may read: this process, or the one job that has it.
     reader: Option<Reader>,
     reading: Option<Tag<io::Result<Piece>>>,
     counting: Vec<Tag<Box<Counts>>>,
     merging: Vec<Tag<()>>,
-    /// Why nothing more is read.
+    /// The reason why no more is read.
     end: Option<FileEnd>,
 }
 
-/// A file that has not been opened, or has been.
+/// A file that is not yet open, or is open.
 pub(super) enum Reader {
     New(Found),
     Open(Blocks<File>),
@@ -56,10 +56,10 @@ pub(super) enum Reader {
 
 /// The outcome of a read.
 pub(super) enum Piece {
-    /// A block, and the file, for there is more in it.
+    /// A block, and the file, which has more blocks.
     Next(Block, Reader),
-    /// The last block. There is nothing to read beside it, so the job that has read it has counted it, too; most
-    /// files are small, and need no more than this one job.
+    /// The counts of the last block. No read can go on meanwhile, so the job that read the block also counts it. Most
+    /// files are small, and need only this one job.
     Last(Box<Counts>),
 }
 
@@ -104,12 +104,13 @@ impl FileProcess {
         }
     }
 
-    /// Gives counts to the tally. It is asked and not told, so that those who count wait for it when it cannot keep up.
+    /// Sends counts to the tally with `ask`, so that the file waits when the tally cannot keep up.
     fn merge(&mut self, counts: Box<Counts>, out: &mut StepOutput) {
         self.merging.push(out.ask(self.tally, |reply| TallyMessage::Add(counts, reply), Duration::MAX));
     }
 
-    /// A yield could not be performed: the runtime shuts down, or there is a bug, such as a panic in a job.
+    /// Handles a command that could not be performed. Either the runtime shuts down, or there is a bug, such as a
+    /// panic in a job.
     fn refused(&mut self, error: CommandError) {
         self.broke_off(match error {
             CommandError::Cancelled(_) | CommandError::Ended(_) => FileEnd::Stopped,
@@ -117,7 +118,7 @@ impl FileProcess {
         });
     }
 
-    /// Even if all was read: something of it has been lost.
+    /// Ends the file as incomplete, even if all of it was read, because some counts are lost.
     fn broke_off(&mut self, end: FileEnd) {
         if !matches!(self.end, Some(FileEnd::Failed(_))) {
             self.end = Some(end);
@@ -155,7 +156,7 @@ impl Process for FileProcess {
             return Ok(if self.end.is_none() { Step::Idle } else { Step::Done(()) });
         }
         self.read_on(out);
-        // A read that is still going on is not waited for: it may be one of a pipe into which nobody writes.
+        // A read that still runs is not waited for. It may be a read of a pipe without a writer.
         if self.in_hand() == 0
             && let Some(end) = self.end.take()
             && let Some(reply) = self.asked.take()
@@ -168,7 +169,7 @@ impl Process for FileProcess {
 }
 
 impl Reader {
-    /// Reads a block. Blocks, so only in a job.
+    /// Reads a block. It blocks, so it is called only in a job.
     fn read(self) -> io::Result<Piece> {
         let mut blocks = match self {
             Reader::New(found) => Blocks::new(File::open(&found.path)?, found.size),
@@ -194,7 +195,7 @@ mod tests {
     use super::super::blocks::LARGEST_BLOCK;
     use super::*;
 
-    /// A file that is gone when the test is over.
+    /// A file that is removed at the end of the test.
     struct Temporary(PathBuf);
 
     impl Temporary {
@@ -213,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The process of this file, asked to count it.
+    /// The process of this file, which was asked to count it.
     fn asked(path: &PathBuf) -> (Driver<FileProcess>, Asked<FileEnd>) {
         let found = Found { path: path.clone(), size: fs::metadata(path).map_or(0, |metadata| metadata.len()) };
         let tally: Pid = "<0.7.1>".parse().unwrap();

@@ -1,41 +1,41 @@
-//! Counts the lines, words and bytes of files and of whole trees, and the words that occur most often: the main job
-//! of the crate, on real input.
+//! Counts the lines, words and bytes of files and of whole trees, and finds the most frequent words. It shows the
+//! main purpose of the crate on real input.
 //!
 //! ```text
 //! cargo run --release --example word_count -- src README.md
 //! ```
 //!
-//! Three kinds of processes do it, and each asks the next:
+//! Three kinds of processes do this, and each sends requests to the next:
 //!
 //! ```text
 //! tally ── walk! ──▶ walker ── count! ──▶ file, file, file … ── add! ──▶ tally
 //! ```
 //!
-//! - The *tally* has the counts, and asks the *walker* to go. The walker finds files, spawns a process for each *file*,
-//!   and asks it to count. This asks the tally to add what it has counted. When all questions are answered, it is over.
-//!   An answer also comes if a process panics, and says so: nobody waits in vain, and nothing is missing in silence.
-//! - Everything that blocks (walking, opening, reading, complaining) is a *blocking command*: a closure on the pool,
-//!   which has a few threads. The blocks of a large file are counted there, too, side by side while the next one is
-//!   read.
-//! - Nothing piles up. The walker has only a window of files open, a file has only a few blocks in hand, and each of
-//!   these is a question that is open until the tally has added the counts. So the memory needed does not grow with
-//!   the files or with their number: only the table of the different words grows with what is in them, and that is
-//!   bounded as well.
-//! - Ctrl-C shuts the runtime down. Each process is asked to stop, what is in hand is counted, and the total is
-//!   printed. To see it: `cargo run --release --example word_count -- /usr /dev/stdin`, and press Ctrl-C while it
-//!   runs.
+//! - The *tally* has the counts, and asks the *walker* to begin. The walker finds files, spawns a process for each
+//!   *file*, and asks it to count. The file asks the tally to add its counts. When all requests are answered, the
+//!   work is done. If a process panics, its requests are answered with an error. So no process waits without end, and
+//!   no missing count goes unnoticed.
+//! - All blocking work (walking, opening, reading, printing errors) is a *blocking command*: a closure on the pool,
+//!   which has a few threads. These also count the blocks of a large file, in parallel, while the next block is read.
+//! - No queue grows without bound. The walker has a limited number of files open, and each file has only a few blocks
+//!   in progress. Each block is a request that stays open until the tally has added the counts. So the memory does
+//!   not grow with the number or the size of the files. Only the table of the different words grows with their
+//!   contents, and it is bounded as well.
+//! - Ctrl-C shuts the runtime down. Each process is asked to stop, the blocks in progress are counted, and the total
+//!   is printed. To try it, run `cargo run --release --example word_count -- /usr /dev/stdin`, and press Ctrl-C while
+//!   it runs.
 //!
-//! Lines are newline bytes. Words are runs of bytes other than ASCII white space, whatever the encoding.
-//! Hidden files count. In a tree symbolic links are not followed, and only regular files are read. A PATH
-//! itself is taken as it is: a link is followed, a pipe is read (`/dev/stdin` is the standard input), and one that is
-//! given twice is counted twice.
+//! Lines are newline bytes. Words are runs of bytes other than ASCII white space, whatever the encoding. Hidden files
+//! count. In a tree, symbolic links are not followed, and only regular files are read. A PATH itself is taken as it
+//! is. If it is a link, it is followed. If it is a pipe, it is read (`/dev/stdin` is the standard input). If it is
+//! given twice, it is counted twice.
 //!
-//! The program prints the ten most frequent words (equally frequent ones in the order of their bytes; without words
-//! longer than 1,024 bytes), and as the last line `total files=F lines=L words=W bytes=B failed=N`. F are the files
-//! that were counted to their end; N are the paths that were not, each with a complaint on standard error. Of a file
-//! that broke off, what had been read is in L, W and B.
+//! The program prints the ten most frequent words. Equally frequent words are in the order of their bytes, and words
+//! longer than 1,024 bytes are left out. The last line is `total files=F lines=L words=W bytes=B failed=N`. F is the
+//! number of files that were counted to their end. N is the number of paths that were not. Each of them has an error
+//! message on standard error. If a file was read in part, that part is in L, W and B.
 //!
-//! The exit code is 0; 1 if something failed; 2 for a wrong command line; 130 after Ctrl-C.
+//! The exit code is 0 on success, 1 if something failed, 2 for a wrong command line, and 130 after Ctrl-C.
 
 #![forbid(unsafe_code)]
 
@@ -96,13 +96,13 @@ fn main() -> ExitCode {
 }
 
 fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Error>> {
-    // Twice as many threads as processors: while some count, others wait for the disk.
+    // There are twice as many threads as processors: while some count, others wait for the disk.
     let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).clamp(4, 16);
     let runtime = Runtime::builder().thread_name("word_count").blocking_threads(threads).start()?;
     let tally = runtime.spawn(Tally::default())?;
     let walker = runtime.spawn(Walker::new(paths, 4 * threads, tally.address(), console.clone()))?;
     let interrupted = shut_down_on_ctrl_c(&runtime)?;
-    // Refused only if it was interrupted already. Then the tally has ended, with nothing.
+    // The message is refused only after an interruption. Then the tally has ended without counts.
     let _ = runtime.send(tally.address(), TallyMessage::Begin(walker.address()));
 
     let exit = watch(&runtime, &tally, console);
@@ -121,7 +121,7 @@ fn count(paths: Vec<PathBuf>, console: &Arc<Console>) -> Result<u8, Box<dyn Erro
     Ok(if interrupted.load(Ordering::Relaxed) { INTERRUPTED } else { code })
 }
 
-/// Waits for the end of the tally, and shows meanwhile how far it is.
+/// Waits for the end of the tally, and shows the progress meanwhile.
 fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Result<Exit<Arc<Summary>>, WaitError> {
     while console.shows_progress() {
         match tally.join_timeout(TICK) {
@@ -135,7 +135,8 @@ fn watch(runtime: &Runtime, tally: &Handle<Tally>, console: &Console) -> Result<
     tally.join()
 }
 
-/// The first Ctrl-C shuts the runtime down, the second one ends the program at once. Whether there was one.
+/// Makes the first Ctrl-C shut the runtime down, and the second one end the program at once. The returned flag tells
+/// whether there was one.
 fn shut_down_on_ctrl_c(runtime: &Runtime) -> Result<Arc<AtomicBool>, ctrlc::Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let (runtime, pressed) = (runtime.clone(), interrupted.clone());
@@ -143,7 +144,8 @@ fn shut_down_on_ctrl_c(runtime: &Runtime) -> Result<Arc<AtomicBool>, ctrlc::Erro
         if pressed.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(INTERRUPTED));
         }
-        // On a thread, so that a second Ctrl-C is handled. `main` gets the result, because it shuts down, too.
+        // The shutdown runs on a thread, so that a second Ctrl-C is handled. `main` gets the result, because it shuts
+        // down, too.
         let runtime = runtime.clone();
         if thread::Builder::new().spawn(move || runtime.shutdown(SHUTDOWN_LIMIT)).is_err() {
             std::process::exit(i32::from(INTERRUPTED));
@@ -152,7 +154,7 @@ fn shut_down_on_ctrl_c(runtime: &Runtime) -> Result<Arc<AtomicBool>, ctrlc::Erro
     Ok(interrupted)
 }
 
-/// Prints the result. The exit code that it means.
+/// Prints the result, and returns its exit code.
 fn report_on(summary: &Summary, console: &Console) -> u8 {
     if let Some(why) = &summary.broken {
         console.say(&format!("the walk broke off: {why}"));
@@ -162,7 +164,7 @@ fn report_on(summary: &Summary, console: &Console) -> u8 {
     code_of(written, console).max(if has_failed { FAILED } else { 0 })
 }
 
-/// The paths that are to be counted; nothing if help was asked for.
+/// The paths to be counted. `None` if help was requested.
 fn parse(arguments: &mut Parser) -> Result<Option<Vec<PathBuf>>, lexopt::Error> {
     let mut paths = Vec::new();
     while let Some(argument) = arguments.next()? {
@@ -179,7 +181,7 @@ fn parse(arguments: &mut Parser) -> Result<Option<Vec<PathBuf>>, lexopt::Error> 
     if paths.is_empty() { Err("no PATH is given".into()) } else { Ok(Some(paths)) }
 }
 
-/// The exit code after printing. A reader may close the pipe early (`| head -1`). That is no failure.
+/// The exit code after printing. A reader may close the pipe early (`| head -1`), which is no failure.
 fn code_of(printed: io::Result<()>, console: &Console) -> u8 {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

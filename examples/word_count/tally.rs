@@ -1,4 +1,4 @@
-//! The tally: the one process that has the counts of everything.
+//! The tally: the one process that has all counts.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use procession::{Address, CommandError, Event, Events, Process, Reply, Step, Ste
 use super::counts::Counts;
 use super::walker::WalkerMessage;
 
-/// How many different words are remembered at a time, and of how many bytes: in all a few hundred megabytes. Text has
-/// fewer; see [`Table::keep_timeout`](super::counts::Table::keep_timeout) for what happens to more.
+/// The most different words that are remembered at a time, and their most bytes. In all they take a few hundred
+/// megabytes. Ordinary text has fewer words. [`Table::keep_timeout`](super::counts::Table::keep_timeout) says what
+/// happens to more.
 const MOST_WORDS: usize = 1 << 22;
 const MOST_TEXT: usize = 1 << 27;
 
-/// How long it waits for the others when it is asked to stop, and not told until when.
+/// How long the tally waits for the others if a stop request has no deadline.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) enum TallyMessage {
-    /// Have this walker go. When it has answered, the tally is done.
+    /// Start this walker. When it has answered, the tally is complete.
     Begin(Address<WalkerMessage>),
-    /// Counts to be added. The reply says that it is done.
+    /// Add these counts. The reply is sent afterwards.
     Add(Box<Counts>, Reply<()>),
-    /// Files were found, of so many bytes.
+    /// Files of this total size were found.
     Found { files: u64, bytes: u64 },
     /// A file was counted to its end.
     Counted,
     /// A path could not be read, or not to its end.
     Failed,
-    /// How far is it?
+    /// Ask for the progress.
     Look(Reply<Progress>),
 }
 
-/// How many files have been counted, of those that have been found.
+/// The number of files that have been counted, and of those that have been found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Progress {
     pub(super) files: u64,
@@ -46,7 +47,7 @@ pub(super) struct Summary {
     pub(super) files: u64,
     pub(super) failed: u64,
     pub(super) counts: Counts,
-    /// Why the walk did not come to its end, if it did not by itself.
+    /// The error that ended the walk early, if there was one.
     pub(super) broken: Option<CommandError>,
 }
 
@@ -59,8 +60,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Asked to stop, it waits for what the others still bring, but for no more than half of the time there is: when
-    /// the other half is over it would be terminated, and with it the counts would be gone.
+    /// Waits for the remaining counts after a stop request, for at most half of the remaining time. At the end of
+    /// that time the tally would be terminated, and the counts would be lost.
     fn call_last(&mut self, request: &CancelRequest, out: &mut StepOutput) {
         let time = request.deadline.map_or(PATIENCE, |end| end.saturating_duration_since(out.now()) / 2);
         self.last_call.get_or_insert_with(|| out.after(time));
@@ -96,14 +97,14 @@ impl Process for Tally {
                     let (files, bytes) = (self.summary.files, self.summary.counts.bytes);
                     out.reply(reply, Progress { files, files_found, bytes, bytes_found });
                 }
-                // Before it has begun, there is nothing to wait for.
+                // Before the tally has begun, there is nothing to wait for.
                 Event::Cancel(_) if self.walk.is_none() => return self.done(),
                 Event::Cancel(request) => self.call_last(&request, out),
                 Event::Completed(done) => {
                     if let Some(walked) = self.walk.and_then(|tag| done.take(tag)) {
                         self.summary.broken = walked.err();
                     }
-                    // Otherwise it was the last call.
+                    // Otherwise the limit of the last call has passed.
                     return self.done();
                 }
                 _ => {}
@@ -123,7 +124,7 @@ mod tests {
     use super::super::blocks::Block;
     use super::*;
 
-    /// A tally that has begun, and the question that the walker has got.
+    /// A tally that has begun, and the request that the walker received.
     fn begun() -> (Driver<Tally>, Reply<()>) {
         let mut tally = Driver::new(Tally::default());
         let walker: Pid = "<0.7.1>".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The walker: finds the files, and has a process for each of them, but only so many at a time.
+//! The walker finds the files. It spawns a process for each of them, but only a limited number at a time.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -16,24 +16,24 @@ use super::console::Console;
 use super::file::{FileEnd, FileMessage, FileProcess, Found};
 use super::tally::TallyMessage;
 
-/// How many paths are looked at by one job.
+/// The number of paths that one job examines.
 const LISTING: usize = 1024;
 
-/// The walk is ahead of the counting by about so many files, so that the progress bar has something to go by.
+/// About how many files the walk is ahead of the counting, so that the progress bar has a total.
 const AHEAD: usize = 16 * LISTING;
 
 pub(super) enum WalkerMessage {
-    /// Go. The reply says that it is over: whatever was found is counted, or was complained of.
+    /// Begin the walk. The reply is sent when every file that was found has been counted or reported as failed.
     Walk(Reply<()>),
 }
 
 pub(super) struct Walker {
     tally: Address<TallyMessage>,
     console: Arc<Console>,
-    /// How many files may be open at a time.
+    /// The most files that may be open at a time.
     window: usize,
     asked: Option<Reply<()>>,
-    /// The rest of the way; nothing while a job has it, and when it is over.
+    /// The rest of the walk. It is `None` while a job has it, and when the walk is finished.
     walk: Option<Walk>,
     walking: Option<Tag<Listing>>,
     found: VecDeque<Found>,
@@ -75,7 +75,7 @@ impl Walker {
             match done.take(tag) {
                 Some(Ok(FileEnd::Whole)) => out.send(self.tally, TallyMessage::Counted),
                 Some(Ok(FileEnd::Failed(why))) => self.complain(path, why, out),
-                // Its process has ended without an answer.
+                // The file's process has ended without an answer.
                 Some(Err(error)) if !self.stopping => self.complain(path, error, out),
                 _ => {}
             }
@@ -100,7 +100,7 @@ impl Walker {
         self.complaining.push(out.blocking(move || console.complain(&path, &why)));
     }
 
-    /// Goes on with the walk and with the files, as far as there is room.
+    /// Continues with the walk and with the files, as far as there is room.
     fn go_on(&mut self, out: &mut StepOutput) {
         while self.counting.len() + self.complaining.len() < self.window
             && let Some(found) = self.found.pop_front()
@@ -119,8 +119,8 @@ impl Walker {
         }
     }
 
-    /// Nothing new is begun. The processes of the files are asked to stop as well, and soon answer; a part of the walk
-    /// that a job is at need not.
+    /// Begins nothing new. The processes of the files are asked to stop, too, and soon answer. A job that is listing
+    /// a part of the walk is not waited for.
     fn stop(&mut self) {
         self.stopping = true;
         (self.walk, self.walking) = (None, None);
@@ -169,7 +169,7 @@ pub(super) struct Walk {
     tree: Option<walkdir::IntoIter>,
 }
 
-/// A part of a walk.
+/// The result of one part of a walk.
 pub(super) struct Listing {
     found: Vec<Found>,
     failed: Vec<(PathBuf, String)>,
@@ -177,7 +177,7 @@ pub(super) struct Listing {
 }
 
 impl Walk {
-    /// Goes a part of the way. Blocks, so only in a job.
+    /// Walks one part. It blocks, so it is called only in a job.
     fn list(mut self) -> Listing {
         let mut listing = Listing { found: Vec::new(), failed: Vec::new(), rest: None };
         for _ in 0..LISTING {
@@ -186,7 +186,8 @@ impl Walk {
                     let size = entry.metadata().map_or(0, |metadata| metadata.len());
                     listing.found.push(Found { path: entry.into_path(), size });
                 }
-                // A directory, whose entries come next; or a symbolic link, a socket, a pipe, a device: no files.
+                // Either a directory, whose entries come next. Or a symbolic link, a socket, a pipe or a device,
+                // which are no files.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     let path = error.path().map_or_else(PathBuf::new, PathBuf::from);
@@ -203,7 +204,7 @@ impl Walk {
         listing
     }
 
-    /// A path that was asked for is taken as it is: a link is followed, and a pipe is read.
+    /// A path from the command line is taken as it is: a link is followed, and a pipe is read.
     fn enter(&mut self, path: PathBuf, listing: &mut Listing) {
         self.tree = None;
         match fs::metadata(&path) {
@@ -227,7 +228,7 @@ mod tests {
 
     const WINDOW: usize = 4;
 
-    /// A directory with files in it, which is gone when the test is over.
+    /// A directory with files in it, which is removed at the end of the test.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -264,7 +265,7 @@ mod tests {
         (walker, asked)
     }
 
-    /// The questions that the walker has sent to files since the last call, and its messages to the tally.
+    /// The requests that the walker has sent to files since the last call, and its messages to the tally.
     fn sent(walker: &mut Driver<Walker>) -> (Vec<Reply<FileEnd>>, Vec<String>) {
         let (mut asked, mut told) = (Vec::new(), Vec::new());
         loop {
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(told, ["found 2 of 8", "failed"]);
         let mut asked = asked.into_iter();
         asked.next().unwrap().send(FileEnd::Failed(String::from("no luck")));
-        // As when its process ends before it answers.
+        // As if the process had ended before it answered.
         drop(asked.next());
         walker.run();
         assert_eq!(sent(&mut walker).1, ["failed", "failed"]);

@@ -14,13 +14,14 @@ use crate::outcome::Panic;
 use crate::primitives::{Arc, AtomicBool, Mutex};
 use crate::shutdown::Part;
 
-/// The default of [`PoolBuilder::idle_period`].
+/// The default of [`PoolBuilder::idle_period`]: two seconds.
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The default of [`PoolBuilder::max`], unless there are more processors.
+/// The least default of [`PoolBuilder::max`], in threads. On a machine with more processors, the default is their
+/// number.
 pub const DEFAULT_MAX: usize = 4;
 
-/// Options of a [`Pool`], in any order.
+/// Builds a [`Pool`]. Options may be set in any order.
 #[derive(Clone)]
 pub struct PoolBuilder {
     min: usize,
@@ -35,11 +36,21 @@ pub struct PoolBuilder {
 }
 
 impl Pool {
-    /// Makes a builder with the defaults.
+    /// Returns a builder with the default options.
     ///
-    /// No workers are kept. There are at most as many as processors, but at least [`DEFAULT_MAX`]. The queue has no bound. Idle
-    /// workers end after [`DEFAULT_IDLE_PERIOD`]. Threads are called `pool-N`, and have the stack of the standard library. There are
-    /// no hooks. The clock is the system's. A shutdown has no limit.
+    /// The defaults:
+    ///
+    /// - No workers are kept.
+    ///
+    /// - The maximum is the number of processors, but at least [`DEFAULT_MAX`].
+    ///
+    /// - The queue has no bound.
+    ///
+    /// - Idle workers end after [`DEFAULT_IDLE_PERIOD`].
+    ///
+    /// - Threads are called `pool-N` and have the standard library's stack size.
+    ///
+    /// - There are no hooks, the clock is the system's, and a shutdown has no limit.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         PoolBuilder {
@@ -57,82 +68,84 @@ impl Pool {
 }
 
 impl PoolBuilder {
-    /// The fewest workers that are kept. They are started on demand like all others, and then stay.
+    /// Sets the fewest workers that the pool keeps. They start on demand like all others, and then stay.
     pub fn min(mut self, threads: usize) -> PoolBuilder {
         self.min = threads;
         self
     }
 
-    /// The most threads there may be.
+    /// Sets the most threads that the pool may have.
     pub fn max(mut self, threads: usize) -> PoolBuilder {
         self.max = threads;
         self
     }
 
-    /// How many jobs may wait, and what happens to one more.
+    /// Sets how many jobs may wait, and what happens to one more.
     pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
         self.queue = queue;
         self
     }
 
-    /// How long the pool may be idle before it shrinks.
+    /// Sets how long the pool may be idle before it shrinks.
     ///
-    /// After a whole period without a job, each further period ends one worker. With `None` the pool never shrinks. Zero is the
-    /// default.
+    /// After a whole period without a job, each further period ends one worker. With `None` the pool never shrinks.
+    /// Zero selects the default.
     pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
         self.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
         self
     }
 
-    /// The name of the threads, before their number.
+    /// Sets the name of the threads. Each thread's number is appended.
     pub fn name(mut self, name: impl Into<String>) -> PoolBuilder {
         self.name = name.into();
         self
     }
 
-    /// How many bytes the stack of each thread has. The operating system may give more, and rounds up what is too little.
+    /// Sets the stack size of each thread, in bytes. The operating system may round it up.
     pub fn stack_size(mut self, bytes: usize) -> PoolBuilder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Called by each thread before its first job. A panic in it is contained.
+    /// Sets a hook that each thread calls before its first job. A panic in the hook is contained.
     pub fn on_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.start = Some(Arc::new(hook));
         self
     }
 
-    /// Called by each thread after its last job; a drain or stop waits for it. A panic in it is contained.
+    /// Sets a hook that each thread calls after its last job. A drain or stop waits for the hook. A panic in it is
+    /// contained.
     pub fn on_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.end = Some(Arc::new(hook));
         self
     }
 
-    /// Called when a job has panicked, by its thread, before its handle is told. A panic in it is contained.
+    /// Sets a hook that is called when a job has panicked. The job's thread calls it, before the job's handle is
+    /// completed. A panic in the hook is contained.
     pub fn on_panic(mut self, hook: impl Fn(&Panic) + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.panic = Some(Arc::new(hook));
         self
     }
 
-    /// The clock for idle periods and limits.
+    /// Sets the clock for idle periods and limits.
     pub fn clock(mut self, clock: Clock) -> PoolBuilder {
         self.clock = clock;
         self
     }
 
-    /// How long the jobs have when the pool is shut down through its [node](Pool::shutdown_node).
+    /// Sets how long the jobs may take when the pool's [node](Pool::shutdown_node) shuts it down.
     ///
-    /// When the limit is over, the waiting jobs are dropped. [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later, jobs that still run
-    /// are not waited for any longer.
+    /// After the limit, the pool drops the waiting jobs. [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later, it stops
+    /// waiting for jobs that still run.
     pub fn shutdown_limit(mut self, limit: Duration) -> PoolBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
-    /// Makes the pool. No thread is started before there is a job.
+    /// Builds the pool. It starts no thread before the first job.
     ///
     /// # Errors
-    /// The maximum is zero or below the minimum, the name has a NUL in it, or the stack is larger than any memory.
+    /// The maximum is zero or below the minimum, the name contains a NUL, or the stack is larger than any memory.
     pub fn build(self) -> Result<Pool, PoolBuildError> {
         check_size(self.min, self.max)?;
         check_thread(&self.name, self.stack_size)?;

@@ -17,11 +17,11 @@ use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Ordering, Weak};
 
-/// An elastic pool of threads. Clones are the same pool.
+/// An elastic pool of threads. Clones refer to the same pool.
 ///
-/// When the last handle is dropped the pool stops, as by [`stop_timeout`](Self::stop_timeout) with a limit of zero.
+/// Dropping the last handle stops the pool, as [`stop_timeout`](Self::stop_timeout) with a limit of zero does.
 ///
-/// The page of the [module](crate::pool) has the whole of it. This is the smallest use:
+/// The [module](crate::pool) page describes pools in full. This is the smallest use:
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -37,14 +37,14 @@ pub struct Pool {
     pub(super) owner: Arc<Owner>,
 }
 
-/// Stops the pool with its last handle. The threads hold the [`Shared`] part only.
+/// Stops the pool when the last handle is dropped. The threads hold only the [`Shared`] part.
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
 }
 
-/// The place of a waiting job in the queue, by which the job can be removed.
+/// A waiting job's place in the queue, by which the job can be removed.
 ///
-/// It keeps neither the pool nor the job alive, and dropping it changes nothing.
+/// A ticket keeps neither the pool nor the job alive. Dropping it changes nothing.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     shared: Weak<Shared>,
@@ -52,23 +52,24 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Removes the job from the queue, if it still waits there. Then the pool never runs it and counts it as withdrawn. The
-    /// caller drops it or runs it; the pool has dropped nothing, and holds no lock.
+    /// Removes the job from the queue, if it still waits there. Then the pool never runs it, and counts it as
+    /// withdrawn. The caller drops the job or runs it. The pool has dropped nothing and holds no lock.
     ///
-    /// There is nothing to remove if the job has begun (also if a thread is only being started for it), has ended, was
-    /// withdrawn before, or was abandoned by a stop. Exactly one of all these happens to a job.
+    /// Returns `None` if the job has begun, has ended, was withdrawn before, or was abandoned by a stop. A job also
+    /// counts as begun if a thread is being started for it. Exactly one of these ends happens to each job.
     ///
-    /// Costs the pool's lock and a binary search, however many jobs wait. May be called from anywhere, also by a job.
+    /// The call takes the pool's lock and does one binary search, however many jobs wait. Any thread may call it,
+    /// also a job.
     pub(crate) fn withdraw(&self) -> Option<Job> {
         self.take().map(into_job)
     }
 
-    /// The same, with the job as the pool has it.
+    /// As [`withdraw`](Self::withdraw), but returns the job as the pool stores it.
     pub(super) fn take(&self) -> Option<Box<dyn Work>> {
         self.shared.upgrade()?.change(|ledger| ledger.withdraw(self.number))
     }
 
-    /// Runs the job here and now, if the calling thread is one of the pool's and the job has not begun.
+    /// Runs the job on this thread, if the thread is one of the pool's and the job has not begun.
     pub(crate) fn run_if_inside(&self) {
         let Some(shared) = self.shared.upgrade().filter(|shared| shared.threads.is_current()) else { return };
         if let Some(work) = shared.change(|ledger| ledger.adopt(self.number)) {
@@ -77,11 +78,11 @@ impl Ticket {
     }
 }
 
-/// A pool that is not kept alive by this.
+/// A reference to a pool that does not keep it alive.
 #[derive(Clone)]
 pub(super) struct WeakPool {
     owner: Weak<Owner>,
-    // Keeps the memory of the pool, so that no other pool has its address.
+    // Keeps the pool's memory allocated, so that no other pool gets its address.
     shared: Weak<Shared>,
     threads: usize,
 }
@@ -91,13 +92,13 @@ impl WeakPool {
         self.owner.upgrade().map(|owner| Pool { owner })
     }
 
-    /// Whether the calling thread is one of the pool's. Takes no lock, and cannot be what drops the pool.
+    /// Whether the calling thread is one of the pool's. The call takes no lock and never drops the pool.
     pub(super) fn is_inside(&self) -> bool {
         self.shared.strong_count() > 0 && is_current(self.threads)
     }
 }
 
-/// Keeps a task on the list of those that count on other workers. Dropped, it removes the task.
+/// Keeps a task on the list of tasks that count on other workers. Dropping it removes the task.
 #[must_use = "dropping this takes the waker back"]
 pub(crate) struct CountsOnOthers {
     shared: Weak<Shared>,
@@ -112,20 +113,20 @@ impl Drop for CountsOnOthers {
     }
 }
 
-/// How long a submitter waits for room.
+/// How long a submitter waits for room in the queue.
 #[derive(Clone, Copy)]
 pub(super) enum Patience<'a> {
-    /// As the queue's policy says.
+    /// As long as the queue's policy says.
     Policy,
-    /// The same, but no longer than until this latch is set.
+    /// As long as the policy says, but only until this latch is set.
     Unless(&'a Latch<()>),
     Until(Deadline),
-    /// The bound does not count.
+    /// The bound does not apply to this job.
     Exempt,
 }
 
 impl Pool {
-    /// Makes a pool of at most `max` threads, with the defaults of [`Pool::builder`] for the rest.
+    /// Makes a pool of at most `max` threads, with the defaults of [`Pool::builder`] otherwise.
     ///
     /// # Errors
     /// `max` is 0.
@@ -133,25 +134,27 @@ impl Pool {
         Pool::builder().max(max).build()
     }
 
-    /// Has `job` run once on a thread of the pool.
+    /// Submits `job`, which a thread of the pool runs once.
     ///
-    /// Jobs begin in the order in which they were submitted. A panic in a job is contained and counted. The call does not
-    /// block, however many jobs wait. Only with [`QueuePolicy::Block`] it waits for room, without limit.
+    /// Jobs begin in the order in which they were submitted. A panic in a job is contained and counted. The call does
+    /// not block, however many jobs wait. The exception is [`QueuePolicy::Block`]: then the call waits for room,
+    /// without limit.
     ///
     /// # Errors
-    /// The pool drains or is stopped, its queue is full, or it has no thread and can start none. The job is handed back.
+    /// The pool drains or is stopped, its queue is full, or it has no thread and cannot start one. The job is handed
+    /// back.
     #[inline]
     pub fn execute<F: FnOnce() + Send + 'static>(&self, job: F) -> Result<(), Rejected<F, PoolError>> {
         self.place(job, Patience::Policy).map(|_| ())
     }
 
-    /// As [`execute`](Self::execute), but waits at most so long for room in a queue with a bound.
+    /// As [`execute`](Self::execute), but waits at most `limit` for room in a bounded queue.
     ///
-    /// The limit also holds for [`QueuePolicy::Reject`]. With [`Duration::ZERO`] the call does not wait; with
+    /// The limit also applies to [`QueuePolicy::Reject`]. With [`Duration::ZERO`] the call does not wait. With
     /// [`Duration::MAX`] it waits without limit.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute); [`PoolError::Full`] if the limit was over.
+    /// As [`execute`](Self::execute); also [`PoolError::Full`] if the limit has passed.
     pub fn execute_timeout<F: FnOnce() + Send + 'static>(
         &self,
         job: F,
@@ -161,10 +164,11 @@ impl Pool {
         self.place(job, Patience::Until(deadline)).map(|_| ())
     }
 
-    /// As [`execute`](Self::execute), with a ticket to remove the job. A wait for room ends when the latch is set.
+    /// As [`execute`](Self::execute), but returns a ticket to remove the job. A wait for room ends when the latch is
+    /// set.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute); [`PoolError::Full`] if the latch was set before there was room.
+    /// As [`execute`](Self::execute); also [`PoolError::Full`] if the latch was set before there was room.
     pub(crate) fn submit_unless<W: Work + 'static>(
         &self,
         over: &Latch<()>,
@@ -173,15 +177,16 @@ impl Pool {
         self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
     }
 
-    /// The same, but the bound of the queue does not count: for jobs whose submitter can neither wait nor be told.
+    /// As `submit_unless`, but ignores the bound of the queue. It serves jobs whose submitter can neither wait nor
+    /// take an error.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), but for a full queue.
+    /// As [`execute`](Self::execute), except for a full queue.
     pub(crate) fn submit_beyond_bound<W: Work + 'static>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
         self.place(work, Patience::Exempt).map(|number| self.ticket(number))
     }
 
-    /// The clock of the pool's limits.
+    /// The clock that measures the pool's limits.
     pub(crate) fn clock(&self) -> &Clock {
         &self.owner.shared.clock
     }
@@ -199,7 +204,7 @@ impl Pool {
         Ticket { shared: Arc::downgrade(&self.owner.shared), number }
     }
 
-    /// Gives the job to a worker, or puts it into the queue. Returns its number.
+    /// Gives the job to a worker, or puts it into the queue. Returns the job's number.
     #[inline]
     pub(super) fn place<W: Work + 'static>(
         &self,
@@ -216,7 +221,7 @@ impl Pool {
         }
     }
 
-    /// Waits for room for the job, if it may.
+    /// Waits for room for the job, if the submitter may wait.
     #[cold]
     fn place_in_full_queue<W: Work + 'static>(
         &self,
@@ -247,15 +252,15 @@ impl Pool {
         }
     }
 
-    /// Changes the numbers of workers: at least `min` are kept, and there are at most `max`.
+    /// Changes the numbers of workers: the pool keeps at least `min` and has at most `max`.
     ///
-    /// For waiting jobs, more workers are started at once. If there are too many, idle workers exit at once, and the others
-    /// when their jobs have ended. Until then there are more than `max`.
+    /// If jobs wait, more workers start at once. If there are too many workers, idle ones exit at once. The others
+    /// exit when their jobs have ended. Until then there may be more than `max`.
     ///
-    /// On a pool that drains it changes how many workers run the waiting jobs.
+    /// On a draining pool, the call changes how many workers run the waiting jobs.
     ///
     /// # Errors
-    /// `max` is 0, or less than `min`. Nothing has changed then.
+    /// `max` is 0 or less than `min`. Then nothing has changed.
     pub fn resize(&self, min: usize, max: usize) -> Result<(), PoolBuildError> {
         check_size(min, max)?;
         let shared = &self.owner.shared;
@@ -264,30 +269,33 @@ impl Pool {
         Ok(())
     }
 
-    /// The stage of the pool's life. It does not block, also while a thread waits for a pause or for the end.
+    /// The stage of the pool's life. The call does not block, even while a thread waits for a pause or for the end.
     pub fn status(&self) -> PoolStatus {
         self.owner.shared.lock().status
     }
 
-    /// Counts, all of one moment. It does not block, also while a thread waits for a pause or for the end.
+    /// Counts, all taken at one moment. The call does not block, even while a thread waits for a pause or for the
+    /// end.
     pub fn stats(&self) -> PoolStats {
         self.owner.shared.lock().stats()
     }
 
-    /// Waits until no job waits and none runs, without ending the pool. Jobs that a pause keeps back wait.
+    /// Waits until no job waits and none runs, without ending the pool. Jobs that a pause holds back count as
+    /// waiting.
     ///
     /// # Errors
-    /// At once: the caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]).
+    /// The caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]). Then the call
+    /// returns at once.
     pub fn wait_idle(&self) -> Result<(), WaitError> {
         refuse_step()?;
         self.wait_idle_until(Deadline::NEVER)
     }
 
-    /// As [`wait_idle`](Self::wait_idle), but waits at most so long.
+    /// As [`wait_idle`](Self::wait_idle), but waits at most `limit`.
     ///
     /// # Errors
-    /// As [`wait_idle`](Self::wait_idle); [`WaitError::TimedOut`] if the limit was over. A limit of zero is not refused in a
-    /// step.
+    /// As [`wait_idle`](Self::wait_idle); also [`WaitError::TimedOut`] if the limit has passed. A step may call it
+    /// with a limit of zero.
     pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         let deadline = self.owner.shared.clock.deadline(limit);
         refuse_step_timeout(limit)?;
@@ -303,18 +311,18 @@ impl Pool {
         if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// Whether the calling thread is one of this pool's.
+    /// Whether the calling thread is one of this pool's threads.
     pub fn is_inside(&self) -> bool {
         self.owner.shared.threads.is_current()
     }
 
-    /// Whether other workers run all waiting jobs at once. If so, `waker` is woken when that is no longer true, perhaps
-    /// several times.
+    /// Whether other workers run all waiting jobs at once. If so, `waker` is woken when that ceases to be true. It
+    /// may be woken several times.
     ///
-    /// A thread of the pool that waits for one of several jobs runs one itself only if no other worker does. Afterwards it must
-    /// learn when a worker that it counts on is taken away (`resize`, no threads) or runs code of the user's. No such moment is
-    /// lost: the pool is asked, and the waker noted, in one critical section; and every change of the ledger that leaves fewer
-    /// workers asks for `waiters` afterwards.
+    /// A thread of the pool that waits for one of several jobs runs one itself only if no other worker does. It must
+    /// then learn when the pool loses a worker that it counts on. A worker is lost if a `resize` ends it, if no
+    /// thread can be started, or if it runs user code. No such moment is missed. One critical section asks the pool
+    /// and registers the waker. Every change of the ledger that leaves fewer workers asks for `waiters` afterwards.
     pub(crate) fn others_come(&self, waker: Waker) -> Option<CountsOnOthers> {
         let shared = &self.owner.shared;
         let parker = Parker::with_waker(waker);
@@ -331,11 +339,11 @@ impl Pool {
 type Submitted<W> = Result<(u64, Placed<Box<W>>), (Box<W>, Refusal)>;
 
 impl Shared {
-    /// Does what the ledger has said about a job.
+    /// Carries out the ledger's decision about a job.
     fn follow<W: Work + 'static>(self: &Arc<Shared>, placed: Submitted<W>) -> Result<u64, Rejected<W, PoolError>> {
         let (number, placed) = placed.map_err(|(work, refusal)| Rejected::new(*work, refusal.into()))?;
         match placed {
-            // Ordering: Relaxed: see `spin`.
+            // Ordering: Relaxed. See `spin`.
             Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
             Placed::Queued { spin: false } => {}
             Placed::Wake(parker) => parker.unpark(),
@@ -345,7 +353,7 @@ impl Shared {
         Ok(number)
     }
 
-    /// Waits for room, behind all other submitters, until the deadline or until the latch is set.
+    /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
     fn wait_for_room<W: Work + 'static>(
         self: &Arc<Shared>,
         mut work: Box<W>,
@@ -355,7 +363,7 @@ impl Shared {
         let parker = Parker::new();
         let _watch = parker.watch(&self.clock);
         let waiter = parker.clone();
-        // A latch that is set after it was looked at unparks the thread, and no such call is lost.
+        // If the latch is set after this check, the callback unparks the thread. `unpark` is never lost.
         let callback = over.and_then(|over| over.on_set(move |()| waiter.unpark()));
         self.lock().wait_for_room(&parker);
         let (placed, waiters) = loop {

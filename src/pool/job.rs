@@ -1,7 +1,7 @@
-//! A job: what the pool runs, and where the outcome lies until its handle takes it.
+//! A job that the pool runs, and the storage of its outcome.
 //!
-//! A job is run, withdrawn or abandoned by the thread that takes it out of the queue, under the ledger's lock, and it is there
-//! once. So its outcome is decided once, too.
+//! One thread takes a job out of the queue, under the ledger's lock. That thread runs, withdraws or abandons it. The
+//! queue holds a job once, so its outcome is decided once.
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use crate::clock::{Clock, Deadline};
 use crate::outcome::{Panic, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
 
-/// A closure to be run once.
+/// A closure that is run once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// A job as the pool keeps it. A plain closure is one by itself, so an empty one needs no memory.
+/// A job as the pool stores it. A plain closure implements this itself, so an empty one needs no memory.
 pub(crate) trait Work: Send {
     /// Runs the job. A panic of a plain closure is not contained.
     fn run(self: Box<Self>) -> Ran;
 
-    /// Drops the job, because it was cancelled: first the closure, then the handle is told.
+    /// Drops the job because it was cancelled. It drops the closure first, and completes the handle afterwards.
     fn cancel(self: Box<Self>) {
         drop_contained(self);
     }
@@ -29,23 +29,24 @@ pub(crate) trait Work: Send {
     }
 }
 
-/// What is left to do when a job has run.
+/// The actions that remain when a job has run.
 pub(crate) struct Ran {
     pub(super) panic: Option<Panic>,
     pub(super) after: Option<Box<dyn After>>,
 }
 
 impl Ran {
-    /// Nothing.
+    /// No action remains.
     pub(crate) fn nothing() -> Ran {
         Ran { panic: None, after: None }
     }
 }
 
-/// An outcome of which the handle is told when the worker counts as free, so that the thread that waits finds it free.
+/// An outcome that completes its handle after the worker counts as free. So a thread that waited for the job finds
+/// the worker free.
 pub(crate) trait After: Send {
-    /// Tells the threads that wait, which runs no code of the user's. Returns the rest, which is the user's: a waker, or a
-    /// value without a handle.
+    /// Wakes the waiting threads, which runs no user code. Returns the remaining user code: a waker, or the
+    /// destructor of a value without a handle.
     fn tell(self: Box<Self>) -> Option<Job>;
 }
 
@@ -56,12 +57,13 @@ impl<F: FnOnce() + Send> Work for F {
     }
 }
 
-/// Runs a job, and contains a panic.
+/// Runs a job and contains a panic.
 pub(super) fn run_contained(work: Box<dyn Work>) -> Ran {
     contain(|| work.run()).unwrap_or_else(|panic| Ran { panic: Some(panic), after: None })
 }
 
-/// A job that is given back to the user. Called, it runs as it would have in the pool, and its handle is told.
+/// Turns the job into a closure for the user. When called, it runs as it would have in the pool, and completes its
+/// handle.
 pub(super) fn into_job(work: Box<dyn Work>) -> Job {
     Box::new(move || {
         if let Some(rest) = work.run().after.and_then(After::tell) {
@@ -70,30 +72,34 @@ pub(super) fn into_job(work: Box<dyn Work>) -> Job {
     })
 }
 
-/// A job has no value.
+/// The reason why a job has no value.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// The job panicked.
     #[error("the job {0}")]
     Panicked(#[source] Panic),
-    /// It was cancelled before it began.
+    /// The job was cancelled before it began.
     #[error("the job was cancelled before it began")]
     Cancelled,
-    /// The job was abandoned before it began: the pool was stopped, or could get no thread; or it was given back and dropped.
+    /// The job was abandoned before it began. The pool was stopped or could not start a thread, or the job was given
+    /// back and dropped.
     #[error("the job was abandoned before it began")]
     Abandoned,
-    /// The caller is a step, and would have blocked its worker. The job goes on by itself, and its value is lost. To keep the
-    /// handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await it.
+    /// The caller is a step, and would have blocked its worker. The job goes on, but its value is lost. To keep the
+    /// handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await the
+    /// handle.
     #[error("a step cannot wait for a job, for it would block its worker: yield it as blocking work")]
     InsideStep,
-    /// The caller is the job itself, or a job of the same pool while this one waits in a [`Pacer`](super::Pacer). The wait might
-    /// never have ended. The job goes on by itself.
+    /// The caller is the job itself, or a job whose wait for it might never have ended.
+    ///
+    /// The second case is another job of the same pool, while this one waits in a [`Pacer`](super::Pacer). The job
+    /// goes on.
     #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
     Inside,
 }
 
-/// The stage of a job's life. It only goes forward.
+/// The stage of a job's life. Stages only advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum JobStatus {
@@ -112,25 +118,25 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
-    /// Whether the job has ended, in whatever way.
+    /// Whether the job has ended, for any reason.
     pub fn is_finished(self) -> bool {
         self > JobStatus::Running
     }
 }
 
-/// When a job was submitted, began and ended, by the pool's clock.
+/// The times at which a job was submitted, began and ended, by the pool's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobTimes {
     /// When the job was submitted.
     pub submitted: Instant,
-    /// When the job began, if it has.
+    /// When the job began, or `None` if it has not.
     pub began: Option<Instant>,
-    /// When the job ended, in whatever way, if it has.
+    /// When the job ended for any reason, or `None` if it has not.
     pub ended: Option<Instant>,
 }
 
-/// How often a thread that waits for a job gives its processor away and looks again before it sleeps.
+/// How often a waiting thread yields its processor and checks the job before it sleeps.
 #[cfg(not(loom))]
 const LOOKS: usize = 64;
 #[cfg(loom)]
@@ -145,14 +151,15 @@ pub(super) struct JobState<T> {
 struct Progress<T> {
     status: JobStatus,
     times: JobTimes,
-    // The thread that runs the job, or drops it uncalled.
+    // The thread that runs the job, or that drops it without a call.
     runs_on: Option<ThreadId>,
     outcome: Option<Result<T, JobError>>,
-    // Of the one handle.
+    // The waker of the one handle.
     waker: Option<Waker>,
-    // The handle was dropped.
+    // Whether the handle was dropped.
     unwanted: bool,
-    // Threads that sleep: without any, waking would be a system call for nothing. Several threads may wait at one handle.
+    // The number of threads that sleep. If it is zero, the system call to wake them is skipped. Several threads may
+    // wait at one handle.
     sleepers: usize,
 }
 
@@ -169,8 +176,8 @@ impl<T> JobState<T> {
         progress.times.began = Some(now);
     }
 
-    /// Sets the outcome, and wakes the threads that wait. Returns what is the user's: a waker to be called, or an outcome
-    /// without a handle.
+    /// Sets the outcome and wakes the waiting threads. Returns what belongs to the user: a waker to call, or an
+    /// outcome without a handle.
     fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
         let (has_sleepers, rest) = {
@@ -204,7 +211,7 @@ impl<T> JobState<T> {
         self.lock().status
     }
 
-    /// Whether the calling thread runs the job, or drops it.
+    /// Whether the calling thread runs the job or drops it.
     pub(super) fn runs_here(&self) -> bool {
         let me = thread::current().id();
         let progress = self.lock();
@@ -215,13 +222,13 @@ impl<T> JobState<T> {
         self.lock().times
     }
 
-    /// The outcome, once.
+    /// Takes the outcome. Only the first call returns it.
     pub(super) fn take(&self) -> Option<Result<T, JobError>> {
         self.lock().outcome.take()
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        // The `clone` and the destructor of a waker are code of the user's.
+        // The `clone` and the destructor of a waker are user code.
         let waker = cx.waker().clone();
         let old = {
             let mut progress = self.lock();
@@ -238,8 +245,7 @@ impl<T> JobState<T> {
         self.lock().unwanted
     }
 
-    /// The handle was dropped. The outcome is dropped by this thread or by the worker, and its destructor is contained in
-    /// both.
+    /// Notes that the handle was dropped. This thread or the worker drops the outcome. Both contain its destructor.
     pub(super) fn handle_is_gone(&self) {
         let left = {
             let mut progress = self.lock();
@@ -253,7 +259,7 @@ impl<T> JobState<T> {
 }
 
 impl<T: Send + 'static> JobState<T> {
-    /// Waits until the job has ended, or until the deadline. Returns whether it has.
+    /// Waits until the job has ended or the deadline has passed. Returns whether the job has ended.
     pub(super) fn wait(self: &Arc<JobState<T>>, deadline: Deadline) -> bool {
         let state = Arc::downgrade(self);
         let _watch = (deadline != Deadline::NEVER).then(|| {
@@ -310,12 +316,12 @@ impl<F, T> Handled<F, T> {
         (Handled { job: Some(job), outcome: None, state: Some(state.clone()) }, state)
     }
 
-    /// The closure of a job that was refused.
+    /// Returns the closure of a refused job.
     pub(super) fn into_job(mut self) -> F {
         self.job.take().expect("it was not run")
     }
 
-    /// Drops the closure, then tells the handle why.
+    /// Drops the closure, then completes the handle with the reason.
     fn give_up(&mut self, why: JobError) {
         let Some(job) = self.job.take() else { return };
         let Some(state) = self.state.take() else { return drop_contained(job) };

@@ -1,4 +1,4 @@
-//! Jobs with a value: the handle, waiting for the value, and batches.
+//! Jobs with a value: their handle, waits for the value, and batches.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
 use crate::outcome::{Rejected, contain};
 use crate::primitives::Arc;
 
-/// A handle to a job that was submitted with [`Pool::spawn`].
+/// A handle to a job submitted with [`Pool::spawn`].
 ///
-/// It waits for the job's value, as a thread or as a future, or cancels the job before it begins. If the handle is dropped,
-/// the job is still run.
+/// A thread or a future can wait for the job's value. The handle can also cancel the job before it begins. If the
+/// handle is dropped, the job still runs.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -47,22 +47,23 @@ pub(super) trait Elsewhere: Send + Sync {
     fn is_inside(&self) -> bool;
 }
 
-/// [`Pool::run`] has no value.
+/// The error of [`Pool::run`]: the job has no value.
 #[derive(thiserror::Error)]
 pub enum RunError<F> {
-    /// The job was refused, and is handed back.
+    /// The pool refused the job, and hands it back.
     #[error(transparent)]
     Refused(Rejected<F, PoolError>),
-    /// The job was accepted, and came to no value.
+    /// The pool accepted the job, but the job has no value.
     #[error(transparent)]
     Job(JobError),
 }
 
 impl Pool {
-    /// As [`execute`](Self::execute), with a handle to wait for what the job returns.
+    /// Submits a job as [`execute`](Self::execute) does, and returns a handle to its value.
     ///
-    /// When a thread has waited for a job, the job's worker is free. So jobs that a thread submits one after the other, each
-    /// after it has waited for the one before, need one worker. (While a future's waker runs, the worker is not free.)
+    /// When a thread has waited for a job, the job's worker is free again. So one worker is enough for a thread that
+    /// submits jobs in turn and waits for each before the next. (While a future's waker runs, the worker is not
+    /// free.)
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -74,7 +75,7 @@ impl Pool {
         self.spawn_with(job, Patience::Policy)
     }
 
-    /// As [`spawn`](Self::spawn), but waits for room as [`execute_timeout`](Self::execute_timeout) does.
+    /// As [`spawn`](Self::spawn), but limits the wait for room as [`execute_timeout`](Self::execute_timeout) does.
     ///
     /// # Errors
     /// As [`execute_timeout`](Self::execute_timeout).
@@ -101,14 +102,15 @@ impl Pool {
         }
     }
 
-    /// Runs a job on the pool and waits for what it returns.
+    /// Runs a job on the pool and returns the job's value.
     ///
-    /// Jobs begin in the order of submission. Called by a job of the same pool, it runs the job at once on the calling thread,
-    /// whether or not others wait: a wait for another worker might never end.
+    /// Jobs begin in the order of submission. If the caller is a job of the same pool, the calling thread runs the
+    /// new job at once, even if others wait. Waiting for another worker could deadlock.
     ///
     /// # Errors
-    /// The job was refused, as in [`execute`](Self::execute), or the caller is a step ([`PoolError::InsideStep`]): it is handed
-    /// back. Or it panicked, or was abandoned while it waited.
+    /// The pool refused the job, as in [`execute`](Self::execute), or the caller is a step
+    /// ([`PoolError::InsideStep`]). Then the job is handed back. Otherwise the job panicked, or was abandoned while
+    /// it waited.
     pub fn run<T, F>(&self, job: F) -> Result<T, RunError<F>>
     where
         T: Send + 'static,
@@ -123,7 +125,7 @@ impl Pool {
         self.spawn(job).map_err(RunError::Refused)?.wait().map_err(RunError::Job)
     }
 
-    /// Runs a job on the thread of the job that waits for it.
+    /// Runs a job on the calling thread, which is itself running a job of the pool.
     fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
         let shared = &self.owner.shared;
         let begins = shared.lock().nest();
@@ -138,11 +140,11 @@ impl Pool {
         outcome.map_err(|panic| RunError::Job(JobError::Panicked(panic)))
     }
 
-    /// Submits every job of the iterator, in order, as [`spawn`](Self::spawn) does. A refused job does not keep back the
-    /// next ones.
+    /// Submits every job of the iterator in order, as [`spawn`](Self::spawn) does. If one job is refused, the next
+    /// ones are still submitted.
     ///
-    /// Exactly the jobs that the iterator yields are taken. To run the jobs that are in a queue of yours now, pass
-    /// `queue.drain(..)`.
+    /// The pool takes exactly the jobs that the iterator yields. To submit the jobs that your own queue holds now,
+    /// pass `queue.drain(..)`.
     pub fn spawn_all<T, F, I>(&self, jobs: I) -> Vec<Result<JobHandle<T>, Rejected<F, PoolError>>>
     where
         T: Send + 'static,
@@ -152,13 +154,15 @@ impl Pool {
         jobs.into_iter().map(|job| self.spawn(job)).collect()
     }
 
-    /// Submits every job of the iterator, in order, waits for all of them, and returns their results in the same order.
+    /// Runs every job of the iterator and returns the results in the same order. The jobs are submitted in order, and
+    /// the call waits for all of them.
     ///
-    /// Called by a job of the same pool, the calling thread runs the jobs that no other worker has begun when it comes to wait
-    /// for them, and those for which a bounded queue has no room.
+    /// If the caller is a job of the same pool, the calling thread runs some of the jobs itself. These are the jobs
+    /// that no other worker has begun when the caller comes to wait for them. They are also the jobs for which a
+    /// bounded queue has no room.
     ///
     /// # Errors
-    /// For each job as [`run`](Self::run).
+    /// Each result is as of [`run`](Self::run).
     pub fn run_all<T, F, I>(&self, jobs: I) -> Vec<Result<T, RunError<F>>>
     where
         T: Send + 'static,
@@ -196,18 +200,19 @@ enum Begun<T, F> {
 }
 
 impl<T: Send + 'static> JobHandle<T> {
-    /// A handle to a job that waits somewhere else than in a pool's queue.
+    /// A handle to a job that waits outside a pool's queue.
     pub(super) fn elsewhere(state: Arc<JobState<T>>, place: Box<dyn Elsewhere>) -> JobHandle<T> {
         JobHandle { state, place: Place::Elsewhere(place) }
     }
 
-    /// Waits for what the job returns.
+    /// Waits for the job's value and returns it.
     ///
-    /// Called by a job of the same pool, it runs the job at once on the calling thread if the job has not begun. (A paced job
-    /// is not run before its turn, and a job cannot wait for itself: see [`JobError::Inside`].)
+    /// If the caller is a job of the same pool and this job has not begun, the calling thread runs it at once. Two
+    /// jobs are not run so: a paced job before its turn, and the calling job itself (see [`JobError::Inside`]).
     ///
     /// # Errors
-    /// The job panicked, or was cancelled or abandoned before it began; or the caller is a step ([`JobError::InsideStep`]).
+    /// The job panicked, or was cancelled or abandoned before it began. Or the caller is a step
+    /// ([`JobError::InsideStep`]).
     pub fn wait(self) -> Result<T, JobError> {
         if is_step() {
             return Err(JobError::InsideStep);
@@ -216,18 +221,18 @@ impl<T: Send + 'static> JobHandle<T> {
             return Err(JobError::Inside);
         }
         self.state.wait(Deadline::NEVER);
-        // Only a future that was polled to its end can have taken it before.
+        // The outcome is missing only if this handle was polled as a future until it was ready.
         self.state.take().unwrap_or(Err(JobError::Abandoned))
     }
 
-    /// As [`wait`](Self::wait), but waits at most so long by the pool's clock.
+    /// As [`wait`](Self::wait), but waits at most `limit` by the pool's clock.
     ///
-    /// The job goes on either way. The calling thread never runs it, for that might take longer. With [`Duration::MAX`] the
-    /// call is as [`wait`](Self::wait).
+    /// The job goes on either way. The calling thread never runs it, because that might exceed the limit. With
+    /// [`Duration::MAX`] the call is the same as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// The limit was over ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The handle is given
-    /// back.
+    /// The limit has passed ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The
+    /// handle is given back.
     pub fn wait_timeout(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
         if let Err(error) = refuse_step_timeout(Some(limit)) {
             return Err(Rejected::new(self, error));
@@ -242,12 +247,12 @@ impl<T: Send + 'static> JobHandle<T> {
         Err(Rejected::new(self, WaitError::TimedOut))
     }
 
-    /// Waits until the job has ended, without taking what it has returned.
+    /// Waits until the job has ended, without taking its value.
     ///
-    /// Called by a job of the same pool, it runs the job as [`wait`](Self::wait) does.
+    /// If the caller is a job of the same pool, it runs the job as [`wait`](Self::wait) does.
     ///
     /// # Errors
-    /// At once: the caller is a step, or is the job itself.
+    /// The caller is a step or the job itself. Then the call returns at once.
     pub fn wait_finished(&self) -> Result<(), WaitError> {
         refuse_step()?;
         if !self.help() {
@@ -257,11 +262,11 @@ impl<T: Send + 'static> JobHandle<T> {
         Ok(())
     }
 
-    /// As [`wait_finished`](Self::wait_finished), but waits at most so long by the pool's clock. The calling thread never runs
-    /// the job. With [`Duration::MAX`] the call is as [`wait_finished`](Self::wait_finished).
+    /// As [`wait_finished`](Self::wait_finished), but waits at most `limit` by the pool's clock. The calling thread
+    /// never runs the job. With [`Duration::MAX`] the call is the same as [`wait_finished`](Self::wait_finished).
     ///
     /// # Errors
-    /// The limit was over, or the caller is a step.
+    /// The limit has passed, or the caller is a step.
     pub fn wait_finished_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         refuse_step_timeout(limit)?;
         let deadline = self.state.deadline(limit);
@@ -271,8 +276,8 @@ impl<T: Send + 'static> JobHandle<T> {
         if self.state.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// Runs the job, if the calling thread is one of the pool's and no other has begun it. Returns whether the caller may
-    /// wait for the job then.
+    /// Runs the job, if it has not begun and the calling thread is one of the pool's. Returns whether the caller may
+    /// then wait for the job.
     fn help(&self) -> bool {
         if self.state.runs_here() {
             return false;
@@ -289,15 +294,15 @@ impl<T: Send + 'static> JobHandle<T> {
         self.state.status()
     }
 
-    /// When the job was submitted, began and ended.
+    /// The times at which the job was submitted, began and ended.
     pub fn times(&self) -> JobTimes {
         self.state.times()
     }
 
-    /// Cancels the job if it has not begun. Returns whether this call has cancelled it.
+    /// Cancels the job if it has not begun. Returns whether this call cancelled it.
     ///
-    /// A cancelled job leaves the queue, and this thread drops it before the call returns. A job that has begun goes on. To
-    /// stop one, share a [`CancelToken`](crate::CancelToken) with it.
+    /// The cancelled job is removed from the queue. The calling thread drops it before the call returns. A job that
+    /// has begun goes on. To stop such a job, share a [`CancelToken`](crate::CancelToken) with it.
     pub fn cancel(&self) -> bool {
         let work = match &self.place {
             Place::Queue(ticket) => ticket.take(),
@@ -307,7 +312,7 @@ impl<T: Send + 'static> JobHandle<T> {
     }
 }
 
-/// The future of what [`JobHandle::wait`] returns. It must not be polled again after it was ready.
+/// Resolves to the result of [`JobHandle::wait`]. The future must not be polled again after it was ready.
 impl<T> Future for JobHandle<T> {
     type Output = Result<T, JobError>;
 
@@ -329,7 +334,7 @@ impl<T> fmt::Debug for JobHandle<T> {
 }
 
 impl<F> RunError<F> {
-    /// The job, if it was refused.
+    /// Returns the job, if the pool refused it.
     pub fn into_refused(self) -> Option<F> {
         match self {
             RunError::Refused(refused) => Some(refused.into_inner()),

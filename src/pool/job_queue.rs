@@ -1,15 +1,15 @@
 //! The queue of waiting jobs, in the order of their numbers. A job can be removed by its number.
 //!
-//! A job that is removed from the middle leaves a gap. The first place is never a gap, so the next job is found at once. When
-//! there are more gaps than jobs, the queue closes up. So a removal costs a binary search, and gaps take no more memory
-//! than the jobs beside them.
+//! A job that is removed from the middle leaves a gap. The first place is never a gap, so the next job is found at
+//! once. When there are more gaps than jobs, the queue closes them. So a removal takes one binary search. The gaps
+//! take no more memory than the jobs.
 
 use std::collections::VecDeque;
 
-/// So many gaps are not worth closing up for.
+/// The number of gaps up to which the queue does not close them. Closing fewer is not worth the work.
 const FEW: usize = 32;
 
-/// The most places for which an empty queue keeps its memory.
+/// The most places for which an empty queue keeps its memory allocated.
 const ROOM: usize = 1024;
 
 pub(super) struct JobQueue<J> {
@@ -22,7 +22,7 @@ impl<J> JobQueue<J> {
         JobQueue { places: VecDeque::new(), waiting: 0 }
     }
 
-    /// How many jobs wait.
+    /// The number of waiting jobs.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.waiting
@@ -33,7 +33,7 @@ impl<J> JobQueue<J> {
         self.waiting == 0
     }
 
-    /// Puts a job at the end. Its number is greater than all before it.
+    /// Adds a job at the end. Its number is greater than all before it.
     #[inline]
     pub(super) fn push(&mut self, number: u64, job: J) {
         debug_assert!(self.places.back().is_none_or(|(last, _)| *last < number));
@@ -41,7 +41,7 @@ impl<J> JobQueue<J> {
         self.waiting += 1;
     }
 
-    /// Puts a job at the place of its number, perhaps in front of others.
+    /// Inserts a job at the place of its number, perhaps before other jobs.
     pub(super) fn insert(&mut self, number: u64, job: J) {
         match self.places.binary_search_by_key(&number, |(other, _)| *other) {
             Ok(place) => self.places[place].1 = Some(job),
@@ -141,7 +141,7 @@ mod tests {
     fn a_removal_does_not_scan_the_queue() {
         let many = 1_000_000;
         let mut queue = queue(0..many);
-        // A search from one end would look at 10^12 / 4 places: hours.
+        // A search from one end would visit 10^12 / 4 places, which takes hours.
         for number in (0..many).rev().step_by(2).chain((0..many).step_by(2)) {
             assert_eq!(queue.take(number), Some(number));
         }

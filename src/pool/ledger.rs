@@ -1,27 +1,31 @@
-//! The pool's book: which workers work, which are parked, which jobs wait. Plain decisions under the pool's one lock; no
-//! thread, no clock and no waiting in here, so that each rule can be tested as a function (`ledger/tests.rs`).
+//! The pool's ledger: its running workers, its parked workers and its waiting jobs. It makes plain decisions under
+//! the pool's one lock. It uses no thread, no clock and no waiting, so each rule can be tested as a function
+//! (`ledger/tests.rs`).
 //!
-//! **Workers** run a job (*running*), are on the stack of *parked* workers, are *away* (they run code of the user's that is no
-//! job, or exit), or are none of these: *awake*. A worker that is awake looks at the queue before it parks. It is *coming* if
-//! it was taken off the stack and has not looked since. So:
+//! **Workers** are in one of four states. A *running* worker runs a job. A *parked* worker is on the stack of parked
+//! workers. An *away* worker runs user code that is no job, or exits. Every other worker is *awake*. An awake worker
+//! checks the queue before it parks. A worker is *coming* if it was taken off the stack and has not checked the queue
+//! since. The invariant:
 //!
-//! > While there is a job that may begin, a worker is awake; or no worker is parked, and there are as many as there may be.
+//! > While there is a job that may begin, a worker is awake; or no worker is parked, and there are as many workers as
+//! allowed.
 //!
-//! Every arrow keeps that. `submit` wakes a parked worker, or has one started, only when more jobs may begin than workers are
-//! awake and no worker is coming. A worker that takes a job wakes or starts one for the next job, if that needs one. So workers
-//! wake one after the other, as long as there is something to do. (Waking all at once, for jobs that the first of them would
-//! have run meanwhile, costs ten times as much with 64 workers for empty jobs on two processors.) A worker parks, or exits, only
-//! when no job may begin, or others were woken and started for it (`wanted`). So no job is left behind.
+//! Every transition keeps the invariant. `submit` wakes a parked worker, or has one started, only if more jobs may
+//! begin than workers are awake and no worker is coming. A worker that takes a job wakes or starts a worker for the
+//! next job, if that job needs one. So workers wake one after the other, while there are jobs for them. (The
+//! alternative is to wake all at once. The first worker would run many of the jobs meanwhile. For empty jobs, with 64
+//! workers on two processors, that costs ten times as much.) A worker parks or exits only if no job may begin, or if
+//! others were woken and started for it (`wanted`). So no job is left behind.
 //!
-//! **Parked workers** are a stack: the last to park is the first to be woken, so a surplus sinks to the bottom and ages. Only the
-//! worker at the bottom watches the time. **Ageing:** a whole idle period without a job marks the pool as quiet; each further
-//! quiet period ends one worker, until the minimum is left.
+//! **Parked workers** are a stack: the last worker to park is the first to wake. So surplus workers sink to the
+//! bottom and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a job marks
+//! the pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
 //!
-//! **PauseQueue** keep back some of the waiting jobs (`pool/pause_queue.rs`). **Bounds** count the waiting jobs that no worker is
-//! free for. Submitters that wait for room get it in the order in which they came.
+//! **Pauses** hold back some of the waiting jobs (`pool/pause_queue.rs`). **Bounds** count the waiting jobs for which
+//! no worker is free. Submitters that wait for room get it in the order of their calls.
 //!
-//! **Waiting threads** (submitters that wait for room, and threads that wait for a pause, for an idle pool or for the end) are
-//! woken when there may be something to see (`waiters`), and look again by themselves.
+//! **Waiting threads** are submitters that wait for room, and threads that wait for a pause, for an idle pool or for
+//! the end. They are woken when their condition may have changed (`waiters`), and check it again themselves.
 
 #[cfg(all(test, not(loom)))]
 mod random_tests;
@@ -38,7 +42,7 @@ use super::pause_queue::PauseQueue;
 use super::stats::{PoolStats, PoolStatus};
 use crate::clock::Deadline;
 
-/// What the submitter does for a job that was accepted.
+/// The submitter's next action for an accepted job.
 pub(super) enum Placed<J> {
     /// The job waits. Wake this worker for it.
     Wake(Parker),
@@ -46,51 +50,52 @@ pub(super) enum Placed<J> {
     StartWith(J),
     /// The job waits. Start a worker for the queue.
     Start,
-    /// The job waits. A worker that is awake or busy will run it.
+    /// The job waits. A worker that is awake or busy runs it.
     Queued {
-        /// A worker spins, and should be told.
+        /// Whether a worker spins and should be notified.
         spin: bool,
     },
 }
 
-/// On what grounds a submitter has room in a pool with a bound.
+/// The submitter's claim to room in a bounded pool.
 #[derive(Clone, Copy)]
 pub(super) enum Claim<'a> {
-    /// It has just come. There must be no other that waits for room.
+    /// The submitter has just arrived. It has room only if no other submitter waits for room.
     New,
-    /// It has waited for room at this parker. It must be the first.
+    /// The submitter has waited for room at this parker. It has room only if it is the first.
     Waited(&'a Parker),
-    /// The bound does not count for it.
+    /// The bound does not apply to the submitter.
     Exempt,
 }
 
-/// Why a job was not accepted.
+/// The reason why a job was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Ended(PoolStatus),
     Full,
 }
 
-/// What a worker has done before it asks what to do next.
+/// The worker's last action before it asks for the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// It has run a job, or nothing yet: it may spin.
+    /// The worker has run a job, or has done nothing yet. It may spin.
     Job,
-    /// It has spun.
+    /// The worker has spun.
     Spinning,
-    /// It has been parked, or must not spin.
+    /// The worker has been parked, or must not spin.
     Park,
 }
 
-/// What a worker does next.
+/// The worker's next action.
 pub(super) enum Next<J> {
     /// Wake and start workers for the next jobs, then run this one.
     Run(J, Wanted),
     /// Spin for a moment without the lock, then ask again.
     Spin,
-    /// Wake the worker that is to watch the time, if there is one. Park until woken or until the deadline, then ask again.
+    /// Wake the worker that is to have the deadline, if there is one. Park until woken or until the deadline, then
+    /// ask again.
     Park(Deadline, Option<Parker>),
-    /// Wake and start these in its place, exit, and call `left`. Until then the worker is away.
+    /// Wake and start these workers, exit, and call `left`. Until then the worker is away.
     Exit(Wanted),
 }
 
@@ -102,14 +107,14 @@ pub(super) struct Wanted {
     pub(super) start: usize,
 }
 
-/// The time without a job.
+/// The time since the last job.
 pub(super) struct Quiet {
     pub(super) since: Instant,
-    // A job has come, and no worker has looked at the time since.
+    // Whether a job has arrived since a worker last checked the time.
     pub(super) broken: bool,
-    // A whole idle period has passed already.
+    // Whether a whole idle period has already passed.
     pub(super) marked: bool,
-    // The worker at the bottom of the stack has a deadline.
+    // Whether the worker at the bottom of the stack has a deadline.
     pub(super) watched: bool,
 }
 
@@ -122,22 +127,23 @@ pub(super) struct Ledger<J> {
     parked: Vec<Parker>,
     pub(super) workers: usize,
     pub(super) running: usize,
-    // Jobs that are run by a job that waits for them.
+    // Jobs that run on the worker of a job that waits for them.
     pub(super) nested: usize,
     pub(super) away: usize,
-    // Workers that were taken off the stack and have not looked at the queue since.
+    // Workers that were taken off the stack and have not checked the queue since.
     coming: usize,
-    // Jobs that have ended, while their handles are told.
+    // Jobs that have ended, but whose handles are still being completed.
     reporting: usize,
     pub(super) status: PoolStatus,
     quiet: Quiet,
-    // Whether a worker spins. One is enough.
+    // Whether a worker spins. One spinning worker is enough.
     spinning: bool,
-    // Submitters that wait for room, in the order in which they came.
+    // Submitters that wait for room, in the order of their calls.
     pub(super) submitters: VecDeque<Parker>,
-    // Threads that wait for a pause to hold, for an idle pool, or for the end; and tasks that count on other workers.
+    // Threads that wait for a pause to hold, for an idle pool, or for the end. Also tasks that count on other
+    // workers.
     pub(super) watchers: Vec<Parker>,
-    // Abandoned jobs whose destructors have not run yet.
+    // Abandoned jobs whose destructors have not yet run.
     pub(super) dropping: usize,
     pub(super) submitted: u64,
     pub(super) finished: u64,
@@ -202,7 +208,7 @@ impl<J> Ledger<J> {
             return (number, Placed::Queued { spin: self.spinning });
         }
         if self.coming > 0 && !self.parked.is_empty() {
-            // The worker that is coming wakes the next one, if that has something to do then.
+            // The coming worker wakes the next one, if there is work for it by then.
             self.queue.push(number, into_job(job));
             return (number, Placed::Queued { spin: false });
         }
@@ -223,7 +229,7 @@ impl<J> Ledger<J> {
         (number, Placed::Queued { spin: false })
     }
 
-    /// Whether there is room for the submitter, and it is its turn.
+    /// Whether there is room for the submitter and it is the submitter's turn.
     fn has_room(&self, claim: Claim<'_>) -> bool {
         match claim {
             Claim::New => self.limits.queue.bound().is_none() || self.submitters.is_empty() && self.has_place(),
@@ -238,24 +244,24 @@ impl<J> Ledger<J> {
             return self.queue.len() < bound;
         }
         let free = self.workers - self.running - self.away;
-        // Workers that may be started yet count, too, though it is not certain that they can be.
+        // Workers that may yet be started count, too, although a start can fail.
         let to_come = self.limits.max.saturating_sub(self.workers);
         self.queue.len() < bound.saturating_add(free).saturating_add(to_come)
     }
 
-    /// Workers that will look at the queue before they park.
+    /// The number of workers that will check the queue before they park.
     #[inline]
     pub(super) fn awake(&self) -> usize {
         self.workers - self.running - self.away - self.parked.len()
     }
 
-    /// Waiting jobs that may begin.
+    /// The number of waiting jobs that may begin.
     #[inline]
     fn open(&self) -> usize {
         self.pauses.open(self.queue.len())
     }
 
-    /// Takes the last worker that has parked off the stack, to be woken.
+    /// Takes the worker that parked last off the stack. The caller wakes it.
     #[inline]
     fn take_parked(&mut self) -> Option<Parker> {
         let parker = self.parked.pop()?;
@@ -265,7 +271,7 @@ impl<J> Ledger<J> {
         Some(parker)
     }
 
-    /// Workers to wake and to start for the jobs that may begin.
+    /// The workers to wake and to start for the jobs that may begin.
     pub(super) fn wanted(&mut self) -> Wanted {
         let wake = self.parked_wanted();
         let missing = self.open().saturating_sub(self.awake());
@@ -273,13 +279,13 @@ impl<J> Ledger<J> {
         self.workers += start;
         let mut wanted = Wanted { wake, start };
         if wanted.wake.is_empty() {
-            // The pool may be able to shrink now, and the worker at the bottom may have no deadline.
+            // The pool may now be able to shrink, while the worker at the bottom has no deadline.
             wanted.wake.extend(self.new_watcher());
         }
         wanted
     }
 
-    /// A worker for the next job, if none is awake for it and none is coming.
+    /// A worker for the next job, if no worker is awake for it and none is coming.
     #[inline]
     fn one_more(&mut self) -> Wanted {
         let mut wanted = Wanted::default();
@@ -293,14 +299,14 @@ impl<J> Ledger<J> {
         wanted
     }
 
-    /// Parked workers to wake for the jobs that may begin.
+    /// The parked workers to wake for the jobs that may begin.
     pub(super) fn parked_wanted(&mut self) -> Vec<Parker> {
         let missing = self.open().saturating_sub(self.awake());
         (0..missing).map_while(|_| self.take_parked()).collect()
     }
 
-    /// A worker could not be started, perhaps with a job. Returns whether there is no other worker, and none that is being
-    /// started.
+    /// Notes that a worker could not be started, perhaps with a job. Returns whether there is no other worker and
+    /// none is being started.
     pub(super) fn start_failed(&mut self, with_job: bool) -> bool {
         self.workers -= 1;
         if with_job {
@@ -310,8 +316,8 @@ impl<J> Ledger<J> {
         self.workers == 0
     }
 
-    /// Puts a job for which no worker could be started into its old place in the queue. Returns it if the pool has been
-    /// stopped meanwhile.
+    /// Puts a job whose worker could not be started back into its place in the queue. Returns the job if the pool has
+    /// been stopped meanwhile.
     pub(super) fn requeue<F>(&mut self, number: u64, job: F, into_job: impl FnOnce(F) -> J) -> Result<(), F> {
         if self.status == PoolStatus::Stopped {
             return Err(job);
@@ -322,7 +328,7 @@ impl<J> Ledger<J> {
         Ok(())
     }
 
-    /// Abandons all waiting jobs, and returns them.
+    /// Abandons all waiting jobs and returns them.
     pub(super) fn give_up(&mut self) -> VecDeque<J> {
         let left = self.queue.take_all();
         self.pauses.queue_was_emptied();
@@ -331,7 +337,7 @@ impl<J> Ledger<J> {
         left
     }
 
-    /// What a worker without a job does next.
+    /// Decides the next action of a worker without a job.
     pub(super) fn next(&mut self, parker: &Parker, before: Before, now: impl FnOnce() -> Instant) -> Next<J> {
         self.spinning &= before != Before::Spinning;
         if parker.is_coming() {
@@ -349,7 +355,7 @@ impl<J> Ledger<J> {
             // The job may take long, and the new bottom of the stack has no deadline yet.
             wanted.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
             if !self.submitters.is_empty() {
-                // In a pause the bound counts the queue alone, and there is room now.
+                // During a pause the bound counts only the queue. So there is room now.
                 wanted.wake.extend(self.waiters());
             }
             return Next::Run(job, wanted);
@@ -366,7 +372,7 @@ impl<J> Ledger<J> {
 
     fn park(&mut self, parker: &Parker, now: Instant) -> Next<J> {
         if std::mem::take(&mut self.quiet.broken) {
-            // The job may be longer ago. So the worker at the bottom may end late, but never early.
+            // The job may have arrived earlier. So the worker at the bottom may end late, but never early.
             self.quiet = Quiet { since: now, marked: false, ..self.quiet };
         }
         if !parker.is_parked() {
@@ -401,7 +407,7 @@ impl<J> Ledger<J> {
         self.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
-    /// The worker at the bottom of the stack, if it needs a deadline and has none.
+    /// Returns the worker at the bottom of the stack, if it needs a deadline and has none.
     fn new_watcher(&mut self) -> Option<Parker> {
         if self.quiet.watched || self.limits.idle_period.is_none() || !self.may_shrink() {
             return None;
@@ -427,7 +433,7 @@ impl<J> Ledger<J> {
         Next::Exit(self.wanted())
     }
 
-    /// A worker has exited. Returns workers for jobs that came too late for it.
+    /// Notes that a worker has exited. Returns workers for jobs that arrived too late for it.
     pub(super) fn left(&mut self) -> Wanted {
         self.away -= 1;
         self.workers -= 1;
@@ -435,13 +441,14 @@ impl<J> Ledger<J> {
         self.wanted()
     }
 
-    /// A worker runs code of the user's that is no job, and may take long. Returns workers for the waiting jobs.
+    /// Notes that a worker runs user code that is no job, and may take long. Returns workers for the waiting jobs.
     pub(super) fn goes_away(&mut self) -> Wanted {
         self.away += 1;
         self.wanted()
     }
 
-    /// A new worker runs its start hook. It will run the job that it was started for, and others must not count on it.
+    /// Notes that a new worker runs its start hook. The worker will run the job that it was started for. Other jobs
+    /// must not count on it.
     pub(super) fn starts_away(&mut self) {
         self.away += 1;
     }
@@ -458,12 +465,12 @@ impl<J> Ledger<J> {
         self.panicked += u64::from(panicked);
     }
 
-    /// The handle of a job that has ended was told.
+    /// Notes that the handle of an ended job was completed.
     pub(super) fn reported(&mut self) {
         self.reporting -= 1;
     }
 
-    /// A new job is run by another job, which waits for it.
+    /// Notes that a new job runs on the worker of a job that waits for it.
     pub(super) fn nest(&mut self) -> Result<(), PoolStatus> {
         if self.status != PoolStatus::Running {
             return Err(self.status);
@@ -473,7 +480,7 @@ impl<J> Ledger<J> {
         Ok(())
     }
 
-    /// A waiting job is run by another job, which waits for it.
+    /// Takes a waiting job, which then runs on the worker of a job that waits for it.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
         let job = self.queue.take(number)?;
         self.pauses.job_left(number);
@@ -495,7 +502,7 @@ impl<J> Ledger<J> {
         Some(job)
     }
 
-    /// Asks for a pause. Returns its number.
+    /// Begins a pause and returns its number.
     pub(super) fn pause(&mut self) -> Result<u64, PoolStatus> {
         if self.status != PoolStatus::Running {
             return Err(self.status);
@@ -504,17 +511,17 @@ impl<J> Ledger<J> {
         Ok(self.pauses.ask(self.next, self.queue.len()))
     }
 
-    /// Ends a pause. Returns workers for the jobs that may begin now.
+    /// Ends a pause. Returns workers for the jobs that may now begin.
     pub(super) fn resume(&mut self, id: u64) -> Wanted {
         if !self.pauses.end(id) {
             return Wanted::default();
         }
-        // A paused worker does not age.
+        // Workers do not age during a pause.
         self.quiet.broken = true;
         self.wanted()
     }
 
-    /// Whether the pause in force (this one, if one is given) holds.
+    /// Whether the pause in force holds. If `which` is given, that pause must also be the one in force.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
         self.pauses.holds(self.running + self.reporting, which)
     }
@@ -531,7 +538,7 @@ impl<J> Ledger<J> {
         wanted
     }
 
-    /// Accepts no more jobs, and ends all pauses. Returns the threads to wake and the workers to start.
+    /// Accepts no more jobs and ends all pauses. Returns the threads to wake and the workers to start.
     pub(super) fn drain(&mut self) -> Wanted {
         if self.status != PoolStatus::Running {
             return Wanted::default();
@@ -544,14 +551,14 @@ impl<J> Ledger<J> {
         wanted
     }
 
-    /// Accepts no more jobs, ends all pauses, and returns the waiting jobs.
+    /// Accepts no more jobs and ends all pauses. Returns the waiting jobs.
     pub(super) fn stop(&mut self) -> VecDeque<J> {
         self.status = PoolStatus::Stopped;
         self.pauses.end_all();
         self.give_up()
     }
 
-    /// All parked workers and all waiting threads.
+    /// Returns all parked workers and all waiting threads.
     pub(super) fn everybody(&mut self) -> Vec<Parker> {
         let mut parkers: Vec<Parker> = self.parked.drain(..).collect();
         parkers.iter().for_each(|parker| parker.set_parked(false));
@@ -564,12 +571,12 @@ impl<J> Ledger<J> {
         self.queue.len()
     }
 
-    /// Whether no job waits or runs, and all handles were told.
+    /// Whether no job waits or runs and all handles were completed.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.len() + self.running + self.nested + self.reporting == 0
     }
 
-    /// Whether the drain or stop is over: there is no worker, and there will be none.
+    /// Whether the drain or stop is finished: there is no worker, and none will be started.
     pub(super) fn is_finished(&self) -> bool {
         self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
     }
@@ -598,8 +605,8 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// Threads to wake because something has changed: the first submitter if there is room, and the others if there may be
-    /// something to see.
+    /// The threads to wake after a change. The first submitter is woken if there is room. The others are woken if
+    /// their condition may have changed.
     #[inline]
     pub(super) fn waiters(&self) -> Vec<Parker> {
         let mut parkers = Vec::new();
@@ -615,14 +622,14 @@ impl<J> Ledger<J> {
         parkers
     }
 
-    /// The same after a pause has ended: threads that waited for it to hold are woken, too.
+    /// As `waiters`, for a pause that has ended. Threads that waited for that pause to hold are woken, too.
     pub(super) fn waiters_of_pause(&self) -> Vec<Parker> {
         let first = self.submitters.front().filter(|_| self.has_place());
         self.watchers.iter().chain(first).cloned().collect()
     }
 
-    /// Whether some waiting job has no worker that runs it at once: a pause keeps the job back, or more jobs wait than workers
-    /// are free or may be started. If jobs wait and no worker is awake, none could be started.
+    /// Whether some waiting job has no worker that runs it at once. Either a pause holds the job back, or more jobs
+    /// wait than workers are free or may be started. If jobs wait and no worker is awake, none could be started.
     pub(super) fn has_unattended(&self) -> bool {
         let free = self.workers - self.running - self.away;
         let to_come = self.limits.max.saturating_sub(self.workers);
@@ -630,12 +637,12 @@ impl<J> Ledger<J> {
         none_awake || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
     }
 
-    /// A submitter waits for room, behind all others.
+    /// Adds a submitter that waits for room, behind all others.
     pub(super) fn wait_for_room(&mut self, parker: &Parker) {
         self.submitters.push_back(parker.clone());
     }
 
-    /// The submitter has got room, or has given up.
+    /// Removes a submitter that has got room or has given up.
     pub(super) fn wait_for_room_no_more(&mut self, parker: &Parker) {
         self.submitters.retain(|other| !other.is(parker));
     }

@@ -1,28 +1,28 @@
-//! How large a pool and its queue may be.
+//! Limits on the size of a pool and of its queue.
 
 use std::time::Duration;
 
 use crate::threads;
 
-/// How many jobs may wait, and what happens to one more.
+/// How many jobs may wait in a queue, and what happens to one more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueuePolicy {
     /// Any number of jobs may wait.
     #[default]
     Unbounded,
-    /// At most so many jobs wait. The submitter of one more waits for room; submitters get room in the order in which they
-    /// came. With 0 a job is only ever given to an idle worker, or to a new one.
+    /// At most this many jobs wait. The submitter of one more waits for room. Submitters get room in the order of
+    /// their calls. With 0, a job is only ever given to an idle worker or to a new one.
     ///
-    /// A job of the pool never waits for room in its own pool, for the room might be its own to make: it is refused with
-    /// [`PoolError::Full`](super::PoolError::Full). A step of a process does not wait either: it is refused with
-    /// [`PoolError::InsideStep`](super::PoolError::InsideStep).
+    /// A job of the pool never waits for room in its own pool, because it might itself have to make that room. It is
+    /// refused with [`PoolError::Full`](super::PoolError::Full). A step of a process does not wait either. It is
+    /// refused with [`PoolError::InsideStep`](super::PoolError::InsideStep).
     Block(usize),
-    /// At most so many jobs wait. One more is refused with [`PoolError::Full`](super::PoolError::Full).
+    /// At most this many jobs wait. One more is refused with [`PoolError::Full`](super::PoolError::Full).
     Reject(usize),
 }
 
 impl QueuePolicy {
-    /// The most jobs that may wait beyond those that a worker is free for.
+    /// The most jobs that may wait in excess of free workers.
     pub(super) fn bound(self) -> Option<usize> {
         match self {
             QueuePolicy::Unbounded => None,
@@ -31,45 +31,45 @@ impl QueuePolicy {
     }
 }
 
-/// An option of a pool is out of range.
+/// A pool option is out of range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolBuildError {
-    /// There would be no thread.
+    /// The maximum allows no thread.
     #[error("a pool needs at least one thread: `max` is {given}")]
     Max {
-        /// The maximum that was given.
+        /// The given maximum.
         given: usize,
     },
     /// The minimum is above the maximum.
     #[error("a pool cannot keep more threads than it may have: `min` is {min}, and `max` is {max}")]
     Min {
-        /// The minimum that was given.
+        /// The given minimum.
         min: usize,
-        /// The maximum beside it.
+        /// The given maximum.
         max: usize,
     },
-    /// The name has a NUL in it, which no name of a thread can have.
+    /// The name contains a NUL, which a thread's name cannot have.
     #[error("no thread can be called {given:?}")]
     Name {
-        /// The name that was given.
+        /// The given name.
         given: String,
     },
-    /// No memory is so large.
+    /// The stack size exceeds any memory.
     #[error("no thread can have a stack of {given} bytes")]
     StackSize {
-        /// The size that was given.
+        /// The given size in bytes.
         given: usize,
     },
 }
 
-/// The limits that the ledger keeps to.
+/// The limits that the ledger enforces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) min: usize,
     pub(super) max: usize,
     pub(super) queue: QueuePolicy,
-    /// Without one the pool never shrinks.
+    /// With `None` the pool never shrinks.
     pub(super) idle_period: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn check_thread(name: &str, stack_size: Option<usize>) -> Result<(), 
     if !threads::is_name(name) {
         return Err(PoolBuildError::Name { given: name.to_owned() });
     }
-    // The operating system rounds the size up to whole pages, and the result must still be a size.
+    // The operating system rounds the size up to whole pages. The result must still be a `usize`.
     match stack_size {
         Some(given) if given > isize::MAX as usize => Err(PoolBuildError::StackSize { given }),
         _ => Ok(()),

@@ -1,8 +1,8 @@
-//! Jobs: closures that are run once on threads that may block.
+//! Pools of threads that run jobs, which are closures that may block.
 //!
-//! Threads start on demand up to a maximum, and jobs beyond that wait in a queue. Threads that have had no job for a while end.
-//! There is no dispatcher thread: a submitter hands a job over under one short lock (`src/pool/ledger.rs`), and an idle pool uses
-//! no processor time.
+//! A pool starts threads on demand, up to a maximum. Further jobs wait in a queue. A thread without a job for a while
+//! ends. There is no dispatcher thread. The submitter hands a job over under one short lock (`src/pool/ledger.rs`).
+//! An idle pool uses no processor time.
 //!
 //! ```
 //! use procession::pool::Pool;
@@ -25,15 +25,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - **Submitting**: [`Pool::execute`], [`Pool::spawn`] (a [`JobHandle`]), [`Pool::run`], [`Pool::run_all`]. With a bound
-//!   ([`QueuePolicy`]) and a limit for the wait for room, [`Pool::execute_timeout`]. A refusal hands the closure back.
-//! - **Order**: jobs begin as they were submitted. [`Pool::pause`] keeps back the next ones. A [`Pacer`] keeps them apart.
-//! - **From inside**: a job that waits for another job of its own pool runs it itself, so it never waits for itself.
+//! - **Submitting**: [`Pool::execute`], [`Pool::spawn`] (returns a [`JobHandle`]), [`Pool::run`], [`Pool::run_all`].
+//!   A [`QueuePolicy`] bounds the queue. [`Pool::execute_timeout`] limits the wait for room. A refusal hands the
+//!   closure back.
+//! - **Order**: jobs begin in the order of submission. [`Pool::pause`] holds the next jobs back. A [`Pacer`] spaces
+//!   jobs out.
+//! - **From inside**: a job that waits for another job of its own pool runs that job itself. So a pool never waits
+//!   for itself.
 //! - **Size**: [`PoolBuilder::min`], [`PoolBuilder::max`], [`PoolBuilder::idle_period`], [`Pool::resize`].
 //! - **Ending**: [`Pool::drain`] runs the waiting jobs, [`Pool::stop`] drops them, [`Pool::abandon`] gives them back.
-//!   [`Pool::shutdown_node`] is for a [tree](crate::shutdown) in which other parts end before the pool and after it.
-//! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker. Code of the user's
-//!   that hangs while the pool ends holds up no caller: see [`SHUTDOWN_GRACE`].
+//!   [`Pool::shutdown_node`] puts the pool into a [tree](crate::shutdown), in which other parts end before it and
+//!   after it.
+//! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker. If user
+//!   code hangs while the pool ends, no caller waits for it without limit: see [`SHUTDOWN_GRACE`].
 
 mod job_queue;
 mod parker;

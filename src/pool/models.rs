@@ -1,4 +1,4 @@
-//! The pool's races under the model checker: the real pool, with its real threads.
+//! The pool's races under the model checker. The tests run the real pool with its real threads.
 
 use super::{JobError, Pacer, Pool, PoolStatus, QueuePolicy};
 use crate::clock::ManualClock;
@@ -6,7 +6,7 @@ use crate::latch::Latch;
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// All interleavings with so many switches that nothing called for: more would take hours, and the races here need one or
+/// Checks all interleavings with at most this many preemptions. More would take hours, and these races need one or
 /// two.
 fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -26,7 +26,7 @@ fn count() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
     (ran, job)
 }
 
-/// Breaks when `submit` looks at the status in one critical section and puts the job in line in another.
+/// Fails if `submit` checks the status in one critical section and queues the job in another.
 #[test]
 fn a_job_is_submitted_while_the_pool_stops() {
     model(2, || {
@@ -46,7 +46,7 @@ fn a_job_is_submitted_while_the_pool_stops() {
     });
 }
 
-/// Breaks when a drain does not wake parked workers, or a worker exits without looking at the queue once more.
+/// Fails if a drain does not wake parked workers, or if a worker exits without another check of the queue.
 #[test]
 fn a_job_is_submitted_while_the_pool_drains() {
     model(2, || {
@@ -64,7 +64,8 @@ fn a_job_is_submitted_while_the_pool_drains() {
     });
 }
 
-/// Breaks when `submit` counts on a worker that has decided to exit, or a worker that exits does not look for new jobs.
+/// Fails if `submit` counts on a worker that has decided to exit, or if an exiting worker does not check for new
+/// jobs.
 #[test]
 fn a_job_arrives_while_the_idle_worker_retires() {
     model(2, || {
@@ -74,7 +75,8 @@ fn a_job_arrives_while_the_idle_worker_retires() {
         let (ran, job) = count();
         pool.execute(job()).unwrap();
         let time = loom::thread::spawn(move || {
-            // The first period only marks the pool as quiet, so the worker must have looked before the second is over.
+            // The first period only marks the pool as quiet. So the worker must check before the second period is
+            // over.
             for _ in 0..2 {
                 manual.advance(second);
                 loom::thread::yield_now();
@@ -89,7 +91,7 @@ fn a_job_arrives_while_the_idle_worker_retires() {
     });
 }
 
-/// Breaks when a withdrawn job is taken out without the lock under which it is begun.
+/// Fails if a withdrawn job is removed without the lock under which a worker takes it.
 #[test]
 fn a_job_is_cancelled_while_it_begins() {
     model(2, || {
@@ -108,7 +110,7 @@ fn a_job_is_cancelled_while_it_begins() {
     });
 }
 
-/// Breaks when the end of a pause wakes no worker for the jobs that it has kept back.
+/// Fails if the end of a pause wakes no worker for the jobs that the pause held back.
 #[test]
 fn a_job_is_submitted_while_a_pause_ends() {
     model(2, || {
@@ -127,7 +129,7 @@ fn a_job_is_submitted_while_a_pause_ends() {
     });
 }
 
-/// Breaks when a worker that was woken does not wake the next, though there is something for it to do.
+/// Fails if a woken worker does not wake the next one while there is a job for it.
 #[test]
 fn two_jobs_that_need_each_other_find_two_who_rest() {
     model(1, || {
@@ -153,7 +155,7 @@ fn two_jobs_that_need_each_other_find_two_who_rest() {
     });
 }
 
-/// Breaks when the latch is looked at before the parker is made known to it, or is not looked at again after a call.
+/// Fails if the latch is checked before the parker is registered with it, or is not checked again after a call.
 #[test]
 fn a_wait_for_room_ends_when_its_latch_is_set() {
     model(2, || {
@@ -174,8 +176,8 @@ fn a_wait_for_room_ends_when_its_latch_is_set() {
     });
 }
 
-/// Breaks when the job leaves the pacer's queue in one critical section and can be taken out of the pool's only after another,
-/// and when the thread that hands it over does not look whether it was cancelled meanwhile.
+/// Fails if both hold: the job is removed from the pacer's queue in one critical section and only a later one makes
+/// it removable from the pool's; and the thread that hands it over does not check for a cancellation.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     model(2, || {
@@ -200,7 +202,7 @@ fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     });
 }
 
-/// Breaks when the worker that begins it does not take it out of its locker first.
+/// Fails if the worker that begins the job does not first take it out of its locker.
 #[test]
 fn a_paced_job_is_cancelled_while_it_begins() {
     model(2, || {
@@ -223,8 +225,8 @@ fn a_paced_job_is_cancelled_while_it_begins() {
     });
 }
 
-/// Breaks when `shutdown_node` does not look afterwards whether the pool has ended, or the end does not look afterwards whether
-/// there is a node.
+/// Fails if `shutdown_node` does not check afterwards whether the pool has ended, or if the end does not check
+/// afterwards whether there is a node.
 #[test]
 fn the_state_is_asked_for_while_the_pool_ends() {
     model(3, || {
@@ -240,12 +242,12 @@ fn the_state_is_asked_for_while_the_pool_ends() {
     });
 }
 
-/// Breaks when a stop takes the waiting jobs in one critical section and counts them as being dropped in another.
+/// Fails if a stop takes the waiting jobs in one critical section and counts them as being dropped in another.
 #[test]
 fn neither_of_two_stops_returns_before_the_abandoned_jobs_are_dropped() {
     model(2, || {
         let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
-        // So no worker is started for it.
+        // The pause prevents a worker from being started for the job.
         let _pause = pool.begin_pause().unwrap();
         let job = Arc::new(());
         let kept = job.clone();

@@ -1,7 +1,8 @@
-//! A pacer: jobs and threads that begin no closer together than an interval.
+//! A pacer: at least one interval lies between the starts of its jobs and threads.
 //!
-//! **The turn.** Jobs and threads wait in a queue. There is one *turn*: it is *free*, *timed* (a timer waits until the interval is
-//! over), or *handed* (a job has it, and has not begun yet because no worker is free).
+//! **The turn.** Jobs and threads wait in a queue. There is one *turn*. It is *free*, *timed* or *handed*. While it
+//! is timed, a timer waits until the interval is over. While it is handed, a job has it but has not begun, because no
+//! worker is free.
 //!
 //! | | `advance` | the timer fires | the job begins | the job is dropped, or is found cancelled |
 //! |---|---|---|---|---|
@@ -10,22 +11,25 @@
 //! | timed | | free, `advance` | | |
 //! | handed | | | free, the interval starts, `advance` | free, `advance` |
 //!
-//! The interval starts when a job or thread has begun, and not when it was handed over: a job that waits for a worker keeps back
-//! those behind it. While a job waits here it has no worker. Nothing is lost: each step that frees the turn calls `advance`, and so
-//! does each that adds to the queue or resumes.
+//! The interval starts when a job or thread begins, and not when it was handed over. So a job that waits for a worker
+//! holds back those behind it. While a job waits in this queue it occupies no worker. No wake-up is lost: each
+//! operation that frees the turn calls `advance`. So does each operation that adds to the queue or resumes.
 //!
-//! **The locker.** Until it begins, a job lies in a *locker* of its own, whether it waits here, is on the way to the pool, or waits
-//! in the pool's queue. One thread takes it out: the worker that begins it, the thread that cancels it, or the one that drops it. So
-//! a cancellation finds the job also while it is handed over. What the pool has is a *shell*. The shell of a cancelled job is
-//! removed from the pool's queue by the canceller, if the ticket is in the locker already, and otherwise by the thread that hands
-//! over, when it comes to put the ticket there. (If a worker takes the shell before that, it counts as a job that has returned.)
+//! **The locker.** Until a job begins, it lies in a *locker* of its own. It lies there while it waits here, while it
+//! is handed to the pool, and while it waits in the pool's queue. One thread takes it out: the worker that begins it,
+//! the thread that cancels it, or the thread that drops it. So a cancellation also finds a job that is being handed
+//! over. The pool itself stores a *shell*. If the job is cancelled, its shell must be removed from the pool's queue.
+//! The canceller does so if the ticket is already in the locker. Otherwise the thread that hands the job over does
+//! so, when it would store the ticket. (If a worker takes the shell before that, the shell counts as a job that has
+//! returned.)
 //!
-//! **Inside.** A thread of a pool that waits here holds a worker which the pool's jobs before it may need. If no other worker is
-//! free, it would wait for ever. Whether one is free, and stays so, is a matter of chance. So the wait is refused whenever such a
-//! job is before it, and this is looked up in the same critical section in which the thread joins the queue. Then this queue has no
-//! such deadlock: behind a job that is first there is no thread of its pool but those that came before it. (Two other ways were
-//! considered. Running the jobs before it on the thread that waits nests as deep as the queue is long. Letting the thread overtake
-//! them starves them if jobs wait again and again.)
+//! **Inside.** A thread of a pool that waits here holds a worker. Jobs of that pool that wait before it may need this
+//! worker. If no other worker is free, the thread would wait forever. Whether another worker is free and stays free
+//! depends on timing. So the wait is refused whenever such a job is before the thread. The same critical section
+//! makes this check and adds the thread to the queue. So this queue has no such deadlock: behind the first job, the
+//! only waiting threads of its pool are those that joined earlier. (Two alternatives were considered. If the waiting
+//! thread ran the jobs before it, calls would nest as deep as the queue is long. If the thread overtook those jobs, a
+//! stream of waiting jobs would starve them.)
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,9 +48,9 @@ use crate::primitives::{Arc, Mutex, MutexGuard, Weak, lock};
 use crate::threads;
 use crate::timer::Timers;
 
-/// Lets jobs and threads begin no closer together than an interval.
+/// Spaces the starts of jobs and threads at least one interval apart.
 ///
-/// Clones are the same pacer. When the last one is dropped, the pacer stops.
+/// Clones refer to the same pacer. Dropping the last one stops the pacer.
 ///
 /// ```
 /// use procession::pool::{Pacer, Pool};
@@ -67,46 +71,48 @@ struct Owner {
     shared: Arc<Shared>,
 }
 
-/// Counts of a [`Pacer`], all of one moment.
+/// Counts of a [`Pacer`], all taken at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacerStats {
-    /// Jobs that wait, and threads in [`Pacer::wait`].
+    /// Waiting jobs, and threads in [`Pacer::wait`].
     pub waiting: usize,
-    /// Jobs that have begun, and threads that were let through.
+    /// Jobs that have begun, and threads that have passed.
     pub started: u64,
-    /// Jobs that never began: they were cancelled, the pacer was stopped, or their pool had been stopped when it was their
-    /// turn.
+    /// Jobs that never began. They were cancelled, or the pacer was stopped, or their pool had been stopped before
+    /// their turn.
     pub given_up: u64,
 }
 
 impl Pacer {
-    /// Makes a pacer with this interval, by the system's clock.
+    /// Makes a pacer with this interval and the system's clock.
     ///
-    /// With [`Duration::ZERO`] no job waits; with [`Duration::MAX`] only the first one ever begins. The first use starts a thread
-    /// for the pacer's timer.
+    /// With [`Duration::ZERO`] no job waits. With [`Duration::MAX`] only the first job ever begins. The first use
+    /// starts a thread for the pacer's timer.
     pub fn new(every: Duration) -> Pacer {
         Pacer::with_clock(every, Clock::system())
     }
 
-    /// The same by another clock.
+    /// As [`new`](Self::new), but measures the interval by `clock`.
     pub fn with_clock(every: Duration, clock: Clock) -> Pacer {
         let shared = Shared::new(every, clock);
         Pacer { owner: Arc::new(Owner { shared: Arc::new(shared) }) }
     }
 
-    /// Has `job` run once on the pool when its turn comes.
+    /// Submits `job`, which the pool runs once when its turn comes.
     ///
-    /// Until then the job has no worker and no place in the pool's queue, and does not keep the pool alive. Then the queue's bound
-    /// does not count for it. If the pool is stopped before the job's turn, the job is dropped and counted.
+    /// Before its turn, the job has no worker and no place in the pool's queue, and does not keep the pool alive. At
+    /// its turn, the queue's bound does not apply to it. If the pool is stopped before the job's turn, the job is
+    /// dropped and counted.
     ///
     /// # Errors
-    /// The pacer or the pool has been stopped, or there is no thread for the pacer's timer. The job is handed back.
+    /// The pacer or the pool has been stopped, or the pacer's timer has no thread. The job is handed back.
     pub fn execute<F: FnOnce() + Send + 'static>(&self, pool: &Pool, job: F) -> Result<(), Rejected<F, PacerError>> {
         self.owner.shared.join(pool, job).map(|_| ())
     }
 
-    /// As [`execute`](Self::execute), with a handle to wait for what the job returns, or to cancel it before it begins.
+    /// As [`execute`](Self::execute), but returns a handle. The handle waits for the job's value, or cancels the job
+    /// before it begins.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -128,24 +134,26 @@ impl Pacer {
 
     /// Blocks the calling thread until its turn comes.
     ///
-    /// A job must not wait behind paced jobs of its own pool, for they may need its thread. Such a job submits the rest of its work
-    /// with [`execute`](Self::execute), or waits at a pacer that paces no jobs of its pool.
+    /// A job must not wait behind paced jobs of its own pool, because they may need its thread. Such a job has two
+    /// choices. It can submit the rest of its work with [`execute`](Self::execute). Or it can wait at a pacer that
+    /// paces no jobs of its pool.
     ///
     /// # Errors
-    /// The token was cancelled, the pacer was stopped, or there is no thread for the pacer's timer. At once: the caller is a job
-    /// of a pool whose jobs wait before it here ([`PacerError::Inside`]), or a step ([`PacerError::InsideStep`]).
+    /// The token was cancelled, the pacer was stopped, or the pacer's timer has no thread. The call is refused at
+    /// once if the caller is a job of a pool whose jobs wait before it here ([`PacerError::Inside`]). It is also
+    /// refused at once if the caller is a step ([`PacerError::InsideStep`]).
     pub fn wait(&self, cancel: &CancelToken) -> Result<(), PacerError> {
         self.owner.shared.wait(cancel)
     }
 
-    /// Lets no job and no thread begin until [`resume`](Self::resume).
+    /// Holds back all jobs and threads until [`resume`](Self::resume).
     ///
-    /// A job that has its turn already, and only waits for a worker, is not held back.
+    /// A job that already has its turn, and only waits for a worker, is not held back.
     pub fn pause(&self) {
         self.owner.shared.lock().paused = true;
     }
 
-    /// Ends a pause. The interval goes on during a pause.
+    /// Ends a pause. The interval keeps running during a pause.
     pub fn resume(&self) {
         self.owner.shared.lock().paused = false;
         self.owner.shared.advance();
@@ -156,10 +164,10 @@ impl Pacer {
         self.owner.shared.lock().paused
     }
 
-    /// Stops for good, and returns how many jobs and threads waited.
+    /// Stops the pacer for good. Returns the number of jobs and threads that waited.
     ///
-    /// Waiting jobs are dropped, on this thread, and their handles are told. Waiting threads get an error. A job that has its turn
-    /// already is still run.
+    /// This thread drops the waiting jobs and completes their handles. Waiting threads get an error. A job that
+    /// already has its turn still runs.
     pub fn stop(&self) -> usize {
         self.owner.shared.stop()
     }
@@ -169,7 +177,7 @@ impl Pacer {
         self.owner.shared.every
     }
 
-    /// Counts, all of one moment.
+    /// Counts, all taken at one moment.
     pub fn stats(&self) -> PacerStats {
         let state = self.owner.shared.lock();
         PacerStats { waiting: state.queue.len(), started: state.started, given_up: state.given_up }
@@ -188,7 +196,7 @@ impl fmt::Debug for Pacer {
     }
 }
 
-/// A pacer has refused a job or a wait.
+/// The reason why a pacer refused a job or a wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacerError {
@@ -198,13 +206,13 @@ pub enum PacerError {
     /// The pool drains or has been stopped.
     #[error("the pool accepts no more jobs: it is {0:?}")]
     Pool(PoolStatus),
-    /// The operating system gave no thread for the pacer's timer.
+    /// The operating system provided no thread for the pacer's timer.
     #[error("the pacer can start no thread for its timer")]
     NoThread,
     /// The wait was cancelled.
     #[error("the wait for the pacer was cancelled ({0})")]
     Cancelled(#[source] Reason),
-    /// The caller is a job of a pool, and jobs of that pool, which may need its thread, wait before it.
+    /// The caller is a job of a pool, and jobs of that pool wait before it. They may need the caller's thread.
     #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
     Inside,
     /// The caller is a step, and would have blocked its worker.
@@ -223,7 +231,7 @@ struct State {
     queue: VecDeque<(u64, Waiter)>,
     next: u64,
     turn: Turn,
-    // The earliest moment at which the next may begin.
+    // The earliest moment at which the next waiter may begin.
     free_at: Deadline,
     paused: bool,
     stopped: bool,
@@ -234,14 +242,14 @@ struct State {
 enum Turn {
     Free,
     Timed,
-    // With the pool that the job was handed to.
+    // Holds the pool to which the job was handed.
     Handed(WeakPool),
 }
 
-/// Where a job lies until it begins.
+/// The storage of a job until it begins.
 struct Locker {
     work: Option<Box<dyn Work>>,
-    // Its place in the pool's queue, when it has one.
+    // The job's ticket in the pool's queue, once it has one.
     ticket: Option<Ticket>,
 }
 
@@ -268,7 +276,7 @@ impl State {
         self.queue.remove(place).map(|(_, waits)| waits)
     }
 
-    /// Whether jobs for the pool of the calling thread wait for their turn, or for a worker.
+    /// Whether the queue has jobs for the calling thread's pool. A job that has the turn but no worker counts, too.
     fn has_jobs_for_this_thread(&self) -> bool {
         let handed = matches!(&self.turn, Turn::Handed(pool) if pool.is_inside());
         handed || self.queue.iter().any(|(_, waiter)| matches!(waiter, Waiter::Job { pool, .. } if pool.is_inside()))
@@ -276,7 +284,7 @@ impl State {
 
     fn begins(&mut self, every: Duration, now: Instant) {
         self.started += 1;
-        // With the greatest intervals the moment never comes.
+        // If the interval is too long to add, the moment never comes.
         self.free_at = Deadline(now.checked_add(every));
     }
 }
@@ -301,7 +309,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Has a job wait for its turn.
+    /// Adds a job to the queue, where it waits for its turn.
     fn join<W: Work + 'static>(
         self: &Arc<Shared>,
         pool: &Pool,
@@ -327,7 +335,7 @@ impl Shared {
         Ok(PacedPlace { pacer: Arc::downgrade(self), pool: pool.downgrade(), id, place })
     }
 
-    /// Has the calling thread wait for its turn.
+    /// Blocks the calling thread until its turn.
     fn wait(self: &Arc<Shared>, cancel: &CancelToken) -> Result<(), PacerError> {
         if is_step() {
             return Err(PacerError::InsideStep);
@@ -348,7 +356,7 @@ impl Shared {
         let (pacer, told) = (Arc::downgrade(self), through.clone());
         let _registration = cancel.on_cancel(move |reason| {
             let gone = pacer.upgrade().and_then(|pacer| pacer.lock().take(id));
-            // A thread that had its turn at the same moment keeps it.
+            // If the thread got its turn at the same moment, it keeps the turn.
             if gone.is_some() {
                 let _ = told.set(Err(PacerError::Cancelled(reason.clone())));
             }
@@ -357,17 +365,17 @@ impl Shared {
         through.wait()
     }
 
-    /// Gives the turn to the next waiter, as long as the turn is free and the interval is over.
+    /// Gives the turn to the next waiters, while the turn is free and the interval is over.
     fn advance(self: &Arc<Shared>) {
         let mut refused = Vec::new();
         while self.advance_once(&mut refused) {}
         if !refused.is_empty() {
-            // The destructors are the user's, and this may be the thread of the timer, or a worker that has a job to run.
+            // The destructors are user code. This thread may be the timer's, or a worker with a job to run.
             threads::on_helper_thread("procession-pacer-end", move || refused.into_iter().for_each(drop_contained));
         }
     }
 
-    /// Gives the turn to the next waiter. Returns whether to go on. What is to be dropped goes to `refused`.
+    /// Gives the turn to the next waiter. Returns whether to go on. Values to be dropped are added to `refused`.
     fn advance_once(self: &Arc<Shared>, refused: &mut Vec<Box<dyn Send>>) -> bool {
         let mut state = self.lock();
         if state.stopped || state.paused || !matches!(state.turn, Turn::Free) || state.queue.is_empty() {
@@ -379,7 +387,7 @@ impl Shared {
                 state.turn = Turn::Timed;
                 drop(state);
                 let weak = Arc::downgrade(self);
-                // Refused only when it has been stopped.
+                // The timer refuses only if it has been stopped.
                 let _ = self.timers.at(at, Box::new(move || weak.upgrade().iter().for_each(Shared::timer_fired)));
                 return false;
             }
@@ -402,14 +410,14 @@ impl Shared {
         }
     }
 
-    /// Hands a job to its pool. Returns whether the turn is free again, because the pool has refused the job.
+    /// Hands a job to its pool. Returns whether the turn is free again because the pool refused the job.
     fn hand_over(self: &Arc<Shared>, pool: &WeakPool, place: Place, refused: &mut Vec<Box<dyn Send>>) -> bool {
         let shell = Shell { place: place.clone(), turn: Some(Arc::downgrade(self)) };
         let handed = match pool.upgrade() {
             Some(pool) => {
                 let number = pool.place(shell, Patience::Exempt).map_err(Rejected::into_inner);
                 let ticket = number.map(|number| pool.ticket(number));
-                // It may be the last handle by now, whose destructor waits.
+                // This may be the last handle by now. Its destructor waits.
                 if let Some(last) = Arc::into_inner(pool.owner) {
                     refused.push(Box::new(last));
                 }
@@ -464,7 +472,7 @@ impl Shared {
         self.advance();
     }
 
-    /// Drops the jobs that wait, and gives an error to the threads. Returns how many there were.
+    /// Drops the waiting jobs and gives an error to the waiting threads. Returns how many there were.
     fn stop(&self) -> usize {
         let queue = {
             let mut state = self.lock();
@@ -473,7 +481,7 @@ impl Shared {
             state.given_up += queue.iter().filter(|(_, waits)| matches!(waits, Waiter::Job { .. })).count() as u64;
             queue
         };
-        // The timer's actions are short, so its thread is not waited for.
+        // The timer's actions are short, so there is no need to wait for its thread.
         let (pending, _thread) = self.timers.halt();
         drop(pending);
         let released = queue.len();
@@ -487,7 +495,7 @@ impl Shared {
     }
 }
 
-/// What the pool has of a job with the turn. When it begins or is dropped, the turn is free.
+/// The job with the turn, as the pool stores it. When the shell begins or is dropped, the turn becomes free.
 struct Shell {
     place: Place,
     turn: Option<Weak<Shared>>,
@@ -495,7 +503,7 @@ struct Shell {
 
 impl Work for Shell {
     fn run(mut self: Box<Self>) -> Ran {
-        // The job was cancelled. The drop of the shell frees the turn.
+        // The job was cancelled. Dropping the shell frees the turn.
         let Some(work) = take_out(&self.place) else { return Ran::nothing() };
         if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
             pacer.job_begins();
@@ -519,7 +527,7 @@ impl Drop for Shell {
     }
 }
 
-/// Where a job waits: here, and after that in the pool's queue.
+/// The place where a job waits: in the pacer, and later in the pool's queue.
 struct PacedPlace {
     pacer: Weak<Shared>,
     pool: WeakPool,
@@ -542,7 +550,7 @@ impl Elsewhere for PacedPlace {
             gone.is_some()
         });
         if !was_here {
-            // The pool's queue may have the shell.
+            // The pool's queue may hold the shell.
             drop(ticket.and_then(|ticket| ticket.take()));
         }
         Some(work)
@@ -578,7 +586,7 @@ mod tests {
         let place = shared.join(&pool, work).ok().unwrap();
         let handle = JobHandle::elsewhere(state, Box::new(place));
         let next = shared.join(&pool, move || run.set(()).unwrap()).ok().unwrap();
-        // As `advance` does it, with a cancellation in between.
+        // The same as `advance` does, with a cancellation in between.
         let handed = {
             let mut state = shared.lock();
             (state.turn, state.paused) = (Turn::Handed(pool.downgrade()), false);

@@ -1,14 +1,14 @@
-//! The place where one thread waits until another thread wakes it. A wake-up that comes before the wait is not lost.
+//! A parker, at which one thread waits until another thread wakes it. A wake-up before the wait is not lost.
 //!
-//! Idle workers wait here, and so do threads that wait for room, for a pause to hold, or for the end. So no thread waits on
-//! the pool's one lock, and a thread that wakes another needs only the parker.
+//! Idle workers wait here. So do threads that wait for room, for a pause to hold, or for the end. So no thread waits
+//! on the pool's one lock. A thread that wakes another needs only its parker.
 
 use std::task::Waker;
 
 use crate::clock::{Clock, Deadline, ExitWatcher};
 use crate::primitives::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
-/// Clones are the same parker.
+/// Clones refer to the same parker.
 #[derive(Clone)]
 pub(super) struct Parker {
     shared: Arc<Shared>,
@@ -17,12 +17,12 @@ pub(super) struct Parker {
 struct Shared {
     token: Mutex<Token>,
     woken: Condvar,
-    // The two flags belong to the ledger: they are written and read under the pool's lock only, so they order nothing.
-    // Whether this is on the stack of parked workers.
+    // Whether this parker is on the stack of parked workers. The ledger owns both flags. They are written and read
+    // only under the pool's lock, so they order nothing.
     is_parked: AtomicBool,
-    // Whether the ledger took this off the stack, and the worker has not asked for work since.
+    // Whether the ledger took this parker off the stack and the worker has not asked for work since.
     is_coming: AtomicBool,
-    // Of a task that waits for others to run jobs: it has no thread here.
+    // The waker of a task that waits for others to run jobs. No thread waits at such a parker.
     waker: Option<Waker>,
 }
 
@@ -38,7 +38,7 @@ impl Parker {
         Parker::with(None)
     }
 
-    /// A parker at which no thread waits: it calls a waker, which runs no code of the user's.
+    /// A parker at which no thread waits. It calls a waker that runs no user code.
     pub(super) fn with_waker(waker: Waker) -> Parker {
         Parker::with(Some(waker))
     }
@@ -49,7 +49,7 @@ impl Parker {
         Parker { shared: Arc::new(Shared { token, woken, is_parked, is_coming, waker }) }
     }
 
-    /// Wakes the thread that waits here, or that will wait here next.
+    /// Wakes the thread that waits here. If none does, the next wait returns at once.
     pub(super) fn unpark(&self) {
         if let Some(waker) = &self.shared.waker {
             return waker.wake_by_ref();
@@ -60,8 +60,8 @@ impl Parker {
         }
     }
 
-    /// Waits until woken or until the deadline. In either case the caller looks again. With a manual clock there must be a
-    /// [`watch`](Self::watch).
+    /// Waits until woken or until the deadline. In both cases the caller checks its condition again. A manual clock
+    /// needs a [`watch`](Self::watch).
     pub(super) fn park(&self, clock: &Clock, deadline: Deadline) {
         let mut token = lock(&self.shared.token);
         while *token != Token::Given && !deadline.has_passed(clock) {
@@ -71,7 +71,7 @@ impl Parker {
         *token = Token::None;
     }
 
-    /// Has the thread woken when a manual clock is moved.
+    /// Wakes the thread when a manual clock is moved.
     pub(super) fn watch(&self, clock: &Clock) -> ExitWatcher {
         let parker = self.clone();
         clock.watch(move || parker.unpark())
@@ -102,7 +102,7 @@ impl Parker {
     }
 }
 
-/// Wakes them all. The pool's lock must be free, for each of them needs it.
+/// Wakes all the parkers. The caller must not hold the pool's lock, because each woken thread needs it.
 pub(super) fn unpark_all(parkers: impl IntoIterator<Item = Parker>) {
     for parker in parkers {
         parker.unpark();

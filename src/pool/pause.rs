@@ -12,48 +12,48 @@ use crate::clock::Deadline;
 use crate::inside::{refuse_step, refuse_step_timeout};
 use crate::primitives::{Arc, lock};
 
-/// A pause of a [`Pool`]. It ends when this guard is dropped, or when the pool is drained or stopped.
+/// A guard that pauses a [`Pool`]. The pause ends when the guard is dropped, or when the pool is drained or stopped.
 #[must_use = "dropping this ends the pause"]
 pub struct Pause {
     shared: Arc<Shared>,
     id: u64,
 }
 
-/// A pause does not hold.
+/// The reason why a pause does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PauseError {
-    /// The pool has been stopped, or drains.
+    /// The pool drains or has been stopped.
     #[error("the pool cannot be paused: it is {0:?}")]
     Stopped(PoolStatus),
-    /// The caller is a job of the pool, and would wait for itself.
+    /// The caller is a job of the pool and would wait for itself.
     #[error("a job cannot wait until its own pool is paused")]
     Inside,
-    /// The caller is a step, and would have blocked its worker until the pause holds.
+    /// The caller is a step. It would have blocked its worker until the pause holds.
     #[error("a step cannot wait until a pool is paused, for it would block its worker")]
     InsideStep,
-    /// The limit was over before all the jobs from before the pause had been run.
+    /// The limit passed before all jobs from before the pause had run.
     #[error("the pause did not take hold within its limit")]
     TimedOut,
 }
 
 impl Pool {
-    /// Pauses the pool, and returns when the pause holds.
+    /// Pauses the pool and returns when the pause holds.
     ///
-    /// Jobs that were submitted before are still run. Jobs that are submitted from now on are accepted, and wait until the pause
-    /// ends. The pause *holds* when all jobs from before it have been run, and all pauses from before it have ended. No thread is
-    /// started for it.
+    /// Jobs that were submitted before the pause still run. Jobs that are submitted later are accepted, and wait
+    /// until the pause ends. The pause *holds* when all earlier jobs have run and all earlier pauses have ended. No
+    /// thread is started for it.
     ///
     /// # Errors
-    /// The pool has been stopped or drains, perhaps while this waits; or the caller is a job of this pool, or a step.
+    /// The pool drains or has been stopped, perhaps during the wait. Or the caller is a job of this pool, or a step.
     pub fn pause(&self) -> Result<Pause, PauseError> {
         self.pause_timeout(Duration::MAX)
     }
 
-    /// As [`pause`](Self::pause), but waits at most so long until it holds.
+    /// As [`pause`](Self::pause), but waits at most `limit` until the pause holds.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); or the limit was over, and there is no pause.
+    /// As [`pause`](Self::pause). Or the limit has passed, and there is no pause.
     pub fn pause_timeout(&self, limit: Duration) -> Result<Pause, PauseError> {
         self.check_caller(limit)?;
         let deadline = self.owner.shared.clock.deadline(limit);
@@ -67,21 +67,21 @@ impl Pool {
         if self.is_inside() { Err(PauseError::Inside) } else { Ok(()) }
     }
 
-    /// As [`pause`](Self::pause), but does not wait until the pause holds: [`Pause::wait`] does.
+    /// As [`pause`](Self::pause), but does not wait until the pause holds. [`Pause::wait`] does.
     ///
-    /// A job of the pool and a step may call this, too.
+    /// A job of the pool and a step may also call this.
     ///
     /// # Errors
-    /// The pool has been stopped, or drains.
+    /// The pool drains or has been stopped.
     pub fn begin_pause(&self) -> Result<Pause, PauseError> {
         let id = self.owner.shared.lock().pause().map_err(PauseError::Stopped)?;
         Ok(Pause { shared: self.owner.shared.clone(), id })
     }
 
-    /// Pauses the pool until the token is cancelled, and returns when the pause holds.
+    /// Pauses the pool until the token is cancelled. Returns when the pause holds.
     ///
-    /// Draining and stopping the pool end the pause, too. If the token is cancelled before the pause holds, the call returns at
-    /// once, and there is no pause. For a pause that ends by itself, have a timer cancel the token.
+    /// Draining or stopping the pool also ends the pause. If the token is cancelled before the pause holds, the call
+    /// returns at once, and there is no pause. For a pause of a fixed duration, let a timer cancel the token.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -99,25 +99,25 @@ impl Pool {
                 shared.resume(id);
             }
         });
-        // From here on the token ends the pause, and not the guard.
+        // From here on the token ends the pause. The guard does not.
         pause.forget();
         lock(&shared.pause_tokens).insert(id, callback);
         if !shared.lock().pauses.is_there(id) {
-            // The pause ended before the callback was in the table.
+            // The pause ended before its callback was in the table.
             let stale = lock(&shared.pause_tokens).remove(&id);
             drop(stale);
         }
         shared.hold(id, Deadline::NEVER).or_else(|why| if token.is_cancelled() { Ok(()) } else { Err(why) })
     }
 
-    /// Whether a pause holds: no job runs, and none will begin until the pause ends.
+    /// Whether a pause holds: no job runs, and none begins until the pause ends.
     pub fn is_paused(&self) -> bool {
         self.owner.shared.lock().is_held(None)
     }
 }
 
 impl Pause {
-    /// Whether the pause holds: all jobs from before it have been run, no other pause is before it, and the pool does not end.
+    /// Whether the pause holds: all earlier jobs have run, all earlier pauses have ended, and the pool is not ending.
     pub fn is_held(&self) -> bool {
         self.shared.lock().is_held(Some(self.id))
     }
@@ -125,16 +125,16 @@ impl Pause {
     /// Waits until the pause holds.
     ///
     /// # Errors
-    /// The pool has been stopped or drains, which ends the pause; or the caller is a job of the pool, or a step.
+    /// The pool drains or has been stopped, which ends the pause. Or the caller is a job of the pool, or a step.
     pub fn wait(&self) -> Result<(), PauseError> {
         refuse_step().map_err(|_| PauseError::InsideStep)?;
         self.hold(Deadline::NEVER)
     }
 
-    /// As [`wait`](Self::wait), but waits at most so long. The pause goes on either way.
+    /// As [`wait`](Self::wait), but waits at most `limit`. The pause goes on either way.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); or the limit was over.
+    /// As [`wait`](Self::wait). Or the limit has passed.
     pub fn wait_timeout(&self, limit: Duration) -> Result<(), PauseError> {
         refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
         self.hold(self.shared.clock.deadline(limit))
@@ -175,7 +175,8 @@ impl Shared {
             let mut ledger = self.lock();
             (ledger.resume(id), ledger.waiters_of_pause())
         };
-        // First, because if no worker can be started the waiting jobs are dropped, which runs code of the user's.
+        // Waiters are unparked first. If no worker can be started, the waiting jobs are dropped, which runs user
+        // code.
         unpark_all(waiters);
         self.summon(wanted);
         let callback = lock(&self.pause_tokens).remove(&id);

@@ -1,8 +1,9 @@
-//! The pauses that were asked for, in that order. Only the first is in force; the next one is in force when that ends.
+//! The requested pauses, in the order of the requests. Only the first is in force. When it ends, the next is in
+//! force.
 //!
-//! **The mark.** A pause has the number that the next job will have. Jobs with smaller numbers are still run; the others wait
-//! until the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers, and
-//! the jobs that are run before it holds are exactly those that were submitted before it.
+//! **The mark.** A pause's mark is the number that the next job will have. Jobs with smaller numbers still run. The
+//! others wait until the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause
+//! needs no workers. Exactly the jobs that were submitted before it run before it holds.
 
 use std::collections::VecDeque;
 
@@ -15,19 +16,19 @@ pub(super) struct PauseQueue {
 struct Asked {
     id: u64,
     mark: u64,
-    // Waiting jobs with numbers below the mark.
+    // The number of waiting jobs below the mark.
     before: usize,
 }
 
 impl PauseQueue {
-    /// Adds a pause, when `mark` is the number of the next job and `waiting` jobs wait. Returns the number of the pause.
+    /// Adds a pause. `mark` is the number of the next job, and `waiting` jobs wait. Returns the number of the pause.
     pub(super) fn ask(&mut self, mark: u64, waiting: usize) -> u64 {
         self.next += 1;
         self.pauses.push_back(Asked { id: self.next, mark, before: waiting });
         self.next
     }
 
-    /// Ends a pause, whether or not it is in force. Returns whether it was there.
+    /// Ends a pause, whether or not it is in force. Returns whether the pause existed.
     pub(super) fn end(&mut self, id: u64) -> bool {
         let place = self.pauses.iter().position(|asked| asked.id == id);
         place.is_some_and(|place| self.pauses.remove(place).is_some())
@@ -46,13 +47,13 @@ impl PauseQueue {
         self.pauses.is_empty()
     }
 
-    /// Of so many waiting jobs, how many may begin.
+    /// How many of `waiting` jobs may begin.
     #[inline]
     pub(super) fn open(&self, waiting: usize) -> usize {
         self.pauses.front().map_or(waiting, |first| first.before)
     }
 
-    /// A job has left the queue.
+    /// Notes that a job was taken out of the queue.
     #[inline]
     pub(super) fn job_left(&mut self, number: u64) {
         for asked in &mut self.pauses {
@@ -60,21 +61,22 @@ impl PauseQueue {
         }
     }
 
-    /// A job has come back to its old place in the queue.
+    /// Notes that a job was put back into its place in the queue.
     pub(super) fn job_came_back(&mut self, number: u64) {
         for asked in &mut self.pauses {
             asked.before += usize::from(number < asked.mark);
         }
     }
 
-    /// No job waits.
+    /// Notes that no job waits.
     pub(super) fn queue_was_emptied(&mut self) {
         for asked in &mut self.pauses {
             asked.before = 0;
         }
     }
 
-    /// Whether the pause in force holds, with so many jobs running; and if one is given, whether it is that one.
+    /// Whether the pause in force holds while `running` jobs run. If `which` is given, that pause must also be the
+    /// one in force.
     pub(super) fn holds(&self, running: usize, which: Option<u64>) -> bool {
         let first = self.pauses.front();
         running == 0 && first.is_some_and(|first| first.before == 0 && which.is_none_or(|id| id == first.id))

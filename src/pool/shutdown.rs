@@ -1,18 +1,21 @@
-//! How a pool ends: draining, stopping, and its node in a shutdown tree.
+//! The end of a pool: draining, stopping, and the pool's node in a shutdown tree.
 //!
-//! **Stages.** A pool ends in three stages: its *jobs* return and the workers exit; the *abandoned* jobs of a stop are dropped;
-//! the *threads* are joined, when the destructors of their thread-locals have run. The last two are code of the user's alone.
-//! Each runs on a helper thread ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up
-//! no caller:
+//! **Stages.** A pool ends in three stages. First, its *jobs* return and the workers exit. Second, the *abandoned*
+//! jobs of a stop are dropped. Third, the *threads* are joined, after the destructors of their thread-locals have
+//! run. The second and third stages run only user code. Each uses a helper thread
+//! ([`on_helper_thread`](crate::threads::on_helper_thread)), so user code that hangs there blocks no caller:
 //!
-//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper counts each
-//!   when it was dropped. So every caller, also a second one, sees in the ledger whether they have been dropped.
-//! - When the last worker is gone, the first caller that waits has the threads joined, and the latch `joined` is set after it. A
-//!   worker puts its handle on the list of the joined threads before the ledger counts it as gone, so the list is complete.
+//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper
+//!   notes each drop in the count. So every caller, also of a second stop, reads in the ledger whether the jobs have
+//!   been dropped.
+//! - When the last worker has exited, the first waiting caller has the threads joined. The latch `joined` is set
+//!   afterwards. A worker adds its handle to the list of threads to join before the ledger counts the worker as gone.
+//!   So the list is complete.
 //!
-//! **Waits.** A caller waits for the jobs until its limit. For destructors it waits until its limit, and [`SHUTDOWN_GRACE`] more by
-//! the system's clock (a manual one might not be moved any more). Without a limit it waits for destructors as long as the grace.
-//! A thread of the pool (also a helper) and a step do not wait.
+//! **Waits.** A caller waits for the jobs until its limit. It waits for destructors until its limit and
+//! [`SHUTDOWN_GRACE`] longer. The grace is measured by the system's clock, because a manual clock might stand still.
+//! Without a limit, the caller waits for destructors for the grace. A thread of the pool (also a helper) and a step
+//! do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,46 +33,46 @@ use crate::primitives::{Arc, lock};
 use crate::shutdown::{Role, ShutdownNode};
 use crate::threads;
 
-/// How long the end of a pool waits for code of the user's after the limit.
+/// How much longer than its limit a pool's end waits for user code.
 ///
-/// A call with a limit waits so much longer for destructors. A pool that is shut down through its
-/// [node](super::Pool::shutdown_node) waits so long for jobs that still run when the limit is over.
+/// A call with a limit waits this much longer for destructors. If the pool's [node](super::Pool::shutdown_node) shuts
+/// it down, the pool waits this much longer for jobs that still run at the limit.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
-/// A pool has ended: no job runs.
+/// The result of a pool's end: no job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolEnded {
-    /// Jobs that never began in the pool's whole life, because it was stopped or could get no thread.
+    /// Jobs that never began in the pool's whole life. The pool was stopped or could not start a thread.
     pub abandoned: u64,
 }
 
-/// The stage in which the end of a pool was when the limit was over.
+/// The stage that a pool's end had reached at the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolEndStage {
     /// Jobs run or wait.
     Jobs,
-    /// Jobs that were abandoned are dropped: a destructor of one has not returned.
+    /// Abandoned jobs are being dropped: the destructor of one has not returned.
     AbandonedJobs,
-    /// Threads end: a destructor of a thread-local has not returned.
+    /// Threads are ending: a destructor of a thread-local has not returned.
     Threads,
 }
 
-/// A pool has not ended within the limit. It goes on ending by itself.
+/// A pool has not ended within the limit. The pool continues to end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping))]
 #[non_exhaustive]
 pub struct PoolEndError {
-    /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
+    /// The reason why the call returned: the limit passed, or the caller is a step, which does not wait.
     pub why: WaitError,
-    /// The stage that was not over.
+    /// The stage that was not finished.
     pub stage: PoolEndStage,
     /// Jobs that had not returned.
     pub running: usize,
-    /// Jobs that had not begun (of a drain).
+    /// Jobs that had not begun. Only a drain has any.
     pub waiting: usize,
-    /// Abandoned jobs that had not been dropped. The first of them is the one whose destructor has not returned.
+    /// Abandoned jobs that had not been dropped. The destructor of the first of them has not returned.
     pub dropping: usize,
     /// As in [`PoolEnded`].
     pub abandoned: u64,
@@ -83,43 +86,46 @@ fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize
     }
 }
 
-/// A pool has ended, and jobs were never begun: it was stopped, or could get no thread.
+/// A pool has ended without beginning all jobs. It was stopped or could not start a thread.
 ///
-/// It is the error of the [node](super::Pool::shutdown_node) of that pool.
+/// The pool's [node](super::Pool::shutdown_node) reports this as its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("jobs that were never begun: {count}")]
 #[non_exhaustive]
 pub struct AbandonedJobsError {
-    /// How many.
+    /// The number of abandoned jobs.
     pub count: u64,
 }
 
 impl Pool {
-    /// Begins to drain: the pool accepts no more jobs and runs those that wait. All pauses end.
+    /// Begins to drain: the pool accepts no more jobs and runs the waiting ones. All pauses end.
     ///
-    /// The call does not wait. [`drain`](Self::drain) does, now or later.
+    /// The call does not wait. To wait, call [`drain`](Self::drain) now or later.
     pub fn close(&self) {
         self.owner.shared.drain();
     }
 
-    /// Accepts no more jobs, runs those that wait, and returns when the last thread has ended. All pauses end.
+    /// Drains the pool and returns when the last thread has ended.
     ///
-    /// Destructors of thread-locals are waited for at most [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not
-    /// wait, for it would wait for itself. On a pool that was stopped the call waits for the jobs that run.
+    /// The pool accepts no more jobs and runs the waiting ones. All pauses end.
+    ///
+    /// The call waits for destructors of thread-locals for at most [`SHUTDOWN_GRACE`]. If a job of this pool calls
+    /// it, the call does not wait, because the job would wait for itself. On a stopped pool, the call waits for the
+    /// running jobs.
     ///
     /// # Errors
-    /// The caller is a step, which does not wait. The draining goes on.
+    /// The caller is a step, which does not wait. The drain goes on.
     pub fn drain(&self) -> Result<PoolEnded, PoolEndError> {
         self.owner.shared.drain();
         self.owner.shared.end(None)
     }
 
-    /// As [`drain`](Self::drain), but waits at most so long.
+    /// As [`drain`](Self::drain), but waits at most `limit`.
     ///
     /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
-    /// The pool had not ended, or the caller is a step, which does not wait. The draining goes on; a later
+    /// The pool has not ended, or the caller is a step, which does not wait. The drain goes on. A later
     /// [`stop`](Self::stop) cuts it short.
     pub fn drain_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
@@ -128,11 +134,13 @@ impl Pool {
         shared.end(limit)
     }
 
-    /// Accepts no more jobs, drops those that wait, and returns when the last thread has ended. All pauses end.
+    /// Stops the pool and returns when the last thread has ended.
     ///
-    /// Threads that wait for one of the dropped jobs are told. Destructors of jobs and of thread-locals are waited for at most
-    /// [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
-    /// for the same end.
+    /// The pool accepts no more jobs and drops the waiting ones. All pauses end.
+    ///
+    /// Threads that wait for a dropped job are woken. The call waits for destructors of jobs and of thread-locals for
+    /// at most [`SHUTDOWN_GRACE`]. If a job of this pool calls it, the call does not wait, because the job would wait
+    /// for itself. Several calls wait for the same end.
     ///
     /// # Errors
     /// The caller is a step, which does not wait.
@@ -141,12 +149,12 @@ impl Pool {
         self.owner.shared.end(None)
     }
 
-    /// As [`stop`](Self::stop), but waits at most so long.
+    /// As [`stop`](Self::stop), but waits at most `limit`.
     ///
     /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
-    /// The pool had not ended, or the caller is a step, which does not wait.
+    /// The pool has not ended, or the caller is a step, which does not wait.
     pub fn stop_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
         let limit = Some((limit, shared.clock.deadline(limit)));
@@ -154,37 +162,39 @@ impl Pool {
         shared.end(limit)
     }
 
-    /// Accepts no more jobs, begins none, and returns those that wait, in the order of their submission.
+    /// Stops the pool and returns its waiting jobs, in the order of their submission.
     ///
-    /// They are counted as abandoned. A job that is given back can be run somewhere else, and threads that wait for it are told
-    /// then. The call does not wait for jobs that run: [`stop`](Self::stop) does, now or later.
+    /// The pool accepts no more jobs and begins none.
+    ///
+    /// The returned jobs count as abandoned. The caller can run a returned job elsewhere, which completes its handle.
+    /// The call does not wait for running jobs. To wait, call [`stop`](Self::stop) now or later.
     pub fn abandon(&self) -> Vec<Job> {
         self.owner.shared.stop(false).into_iter().map(into_job).collect()
     }
 
-    /// For a shutdown: accepts no more jobs, and waits for those that wait until the deadline by this clock.
+    /// Serves a shutdown: accepts no more jobs, and waits for the waiting jobs until the deadline by this clock.
     pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.drain();
         self.owner.shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
     }
 
-    /// For a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this clock. Returns
-    /// how many there still are, and the threads that have left, to be joined.
+    /// Serves a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this
+    /// clock. Returns how many still run, and the exited threads, which the caller joins.
     pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
         let shared = &self.owner.shared;
         shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
         (shared.lock().running, shared.threads.take_left())
     }
 
-    /// The pool in a [shutdown tree](crate::shutdown), always the same node.
+    /// The pool's node in a [shutdown tree](crate::shutdown). It is always the same node.
     ///
-    /// What closes before it and after it is said with [`ShutdownNode::depends_on`]. Asked to close, the pool drains, as by
-    /// [`close`](Self::close). The node is closed when the last thread has left. With
-    /// [`shutdown_limit`](super::PoolBuilder::shutdown_limit) it waits only so long. A pool that ends otherwise closes the node,
-    /// too. If jobs were abandoned, the node has [`AbandonedJobsError`] as its error.
+    /// [`ShutdownNode::depends_on`] sets the order in which nodes close. When asked to close, the pool drains, as by
+    /// [`close`](Self::close). The node is closed when the last thread has exited. With
+    /// [`shutdown_limit`](super::PoolBuilder::shutdown_limit), the node waits only for that limit. If the pool ends
+    /// in another way, the node closes, too. If jobs were abandoned, the node's error is [`AbandonedJobsError`].
     ///
-    /// The node has the name of the pool's threads. As long as jobs keep it from ending, the error of the tree's shutdown says
-    /// how many.
+    /// The node has the name of the pool's threads. While jobs delay the end, the error of the tree's shutdown gives
+    /// their number.
     ///
     /// ```
     /// use procession::ShutdownNode;
@@ -211,7 +221,7 @@ impl Pool {
         node
     }
 
-    /// The jobs that the end of the pool waits for, in a few words.
+    /// Describes in a few words the jobs that delay the pool's end.
     pub(crate) fn who_is_left(&self) -> Option<String> {
         self.owner.shared.unfinished()
     }
@@ -249,7 +259,7 @@ impl Shared {
         self.after_end_began();
     }
 
-    /// Stops, and returns the waiting jobs. If they are to be dropped, the ledger counts that.
+    /// Stops the pool and returns the waiting jobs. If they are to be dropped, the ledger counts them as such.
     fn stop(&self, drops: bool) -> VecDeque<Box<dyn Work>> {
         let (abandoned, parkers) = {
             let mut ledger = self.lock();
@@ -262,7 +272,7 @@ impl Shared {
         abandoned
     }
 
-    /// Stops, and has a helper thread drop the waiting jobs.
+    /// Stops the pool. A helper thread drops the waiting jobs.
     fn stop_and_drop(self: &Arc<Shared>) {
         let abandoned = self.stop(true);
         if abandoned.is_empty() {
@@ -270,7 +280,7 @@ impl Shared {
         }
         let shared = self.clone();
         threads::on_helper_thread("procession-pool-end", move || {
-            // A destructor may ask this pool for its end.
+            // A destructor may ask this pool to end.
             let _inside = shared.threads.enter_for_now();
             for job in abandoned {
                 drop_contained(job);
@@ -291,7 +301,7 @@ impl Shared {
         self.report_end();
     }
 
-    /// Tells the shutdown tree if the pool has ended. Called wherever that may have come about.
+    /// Informs the shutdown tree if the pool has ended. It is called wherever the pool may have ended.
     pub(super) fn report_end(&self) {
         if !self.part.is_wanted() {
             return;
@@ -314,7 +324,7 @@ impl Shared {
     /// Waits for the end, at most until the limit.
     fn end(&self, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
         let inside = self.threads.is_current();
-        // The greatest limit is none.
+        // The greatest limit means no limit.
         let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
         let deadline = limit.map_or(Deadline::NEVER, |(_, deadline)| deadline);
         if !inside && !is_step() {
@@ -346,12 +356,12 @@ impl Shared {
         }
     }
 
-    /// Waits until the abandoned jobs were dropped, and if no worker is left until the threads were joined. Returns whether
-    /// there are threads that were not.
+    /// Waits until the abandoned jobs were dropped and, if no worker is left, until the threads were joined. Returns
+    /// whether some threads were not joined.
     fn wait_for_destructors(&self, deadline: Deadline) -> bool {
         let (system, may_wait) = (Clock::system(), !is_step());
         let limit = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && may_wait);
-        // The grace begins when the limit is over, and both stages share it.
+        // The grace begins at the limit. Both stages share it.
         let mut grace_ends = None;
         let mut wait = |done: &dyn Fn(&Clock, Deadline) -> bool| {
             let in_time = limit.is_some_and(|deadline| done(&self.clock, deadline));
@@ -366,7 +376,7 @@ impl Shared {
         !wait(&|clock, deadline| joined.wait_until(clock, deadline))
     }
 
-    /// Has a helper thread join the threads that have left, once. The latch is set after that.
+    /// Has a helper thread join the exited threads, once. The latch is set afterwards.
     fn join_threads(&self) -> Latch<()> {
         let joined = Latch::new();
         let left = match &mut *lock(&self.joined) {
@@ -393,7 +403,7 @@ impl Shared {
     }
 }
 
-/// The last handle is gone.
+/// Runs when the last handle is dropped.
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.stop_and_drop();

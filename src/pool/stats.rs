@@ -1,45 +1,45 @@
-//! What a pool tells of itself: its status and its counts.
+//! The status and the counts of a pool.
 
-/// The stage of a pool's life. It only goes forward.
+/// The stage of a pool's life. Stages only advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolStatus {
-    /// The pool accepts jobs. A paused pool is running, too: see [`Pool::is_paused`](super::Pool::is_paused).
+    /// The pool accepts jobs. A paused pool is also running: see [`Pool::is_paused`](super::Pool::is_paused).
     Running,
-    /// The pool accepts no jobs, and runs those that wait.
+    /// The pool accepts no jobs, and runs the waiting ones.
     Draining,
-    /// The pool accepts no jobs, and begins none.
+    /// The pool accepts no jobs and begins none.
     Stopped,
 }
 
-/// Counts of a [`Pool`](super::Pool), all of one moment.
+/// Counts of a [`Pool`](super::Pool), all taken at one moment.
 ///
 /// At all times `submitted` = `finished` + `running` + `nested` + `waiting` + `abandoned` + `withdrawn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// The fewest workers that are kept, once so many have been started.
+    /// The fewest workers that the pool keeps, once it has started that many.
     pub min: usize,
-    /// The most workers there may be.
+    /// The most workers that the pool may have.
     pub max: usize,
     /// Workers that exist.
     pub workers: usize,
     /// Workers that run no job.
     pub idle: usize,
-    /// Jobs that a worker runs.
+    /// Jobs that run on a worker of their own.
     pub running: usize,
-    /// Jobs that are run on the worker of another job, which waits for them.
+    /// Jobs that run on the worker of another job, which waits for them.
     pub nested: usize,
     /// Jobs that wait.
     pub waiting: usize,
-    /// Pauses that were asked for and have not ended.
+    /// Pauses that were requested and have not ended.
     pub pauses: usize,
-    /// Jobs ever accepted.
+    /// All jobs that were ever accepted.
     pub submitted: u64,
     /// Jobs that have returned or panicked.
     pub finished: u64,
     /// Jobs that have panicked.
     pub panicked: u64,
-    /// Jobs that never began, because the pool was stopped or could get no thread.
+    /// Jobs that never began, because the pool was stopped or could not start a thread.
     pub abandoned: u64,
     /// Jobs that were cancelled while they waited.
     pub withdrawn: u64,

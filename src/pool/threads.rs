@@ -1,4 +1,4 @@
-//! The threads of a pool: how they are started, known from others, and joined.
+//! The threads of a pool: how they are started, recognised and joined.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use std::io;
 use crate::primitives::{Mutex, lock, thread, thread_local};
 use crate::threads;
 
-/// How many threads that have left a running pool are remembered, so that the pool's end joins them, too: the last ones.
-/// The others are forgotten when they have finished, so that the list stays short.
+/// How many exited threads of a running pool are remembered. The pool's end joins the last ones, too. The others are
+/// forgotten when they have finished, so that the list stays short.
 #[cfg(not(loom))]
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    // The pool that the calling thread belongs to, as the address of its `PoolThreads`; 0 for other threads. It stays to the
-    // end of the thread, so that a destructor of a thread-local is known, too.
+    // The pool of the calling thread, as the address of its `PoolThreads`. It is 0 for other threads. It stays set
+    // until the end of the thread, so that destructors of thread-locals are recognised, too.
     static POOL: Cell<usize> = Cell::default();
 }
 
@@ -28,7 +28,7 @@ pub(super) struct PoolThreads {
 struct List {
     next: u64,
     working: HashMap<u64, thread::JoinHandle<()>>,
-    // Threads that run no more code of the pool. Destructors of their thread-locals may still run.
+    // Threads that no longer run code of the pool. Destructors of their thread-locals may still run.
     left: Vec<thread::JoinHandle<()>>,
 }
 
@@ -37,12 +37,13 @@ impl PoolThreads {
         PoolThreads { name, stack_size, list: Mutex::default() }
     }
 
-    /// What the threads are called, before their numbers.
+    /// The name of the threads, before their numbers.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the calling thread is one of these. It also works on a pool that may be gone, by [`address`](Self::address).
+    /// Whether the calling thread is one of these. With [`address`](Self::address), the check also works for a pool
+    /// that may be gone.
     pub(super) fn is_current(&self) -> bool {
         is_current(self.address())
     }
@@ -56,14 +57,14 @@ impl PoolThreads {
         POOL.with(|pool| pool.set(self.address()));
     }
 
-    /// The same until the guard is dropped.
+    /// Makes the calling thread one of these until the guard is dropped.
     pub(super) fn enter_for_now(&self) -> EnteredGuard {
         EnteredGuard { before: POOL.with(|pool| pool.replace(self.address())) }
     }
 
-    /// Starts a thread, whose `main` is given its number.
+    /// Starts a thread. Its `main` gets the thread's number.
     pub(super) fn spawn(&self, main: impl FnOnce(u64) + Send + 'static) -> io::Result<()> {
-        // The lock is held until the handle is in the list. So a thread that leaves at once finds its handle there.
+        // The lock is held until the handle is in the list. So a thread that exits at once finds its handle there.
         let mut list = lock(&self.list);
         list.next += 1;
         let number = list.next;
@@ -72,7 +73,7 @@ impl PoolThreads {
         Ok(())
     }
 
-    /// A thread leaves. When the pool ends, all that leave are remembered.
+    /// Notes that a thread exits. When the pool ends, all exiting threads are remembered.
     pub(super) fn leave(&self, number: u64, pool_ends: bool) {
         let mut list = lock(&self.list);
         let handle = list.working.remove(&number);
@@ -89,7 +90,7 @@ impl PoolThreads {
         let _ = pool_ends;
     }
 
-    /// The threads that have left, to be joined.
+    /// Takes the exited threads, which the caller joins.
     pub(super) fn take_left(&self) -> Vec<thread::JoinHandle<()>> {
         std::mem::take(&mut lock(&self.list).left)
     }
@@ -127,10 +128,10 @@ mod tests {
     use crate::threads;
     use crate::wait::wait;
 
-    /// A wait that is longer than this is a hang. It is a bound for broken code only.
+    /// A longer wait is a hang. Only broken code reaches this limit.
     const LIMIT: Duration = Duration::from_secs(120);
 
-    /// Hands in jobs that all have a worker at the same time, and lets them go.
+    /// Submits jobs that all have a worker at the same time, and releases them.
     fn occupy(pool: &Pool, workers: usize) {
         let ((begun, begins), go) = (mpsc::channel(), Latch::new());
         for _ in 0..workers {

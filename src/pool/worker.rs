@@ -1,4 +1,5 @@
-//! The workers: each starts with a job or for the queue, asks the ledger what to do next, and exits when that says so.
+//! The workers of a pool. Each starts with a job or for the queue, asks the ledger for its next action, and exits
+//! when the ledger says so.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,26 +16,26 @@ use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
 
-/// How often a worker without a job gives its processor away and looks again before it parks.
+/// How often a worker without a job yields its processor and checks for a job before it parks.
 #[cfg(not(loom))]
 const LOOKS: usize = 16;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 
-/// A pool has refused a job.
+/// The reason why a pool refused a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The pool has been stopped, or drains.
+    /// The pool drains or has been stopped.
     #[error("the pool accepts no more jobs: it is {0:?}")]
     Stopped(PoolStatus),
-    /// As many jobs wait as may: see [`QueuePolicy`](super::QueuePolicy).
+    /// The queue is full: see [`QueuePolicy`](super::QueuePolicy).
     #[error("the pool's queue is full")]
     Full,
-    /// The caller is a step, and the call would have blocked its worker.
+    /// The caller is a step. The call would have blocked its worker.
     #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
     InsideStep,
-    /// The pool had no thread, and the operating system gave it none.
+    /// The pool had no thread, and the operating system provided none.
     #[error("the pool cannot start a thread: {0}")]
     NoThread(#[source] io::Error),
 }
@@ -48,22 +49,22 @@ impl From<Refusal> for PoolError {
     }
 }
 
-/// What the handles of a pool and its workers share.
+/// The state that the handles of a pool share with its workers.
 pub(super) struct Shared {
     pub(super) ledger: Mutex<Ledger<Box<dyn Work>>>,
     pub(super) threads: PoolThreads,
     pub(super) clock: Clock,
     pub(super) hooks: Hooks,
-    // Whether a job has come for the worker that spins. A hint: the worker asks the ledger in any case.
+    // Whether a job has arrived for the spinning worker. This is only a hint: the worker asks the ledger in any case.
     pub(super) hint: AtomicBool,
     // Callbacks that end pauses when a token is cancelled, by the numbers of the pauses.
     pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
-    // Set when the threads of a pool that has ended were joined. There when that has begun.
+    // A latch that is set when the threads of an ended pool were joined. It is `None` until the joining has begun.
     pub(super) joined: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 
-/// Code of the user's for certain moments in a thread's life.
+/// User code for certain moments in a thread's life.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) start: Option<Observer>,
@@ -81,7 +82,7 @@ impl Hooks {
         }
     }
 
-    /// Tells of a panic in a job.
+    /// Calls the panic hook for a panic in a job.
     pub(super) fn tell_panic(&self, panic: &Panic) {
         tell_log(|| tracing::error!(%panic, "a job of the pool panicked"));
         if let Some(hook) = &self.panic {
@@ -101,7 +102,7 @@ impl Shared {
         lock(&self.ledger)
     }
 
-    /// Changes the ledger, and wakes the threads that may see something new.
+    /// Changes the ledger, and wakes the threads whose condition may have changed.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Ledger<Box<dyn Work>>) -> R) -> R {
         let (result, waiters) = {
             let mut ledger = self.lock();
@@ -111,7 +112,7 @@ impl Shared {
         result
     }
 
-    /// Wakes the threads that may see something new. The lock is given up for it, and taken again.
+    /// Wakes the threads whose condition may have changed. The lock is released meanwhile, and taken again.
     #[inline]
     fn wake_waiters<'a>(
         &'a self,
@@ -132,13 +133,13 @@ impl Shared {
         (0..wanted.start).for_each(|_| self.start());
     }
 
-    /// Starts a worker, which begins with `job`. If none can be started, the job waits for the other workers.
+    /// Starts a worker that begins with `job`. If no worker can be started, the job waits for the other workers.
     pub(super) fn start_with<W: Work + 'static>(
         self: &Arc<Shared>,
         number: u64,
         job: Box<W>,
     ) -> Result<(), Rejected<W, PoolError>> {
-        // A thread that cannot be started drops its closure; from here the job can be had back.
+        // If a thread cannot be started, its closure is dropped. The job can be recovered from here.
         let first = Arc::new(Mutex::new(Some(job)));
         let (shared, taken) = (self.clone(), first.clone());
         let started = self.threads.spawn(move |thread| {
@@ -163,8 +164,8 @@ impl Shared {
         }
     }
 
-    /// A worker could not be started, perhaps with a job. Returns the job if there is no other worker for it; or if the pool
-    /// has been stopped meanwhile, with its status.
+    /// Handles a worker that could not be started, perhaps with a job. Returns the job if no other worker can run it.
+    /// Also returns the job if the pool has been stopped meanwhile, with the pool's status.
     fn start_failed<W: Work + 'static>(
         &self,
         job: Option<(u64, Box<W>)>,
@@ -181,18 +182,18 @@ impl Shared {
                 None => None,
             };
             let stranded = if alone { ledger.give_up() } else { VecDeque::new() };
-            // Others may be parked because this worker was counted on.
+            // Others may be parked because they counted on this worker.
             (refused, stranded, ledger.parked_wanted())
         });
         unpark_all(wake);
         self.report_end();
-        // From here on code of the user's runs: a subscriber of the log, and destructors.
+        // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         stranded.into_iter().for_each(Work::strand);
         refused
     }
 
-    /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether it is true.
+    /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether `done` is true.
     pub(super) fn wait_until(
         &self,
         clock: &Clock,
@@ -233,7 +234,7 @@ impl Shared {
         if let Some(job) = first {
             drop(self.run(job));
         }
-        // Without looks a worker does not spin.
+        // If `LOOKS` is zero, a worker does not spin.
         let fresh = if LOOKS > 0 { Before::Job } else { Before::Park };
         let mut before = fresh;
         let mut ledger = self.lock();
@@ -268,7 +269,7 @@ impl Shared {
         }
     }
 
-    /// Runs a job, and tells the threads that wait for it. The ledger is locked again when this returns.
+    /// Runs a job and wakes the threads that wait for it. The ledger is locked again on return.
     fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
         let (panicked, after) = self.run_job(job);
         let mut ledger = self.lock();
@@ -276,7 +277,7 @@ impl Shared {
         let ledger = self.wake_waiters(ledger);
         let Some(after) = after else { return ledger };
         drop(ledger);
-        // The worker counts as awake, so no code of the user's may hold it up: threads are told here, and nothing else.
+        // The worker counts as awake here, so user code must not delay it. It only wakes threads.
         let rest = after.tell();
         let mut ledger = self.lock();
         ledger.reported();
@@ -311,10 +312,10 @@ impl Shared {
         (panicked, after)
     }
 
-    /// Looks for a moment whether a job comes, for parking and being woken costs more than that.
+    /// Checks for a short while whether a job arrives, because parking and waking cost more than that.
     fn spin(&self) {
         for _ in 0..LOOKS {
-            // Ordering: Relaxed: a hint. The queue is read under the lock.
+            // Ordering: Relaxed. This is a hint; the queue is read under the lock.
             if self.hint.load(Ordering::Relaxed) {
                 break;
             }
@@ -325,7 +326,8 @@ impl Shared {
 
     fn exit(self: &Arc<Shared>, thread: u64) {
         Hooks::call(&self.hooks.end);
-        // Before the ledger counts the worker as gone: when it counts none, all handles are there to be joined.
+        // This must precede the ledger's note that the worker is gone. When the ledger counts no worker, all handles
+        // are in the list to be joined.
         let pool_ends = self.lock().status != PoolStatus::Running;
         self.threads.leave(thread, pool_ends);
         let wanted = self.change(Ledger::left);
@@ -342,7 +344,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A job that holds its worker until it is let go, and says when it has begun.
+    /// Submits a job that holds its worker until released. One latch tells that it has begun, the other releases it.
     fn hold(pool: &Pool) -> (Latch<()>, Latch<()>) {
         let (begun, go) = (Latch::new(), Latch::new());
         let (set, gate) = (begun.clone(), go.clone());

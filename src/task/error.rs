@@ -1,4 +1,4 @@
-//! Why a scheduler refuses or cannot do something.
+//! The errors of a scheduler.
 
 use std::fmt;
 
@@ -6,31 +6,31 @@ use super::info::{TaskId, TaskInfo};
 use crate::inside::WaitError;
 use crate::pool::PoolError;
 
-/// Why a task was not accepted.
+/// The reason why a task was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
     /// The scheduler has been stopped.
     #[error("the scheduler has been stopped")]
     Stopped,
-    /// The pool did not take it.
+    /// The pool refused the task.
     #[error(transparent)]
     Pool(PoolError),
-    /// It needs a timer, and there is no thread for it.
+    /// The task needs a timer, and no thread could be started for it.
     #[error("the timers' thread cannot be started: {0}")]
     NoThread(#[source] std::io::Error),
 }
 
-/// There is no record of a task with this number: there never was, or it was removed.
+/// No task with this number has a record. There never was one, or it was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no task {0}")]
 pub struct UnknownTaskError(pub TaskId);
 
-/// Why a record was not removed.
+/// The reason why a record was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoveError {
-    /// There is no record of a task with this number: there never was, or it was removed.
+    /// No task with this number has a record. There never was one, or it was removed.
     #[error("there is no task {0}")]
     Unknown(TaskId),
     /// The task is scheduled or running.
@@ -38,15 +38,15 @@ pub enum RemoveError {
     NotFinished(TaskId),
 }
 
-/// A scheduler has been stopped, and user code of its tasks had not returned when the call did. The tasks are over.
+/// The scheduler has stopped, but user code of its tasks had not returned. All tasks have ended.
 #[derive(Debug)]
 pub struct StopError {
-    /// Why the call has returned: the limit was over, or the caller must not wait.
+    /// The reason why the call returned: the limit passed, or the caller must not wait.
     pub why: WaitError,
-    /// The tasks whose closures are still running, in the order of their submission.
+    /// The tasks whose closures still run, in the order of their submission.
     pub tasks: Vec<TaskInfo>,
-    /// The tasks of which a waker, a callback or a destructor has not returned. There is one for each call that has stopped the
-    /// scheduler. What comes after it may not have been called or dropped.
+    /// The tasks of which a waker, a callback or a destructor has not returned. Each call that stopped the scheduler
+    /// adds at most one. Later user code of that call may not have run yet.
     pub clearing: Vec<TaskInfo>,
 }
 

@@ -1,4 +1,4 @@
-//! The handle of a task: waits for its result, and has it.
+//! The handle of a task, which waits for the result and holds it.
 
 use std::fmt::{self, Debug, Display};
 use std::future::Future;
@@ -14,13 +14,15 @@ use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, lock, thread};
 
-/// The handle of a task. A wait moves the result out, once; put an `Arc` into the output if several callers want it.
+/// The handle of a task. A wait moves the result out.
 ///
-/// It is a future of the result. Dropping it neither cancels the task nor waits for it. The result of a task whose handle is
-/// dropped is dropped, too.
+/// The result can be moved out once. If several callers need the output, wrap it in an `Arc`.
 ///
-/// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
-/// with output or error only if the task is over.
+/// The handle is a future of the result. Dropping the handle neither cancels the task nor waits for it. If the handle
+/// is dropped, so is the task's result.
+///
+/// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
+/// times. In that form, output or error are printed only if the task has ended.
 #[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
 pub struct TaskHandle<T, E> {
     record: Arc<dyn Record<T, E>>,
@@ -36,52 +38,55 @@ impl<T, E> TaskHandle<T, E> {
         TaskHandle { record, shared, waiting, was_taken: false }
     }
 
-    /// Its number, with which it can be looked up at its [`TaskScheduler`](super::TaskScheduler).
+    /// The task's number. The [`TaskScheduler`](super::TaskScheduler) finds the task by it.
     pub fn id(&self) -> TaskId {
         self.record.id()
     }
 
-    /// Where it is in its life at this moment.
+    /// The task's status at this moment.
     pub fn status(&self) -> Status {
         self.record.status()
     }
 
-    /// What is known of it at this moment.
+    /// A snapshot of the task at this moment.
     pub fn info(&self) -> TaskInfo {
         self.record.info()
     }
 
-    /// Cancels it, for [`Reason::Cancelled`]. Returns whether this call decided: not if the task was over already.
+    /// Cancels the task with [`Reason::Cancelled`]. Returns whether this call ended the task.
     ///
-    /// It does not wait for the closure, which goes on until it looks at its token. The closure's result is dropped. Threads and
-    /// futures that wait for the task are woken at once.
+    /// It returns `false` if the task had already ended.
+    ///
+    /// The call does not wait for the closure, which goes on until it checks its token. The closure's result is
+    /// dropped. Threads and futures that wait for the task are woken at once.
     pub fn cancel(&self) -> bool {
         self.cancel_because(Reason::Cancelled)
     }
 
-    /// The same with a reason, which the closure's token and the task's exit have.
+    /// As [`cancel`](Self::cancel), with this reason. The closure's token and the task's exit have it, too.
     pub fn cancel_because(&self, reason: impl Into<Reason>) -> bool {
         self.record.terminate(&self.shared, Status::Cancelled, reason.into())
     }
 
-    /// Blocks the calling thread until it is over, and has its result.
+    /// Blocks the calling thread until the task has ended, and returns the result.
     ///
-    /// Called on a thread of the pool on which the task waits for one, it runs the task itself, and so it does with a delayed
-    /// one when its delay is over: tasks can wait for those that they submit, however few threads there are. (So they can with
-    /// [`TaskSet::wait_next`](super::TaskSet::wait_next).) A wait with a limit only waits, and a future cannot but wait.
+    /// If the caller is a thread of the task's pool, it runs a waiting task itself. It also runs a delayed task when
+    /// its delay is over. So tasks can wait for tasks that they submit, however few threads there are.
+    /// [`TaskSet::wait_next`](super::TaskSet::wait_next) works in the same way. A wait with a limit runs no task, and
+    /// neither does a future.
     ///
     /// # Errors
-    /// The handle comes back: the caller is a step ([`WaitError::InsideStep`]), or is the task itself
-    /// ([`WaitError::Inside`]).
+    /// The caller is a step ([`WaitError::InsideStep`]) or the task itself ([`WaitError::Inside`]). The handle is
+    /// given back.
     pub fn wait(self) -> Result<Exit<T, E>, Rejected<TaskHandle<T, E>, WaitError>> {
         self.wait_timeout(Duration::MAX)
     }
 
-    /// Blocks the calling thread until it is over or until `limit` is, by the scheduler's clock. With [`Duration::MAX`] it is
-    /// as [`wait`](Self::wait).
+    /// As [`wait`](Self::wait), but waits at most `limit` by the scheduler's clock. With [`Duration::MAX`] the call
+    /// is the same as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    /// As [`wait`](Self::wait). Or the limit has passed ([`WaitError::TimedOut`]).
     pub fn wait_timeout(mut self, limit: Duration) -> Result<Exit<T, E>, Rejected<TaskHandle<T, E>, WaitError>> {
         if let Err(error) = refuse_step_timeout(limit) {
             return Err(Rejected::new(self, error));
@@ -96,22 +101,22 @@ impl<T, E> TaskHandle<T, E> {
         Err(Rejected::new(self, WaitError::TimedOut))
     }
 
-    /// Its result, if it is over.
+    /// Returns the result, if the task has ended.
     ///
     /// # Errors
-    /// The handle comes back if it is not over.
+    /// The task has not ended. The handle is given back.
     pub fn try_result(mut self) -> Result<Exit<T, E>, TaskHandle<T, E>> {
         if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// Runs the task here if this is a thread of its pool and no other thread has begun it. Returns whether the caller may wait:
-    /// not for a task that runs on this very thread.
+    /// Runs the task here, if no thread has begun it and this is one of its pool's. Returns whether the caller may
+    /// wait. It may not wait for a task that runs on its own thread.
     ///
-    /// The task may come into the pool's queue at any moment. The bell is left under the task's lock, and the place in the queue
-    /// is noted under it. So either the place is noted later and rings the bell, or it is there already, and the bell rings at
-    /// once.
+    /// The task may enter the pool's queue at any moment. The bell is attached under the task's lock. The place in
+    /// the queue is noted under the same lock. If the place is noted later, noting it rings the bell. If it is
+    /// already there, the bell rings at once.
     fn help(&self) -> bool {
-        // The usual case of a caller that waits for many tasks, one after the other.
+        // This is the usual case of a caller that waits for many tasks in turn.
         if self.status().is_finished() {
             return true;
         }
@@ -126,18 +131,18 @@ impl<T, E> TaskHandle<T, E> {
         true
     }
 
-    /// Whether its closure runs on the calling thread, which would wait for itself.
+    /// Whether the closure runs on the calling thread. If so, the thread would wait for itself.
     pub(super) fn runs_here(&self) -> bool {
         self.record.runs_on(thread::current().id())
     }
 
-    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now; with a bell, only
-    /// if no other thread comes to it.
+    /// Runs the task here, if it waits in the queue of the calling thread's pool. With a bell, the task runs only if
+    /// no other thread will run it.
     pub(super) fn run_if_inside(&self, bell: Option<Waker>) -> Helped {
         self.record.run_if_inside(&self.shared.pool, bell)
     }
 
-    /// Has the bell rung when the task waits for a thread, or when it never will.
+    /// Rings the bell when the task waits for a thread, or when it never will.
     pub(super) fn ring_when_in_line(&self, bell: Waker) {
         self.record.ring_when_in_line(&self.shared, bell);
     }
@@ -151,7 +156,7 @@ impl<T, E> TaskHandle<T, E> {
         &self.shared
     }
 
-    /// Whether it is over; if not, the waker is woken when it is. It takes the place of one before it.
+    /// Whether the task has ended. If not, the waker is woken when it ends. The waker replaces any earlier one.
     pub(super) fn is_over_or_rings(&mut self, cx: &mut Context<'_>) -> bool {
         Pin::new(&mut self.waiting).poll(cx).is_ready()
     }
@@ -165,7 +170,7 @@ impl Wake for Bell {
     }
 }
 
-/// The exit for a handle that is polled again after it was ready: a future that stays pending would be a hang.
+/// The exit for a handle that is polled again after it was ready. A future that stays pending would hang its task.
 fn taken_before<T, E>() -> Exit<T, E> {
     Exit::Terminated(Reason::from("its result was taken before"))
 }
@@ -195,7 +200,8 @@ impl<T, E> Drop for TaskHandle<T, E> {
 impl<T: Debug, E> Display for TaskHandle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.info();
-        // It is printed by code of the user's, so not under the task's lock: it is taken out as long as that takes.
+        // Printing runs user code, which must not hold the task's lock. So the result is taken out while it is
+        // printed.
         let output = self.record.take().and_then(|exit| {
             let text = contain(|| exit.output().map(|output| format!("{output:?}")));
             self.record.put_back(exit);

@@ -1,4 +1,4 @@
-//! Snapshots of a task and of a scheduler: number, status, times, counts.
+//! Snapshots of a task and of a scheduler: number, status, times and counts.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::outcome::Exit;
 use crate::primitives::Arc;
 
-/// Names a task of one [`TaskScheduler`](super::TaskScheduler), which never gives the same number to another.
+/// The number of a task. A [`TaskScheduler`](super::TaskScheduler) never uses a number twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(super) u64);
 
@@ -22,26 +22,28 @@ impl fmt::Debug for TaskId {
     }
 }
 
-/// Where a task is in its life. It goes forward only: from `Scheduled` to `Running` to one of the others, or from
-/// `Scheduled` straight to one of the others; and there it stays.
+/// The stage of a task's life. Stages only advance.
+///
+/// A task goes from `Scheduled` to `Running` and then to one of the others. Or it goes from `Scheduled` straight to
+/// one of the others. That last stage is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// It is accepted, and its closure has not been called.
+    /// The task is accepted. Its closure has not been called.
     Scheduled,
-    /// Its closure has been called.
+    /// The task's closure has been called.
     Running,
-    /// It was not over when the scheduler was stopped.
+    /// The task had not ended when the scheduler was stopped.
     Stopped,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// Its closure has returned a value or an error, or has panicked.
+    /// The task's closure has returned a value or an error, or has panicked.
     Completed,
-    /// Its time was over, for its work or for its beginning.
+    /// The task's timeout for running or for starting has passed.
     TimedOut,
 }
 
 impl Status {
-    /// Whether it is an end, which never changes: it is `Stopped`, `Cancelled`, `Completed` or `TimedOut`.
+    /// Whether the status is final: `Stopped`, `Cancelled`, `Completed` or `TimedOut`.
     pub fn is_finished(self) -> bool {
         !matches!(self, Status::Scheduled | Status::Running)
     }
@@ -60,35 +62,36 @@ impl fmt::Display for Status {
     }
 }
 
-/// A snapshot of a task. Changing it changes nothing of the task, and it does not change by itself.
+/// A snapshot of a task. It is independent of the task.
 ///
-/// Printed with `{}` it is one line with number, status, output and error; with `{:#}` it is several, with times, and
-/// with output or error only if the task is over. The output itself is known to the handle alone, which prints it
-/// ([`TaskHandle`](super::TaskHandle)); here its type stands for it.
+/// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
+/// times. In that form, output or error are printed only if the task has ended. The snapshot does not hold the
+/// output, so it prints the output's type instead. The handle prints the output itself
+/// ([`TaskHandle`](super::TaskHandle)).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
-    /// Its number.
+    /// The task's number.
     pub id: TaskId,
-    /// Its name, if it was given one.
+    /// The task's name, if it has one.
     pub name: Option<Arc<str>>,
-    /// Where it is in its life.
+    /// The stage of the task's life.
     pub status: Status,
-    /// How it ended, if it is over; the closure's error as its text.
+    /// The task's exit, if it has ended. The closure's error is given as text.
     pub exit: Option<Exit<(), Arc<str>>>,
-    /// When it was submitted.
+    /// When the task was submitted.
     pub submitted: Instant,
-    /// When its closure was called.
+    /// When the task's closure was called.
     pub started: Option<Instant>,
-    /// When it was over.
+    /// When the task ended.
     pub ended: Option<Instant>,
-    /// The type of its output.
+    /// The type of the task's output.
     pub output_type: &'static str,
 }
 
 impl TaskInfo {
-    /// The text of the error with which it ended, if it did: the closure's own error, what its panic said, or why it was
-    /// ended.
+    /// The text of the task's error, if it ended with one. This is the closure's own error, the message of its panic,
+    /// or the reason why the task was ended.
     pub fn error(&self) -> Option<String> {
         match self.exit.as_ref()? {
             Exit::Done(()) => None,
@@ -98,17 +101,17 @@ impl TaskInfo {
         }
     }
 
-    /// How long it has waited for its closure to be called, if it was.
+    /// How long the task waited until its closure was called. `None` if it was not called.
     pub fn waited(&self) -> Option<Duration> {
         Some(self.started?.saturating_duration_since(self.submitted))
     }
 
-    /// How long its closure ran until the task was over, if both have happened.
+    /// The time between the call of the closure and the end of the task. `None` unless both have happened.
     pub fn ran(&self) -> Option<Duration> {
         Some(self.ended?.saturating_duration_since(self.started?))
     }
 
-    /// The text forms, with this text for an output.
+    /// Writes the text forms, with `output` as the text of the output.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, output: Option<&str>) -> fmt::Result {
         let output = match self.exit {
             Some(Exit::Done(())) => output.map(String::from).or_else(|| Some(format!("<{}>", self.output_type))),
@@ -154,28 +157,28 @@ impl fmt::Display for TaskInfo {
     }
 }
 
-/// Counts of a [`TaskScheduler`](super::TaskScheduler), all of one moment.
+/// Counts of a [`TaskScheduler`](super::TaskScheduler), all taken at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {
-    /// Tasks ever accepted: those of the next six together.
+    /// All tasks that were ever accepted. It is the sum of the next six counts.
     pub submitted: u64,
     /// Tasks whose closure has not been called yet.
     pub scheduled: u64,
-    /// Tasks whose closure has been called, and that are not over.
+    /// Tasks whose closure has been called and that have not ended.
     pub running: u64,
     /// Tasks whose closure has returned or panicked.
     pub completed: u64,
     /// Tasks that were cancelled.
     pub cancelled: u64,
-    /// Tasks whose time was over.
+    /// Tasks that timed out.
     pub timed_out: u64,
     /// Tasks that were stopped with the scheduler.
     pub stopped: u64,
-    /// Closures that have not returned though their tasks are over. Each still has its thread of the pool.
+    /// Closures that have not returned although their tasks have ended. Each still occupies a thread of the pool.
     pub abandoned: usize,
     /// Records that can be looked up.
     pub records: usize,
-    /// Timers that are pending: for delays, for limits, and for records that are kept for a time.
+    /// Pending timers: for delays, for limits, and for records that are kept for a time.
     pub timers: usize,
 }

@@ -1,4 +1,4 @@
-//! How a task gets to its thread: handed to the pool, at once or after a delay.
+//! How a task gets to its thread: it is handed to the pool at once or after a delay.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
 use crate::primitives::{Arc, Ordering, lock, thread};
 
-/// The pool's part of a task. If the pool drops it without having run it, its drop stops the task.
+/// The pool's part of a task. If the pool drops it before it ran, the drop stops the task.
 struct Job<T, E, F>
 where
     T: Send + 'static,
@@ -20,7 +20,7 @@ where
 {
     task: Arc<Whole<T, E, F>>,
     shared: Arc<Shared>,
-    /// Whether its drop stops the task.
+    /// Whether the drop stops the task.
     ends_task: bool,
 }
 
@@ -43,7 +43,7 @@ where
 
 impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Drop for Job<T, E, F> {
     fn drop(&mut self) {
-        // Nothing happens to a task that was ended otherwise.
+        // If the task has already ended, this does nothing.
         if self.ends_task {
             self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
         }
@@ -56,10 +56,10 @@ where
     E: Display + Send + 'static,
     F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
-    /// Gives it to the pool. If the pool refuses it, the task was never there, and its closure comes back; unless the task was
-    /// ended meanwhile, then it is a task that is over.
+    /// Hands the task to the pool. If the pool refuses it, the task counts as never accepted, and the closure is
+    /// handed back. If the task was ended meanwhile, it counts as an ended task.
     pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
-        // The pool does not wait for room for a task that is over.
+        // The pool does not wait for room for an ended task.
         let submitted = shared.pool.submit_unless(&self.over, self.job(shared));
         match self.note_place(shared, submitted) {
             Err(why) => self.recall(shared).map_or(Ok(()), |body| Err((body, why))),
@@ -67,10 +67,10 @@ where
         }
     }
 
-    /// Gives it to the pool after a delay. If the pool refuses it, there is no caller to have the closure back, and the task is
-    /// stopped.
+    /// Hands the task to the pool after a delay. If the pool refuses it, no caller can take the closure back, so the
+    /// task is stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
-        // It was accepted long ago, and the timers' thread must not stand in line for room.
+        // The task was accepted earlier. The timer thread must not wait for room.
         let submitted = shared.pool.submit_beyond_bound(self.job(shared));
         if let Err(why) = self.note_place(shared, submitted) {
             let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
@@ -82,7 +82,7 @@ where
         Job { task: self.clone(), shared: shared.clone(), ends_task: true }
     }
 
-    /// Notes the job's place in the pool's queue. If the pool has refused the job, it is the caller who ends the task.
+    /// Notes the job's place in the pool's queue. If the pool has refused the job, the caller ends the task.
     fn note_place(
         &self,
         shared: &Shared,
@@ -111,7 +111,7 @@ where
         left.body
     }
 
-    /// Calls the closure, on this thread, unless it has been decided otherwise.
+    /// Calls the closure on this thread, unless the task has already ended.
     pub(super) fn run(self: &Arc<Self>, shared: &Arc<Shared>) {
         let now = shared.clock.now();
         if self.start_by.0.is_some_and(|moment| moment <= now) {
@@ -122,7 +122,7 @@ where
             match shared.timers.after(limit, shared.when_due(self, |task, shared| task.time_out(shared))) {
                 Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
                 Ok(None) => {}
-                // Without a thread for the timer the limit could not be kept, so it is over at once.
+                // Without a timer thread the limit could not be kept. So the task times out at once.
                 Err(times_out) => times_out(),
             }
         }
@@ -131,7 +131,7 @@ where
             let mut life = lock(&self.life);
             let begun = life.begin(now, &context, thread::current().id());
             if begun.is_some() {
-                // Ordering: Relaxed: see `begun`.
+                // Ordering: Relaxed. See `begun`.
                 shared.begun.fetch_add(1, Ordering::Relaxed);
             }
             begun
@@ -155,7 +155,7 @@ where
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
         if let Err(late) = self.end(shared, End::by_return(exit, told)) {
-            // Dropped before it is said that the closure has returned: what it holds is the closure's, too.
+            // This must precede the note that the closure has returned. Its result belongs to the closure.
             drop_contained(late);
             let gone = lock(&shared.table).has_returned(self.id);
             shared.returned.notify_all();
@@ -164,7 +164,7 @@ where
         }
     }
 
-    /// Has it cancelled when this request is made.
+    /// Cancels the task when this token is cancelled.
     pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &CancelToken) {
         let node = cancel.child();
         let (task, above) = (Arc::downgrade(self), Arc::downgrade(shared));
@@ -180,25 +180,25 @@ where
         self.terminate(shared, Status::TimedOut, Reason::TimedOut);
     }
 
-    /// The timer of a task that begins at this moment may be due already.
+    /// The timer of a task that begins at this moment may already be due.
     pub(super) fn time_out_unless_begun(&self, shared: &Arc<Shared>) {
         let _ = self.end(shared, End::before_begin(Status::TimedOut, Reason::TimedOut));
     }
 
-    /// Has it time out if it does not begin in time.
+    /// Makes the task time out if it does not begin in time.
     pub(super) fn begin_by(self: &Arc<Self>, shared: &Arc<Shared>, now: Instant) {
         let Some(moment) = self.start_by.0 else { return };
         if moment <= now {
             return self.time_out(shared);
         }
-        // Without a thread for the timer it would be found out when it is the task's turn: `run` looks at the time, too.
+        // Without a timer thread, a late start is noticed when the pool runs the task. `run` checks the time, too.
         let too_late = shared.when_due(self, |task, shared| task.time_out_unless_begun(shared));
         if let Ok(timer) = shared.timers.at(moment, too_late) {
             self.attach(shared, LooseEnd::StartBy(timer));
         }
     }
 
-    /// Gives it to the pool when the delay is over.
+    /// Hands the task to the pool after the delay.
     pub(super) fn give_to_pool_after(self: &Arc<Self>, shared: &Arc<Shared>, delay: Duration) {
         match shared.timers.after(delay, shared.when_due(self, |task, shared| task.give_late_to_pool(shared))) {
             Ok(Some(timer)) => self.attach(shared, LooseEnd::Delay(timer)),
@@ -208,7 +208,7 @@ where
     }
 }
 
-/// The text of an error, which is the user's code.
+/// The text of an error. Formatting it runs user code.
 fn text_of(error: &impl Display) -> Arc<str> {
     contain(|| Arc::from(error.to_string())).unwrap_or_else(|_| Arc::from("an error whose text panics"))
 }

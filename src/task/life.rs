@@ -1,15 +1,15 @@
-//! The life of one task: decided once, as plain functions. They run under the task's lock and return the work that has to be
-//! done with the lock free. The lock itself, and its callers, are in `task/shared.rs`.
+//! The life of one task, decided once, as plain functions. They run under the task's lock. They return the work that
+//! must be done without the lock. The lock itself and its callers are in `task/shared.rs`.
 //!
 //! | | `begin` | `end` by return | `end` from outside | `end` unless it has begun, `recall` |
 //! |---|---|---|---|---|
-//! | Scheduled | Running; the closure is handed out | (cannot happen: no thread has the closure) | Over; the closure comes back, uncalled | the same |
+//! | Scheduled | Running; returns the closure | (cannot happen) | Over; returns the closure, uncalled | the same |
 //! | Running | refused | Over | Over | refused |
 //! | Over | refused | refused; the result comes back | refused | refused |
 //!
-//! So the first of returned, cancelled, timed out and stopped decides, in the same step in which the status changes, the
-//! end is noted and the result is put away. No thread can see one of these without the others. Beginning is part of it: a call
-//! that ends a task before it has begun takes its closure, so that is never called.
+//! So the first of returned, cancelled, timed out and stopped decides. The same step changes the status, notes the
+//! end and stores the result. No thread can see one of these without the others. A begin follows the same rule. A
+//! call that ends a task before it has begun takes its closure, so the closure is never called.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -21,12 +21,12 @@ use crate::pool::Ticket;
 use crate::primitives::{Arc, ThreadId};
 use crate::timer::{TimerKey, Timers};
 
-/// The life of a task whose closure is an `F`.
+/// The life of a task whose closure has the type `F`.
 pub(super) struct Life<T, E, F> {
     phase: Phase,
-    /// Until it is called, or never will be.
+    /// The closure, until it is called or dropped.
     body: Option<F>,
-    /// From the end until the handle takes it.
+    /// The result, from the end until the handle takes it.
     exit: Option<Exit<T, E>>,
     loose: Loose,
 }
@@ -45,7 +45,7 @@ pub(super) struct Ended {
     pub(super) at: Instant,
 }
 
-/// An end that is wanted for a task, and comes too late if another was first.
+/// A requested end of a task. It has no effect if another end came first.
 pub(super) struct End<T, E> {
     status: Status,
     exit: Exit<T, E>,
@@ -53,65 +53,65 @@ pub(super) struct End<T, E> {
     unless_begun: bool,
 }
 
-/// Things that have to be cleared away when a task is over, or has begun.
+/// Items that must be cleared when a task has ended or begun.
 #[derive(Default)]
 pub(super) struct Loose {
     ticket: Option<Ticket>,
     start_by: Option<TimerKey>,
-    // Apart from the timeout, which may be noted by the thread that begins while the delay is still being noted by the one that
-    // submits.
+    // The delay's timer is separate from the timeout's. The thread that begins may note the timeout while the
+    // submitting thread still notes the delay.
     delay: Option<TimerKey>,
     timer: Option<TimerKey>,
     link: Option<Box<Link>>,
     bell: Option<Waker>,
 }
 
-/// One thing that has to be cleared away.
+/// One item that must be cleared.
 pub(super) enum LooseEnd {
-    /// The job in the pool's line.
+    /// The job in the pool's queue.
     Waits(Ticket),
-    /// The timer by which it has to begin.
+    /// The timer by which the task must begin.
     StartBy(TimerKey),
-    /// The timer by which it has to end.
+    /// The timer by which the task must end.
     Timer(TimerKey),
-    /// The timer that gives it to the pool.
+    /// The timer that hands the task to the pool.
     Delay(TimerKey),
-    /// The request under which it stands.
+    /// The task's link to the token that it is under.
     Link(Box<Link>),
-    /// Of a thread of the pool that waits for the task, and would run it: to be rung when the job is in the pool's line, or
-    /// never will be. (There is one handle, and so one such thread.)
+    /// The bell of a pool thread that waits for the task and would run it. It rings when the job is in the pool's
+    /// queue, or when it never will be. (There is one handle, and so one such thread.)
     Bell(Waker),
 }
 
-/// A node below the request under which a task stands. A node of its own, so that it is taken out of the request's list
-/// without a search.
+/// A node below the token that a task is under. Because it is a separate node, the token's list can drop it without a
+/// search.
 pub(super) struct Link {
     pub(super) _node: CancelToken,
     pub(super) _registration: CancelCallback,
 }
 
-/// The work that is left for the caller that has ended a task, with the lock free.
+/// Work that remains for the caller that ended a task, without the lock.
 pub(super) struct Left<F> {
     /// The closure, if it was never called.
     pub(super) body: Option<F>,
-    /// The request that the closure was given, and its thread.
+    /// The token that the closure got, and the closure's thread.
     pub(super) running: Option<(CancelToken, ThreadId)>,
     pub(super) loose: Loose,
 }
 
 impl<T, E> End<T, E> {
-    /// By the closure's return; with the same in words.
+    /// An end by the closure's return. `told` has the same exit with the error as text.
     pub(super) fn by_return(exit: Exit<T, E>, told: Exit<(), Arc<str>>) -> End<T, E> {
         End { status: Status::Completed, exit, told, unless_begun: false }
     }
 
-    /// From outside.
+    /// An end from outside.
     pub(super) fn from_outside(status: Status, reason: Reason) -> End<T, E> {
         let told = Exit::Terminated(reason.clone());
         End { status, exit: Exit::Terminated(reason), told, unless_begun: false }
     }
 
-    /// The same, but not if the task has begun.
+    /// An end from outside that has no effect if the task has begun.
     pub(super) fn before_begin(status: Status, reason: Reason) -> End<T, E> {
         End { unless_begun: true, ..End::from_outside(status, reason) }
     }
@@ -120,7 +120,7 @@ impl<T, E> End<T, E> {
         self.status
     }
 
-    /// For what reason the closure's request is to be made.
+    /// The reason with which the closure's token is cancelled.
     pub(super) fn reason(&self) -> Reason {
         match &self.told {
             Exit::Terminated(reason) => reason.clone(),
@@ -157,8 +157,7 @@ impl<T, E, F> Life<T, E, F> {
         }
     }
 
-    /// Hands out the closure, with the timer that need not be waited for any more; unless it has been decided that it is
-    /// never called.
+    /// Returns the closure, with the timer that is no longer needed. Returns nothing if the task has ended.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -168,12 +167,13 @@ impl<T, E, F> Life<T, E, F> {
         let Phase::Scheduled = self.phase else { return None };
         let body = self.body.take()?;
         self.phase = Phase::Running { since: now, context: context.clone(), thread };
-        // The job has left the queue.
+        // The pool has taken the job out of the queue.
         self.loose.ticket = None;
         Some((body, self.loose.start_by.take()))
     }
 
-    /// Decides, unless it has been decided (or it has begun, where that is too late): then the result comes back.
+    /// Ends the task, unless it has ended before. If this end requires a task that has not begun, a begun task is
+    /// left alone. If the task is not ended, the result is handed back.
     pub(super) fn end(&mut self, end: End<T, E>, now: Instant) -> Result<Left<F>, Exit<T, E>> {
         let End { status, exit, told, unless_begun } = end;
         let is_too_late = match self.phase {
@@ -193,7 +193,7 @@ impl<T, E, F> Life<T, E, F> {
         Ok(Left { body: self.body.take(), running, loose: std::mem::take(&mut self.loose) })
     }
 
-    /// Takes it back before it has begun, as if it had never been accepted.
+    /// Takes the task back before it has begun, as if it had never been accepted.
     pub(super) fn recall(&mut self, now: Instant) -> Option<Left<F>> {
         let Phase::Scheduled = self.phase else { return None };
         let exit = Exit::Terminated(Reason::Shutdown);
@@ -201,12 +201,12 @@ impl<T, E, F> Life<T, E, F> {
         Some(Left { body: self.body.take(), running: None, loose: std::mem::take(&mut self.loose) })
     }
 
-    /// The result, for the one that it is meant for.
+    /// Takes the result for the handle.
     pub(super) fn take(&mut self) -> Option<Exit<T, E>> {
         self.exit.take()
     }
 
-    /// Gives the result back that was only looked at.
+    /// Puts a result back that was taken only to be read.
     pub(super) fn put_back(&mut self, exit: Exit<T, E>) {
         self.exit = Some(exit);
     }
@@ -216,15 +216,15 @@ impl<T, E, F> Life<T, E, F> {
         matches!(&self.phase, Phase::Running { thread, .. } if *thread == who)
     }
 
-    /// The job in the pool's line, if it waits there.
+    /// The job's ticket in the pool's queue, if the job waits there.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         self.loose.ticket.clone()
     }
 
-    /// Notes something that has to be cleared away later. If it comes back, it has to be cleared away now.
+    /// Notes an item that must be cleared later. If the item is handed back, the caller must clear it now.
     pub(super) fn attach(&mut self, end: LooseEnd) -> Option<LooseEnd> {
         match (&self.phase, end) {
-            // The job has left the queue when the task began.
+            // The job was taken out of the queue when the task began.
             (Phase::Running { .. } | Phase::Over(Ended { started: Some(_), .. }), LooseEnd::Waits(_)) => None,
             (Phase::Scheduled, LooseEnd::Waits(ticket)) => {
                 self.loose.ticket = Some(ticket);
@@ -252,13 +252,13 @@ impl Loose {
         }
     }
 
-    /// With no lock held: what is dropped here may be the user's.
+    /// Clears the item. No lock may be held, because this may drop the user's values.
     pub(super) fn clear(self, timers: &Timers) {
         for key in [self.start_by, self.delay, self.timer].into_iter().flatten() {
             drop(timers.cancel(key));
         }
         if let Some(job) = self.ticket.and_then(|ticket| ticket.withdraw()) {
-            // The closure was taken out of it before.
+            // The closure was taken out of the job before.
             drop(job);
         }
         drop(self.link);
@@ -306,7 +306,7 @@ mod tests {
         let left = cancel(&mut life).ok().unwrap();
         assert_eq!((left.body, left.running.is_some()), (Some("closure"), false), "the closure was never called");
 
-        // Over, from Scheduled.
+        // Ended, from Scheduled.
         assert_eq!(life.status(), Status::Cancelled);
         assert!(begin(&mut life).is_none());
         assert!(matches!(finish(&mut life, 1), Err(Exit::Done(1))));
@@ -314,7 +314,7 @@ mod tests {
         assert!(!begins_too_late(&mut life) && life.recall(Instant::now()).is_none());
         assert!(life.started().is_none() && life.status() == Status::Cancelled);
 
-        // Over, from Scheduled, by those who come only then.
+        // Ended, from Scheduled, by a later call.
         let mut life = Bench::new("closure");
         assert!(begins_too_late(&mut life) && life.status() == Status::TimedOut);
         let mut life = Bench::new("closure");
@@ -331,7 +331,7 @@ mod tests {
         let left = finish(&mut life, 2).ok().unwrap();
         assert_eq!((left.body, left.running.is_some()), (None, true));
 
-        // Over, from Running.
+        // Ended, from Running.
         assert_eq!(life.status(), Status::Completed);
         assert!(cancel(&mut life).is_err());
         assert_eq!(life.status(), Status::Completed);

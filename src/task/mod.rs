@@ -1,10 +1,10 @@
-//! Tasks: closures that can be asked about. Submit one, ask for its status, wait for its result, cancel it, give it a
-//! timeout, stop them all.
+//! Tasks: closures whose status and result can be queried. The caller can submit a task, wait for its result, cancel
+//! it, set a timeout for it, or stop all tasks.
 //!
-//! A task is a [job](crate::pool) with an outcome that is decided once: its closure *returned* (a value, an error, or a
-//! panic), or it was *cancelled*, *timed out* or *stopped*. The first of these to happen decides, in one step. Later ones
-//! change nothing. A closure cannot be ended from outside. It is asked to stop by its [`CancelToken`](crate::CancelToken). If it
-//! returns after its task was over, its result is dropped.
+//! A task is a [job](crate::pool) with an outcome that is decided once. Its closure *returned* (a value, an error, or
+//! a panic), or the task was *cancelled*, *timed out* or *stopped*. The first of these events decides, in one step.
+//! Later events change nothing. A closure cannot be ended from outside. Its [`CancelToken`](crate::CancelToken) asks
+//! it to stop. If the closure returns after its task has ended, its result is dropped.
 //!
 //! ```
 //! use procession::task::{Status, TaskOptions, TaskScheduler};
@@ -30,24 +30,26 @@
 //!
 //! # The result
 //!
-//! It is an [`Exit`](crate::Exit), as that of a process is, and not a type of its own: both are done, have failed, have panicked or were
-//! terminated, and one word for it is enough. A task's exit has the closure's own types (`Exit<T, E>`): `Failed(E)` is
-//! the error as it was returned, and [`into_result`](crate::Exit::into_result) makes any of the ends an error that `?` takes.
-//! A status says which of the ends it was where the types do not matter: `Completed` for `Done`, `Failed` and `Panicked`,
-//! `Cancelled`, `TimedOut` and `Stopped` for `Terminated`, whose reason says why.
+//! A task's result is an [`Exit`](crate::Exit), as a process's is. It is no type of its own, because both kinds of
+//! exit mean the same: done, failed, panicked or terminated. A task's exit has the closure's own types (`Exit<T,
+//! E>`). `Failed(E)` holds the error as the closure returned it. [`into_result`](crate::Exit::into_result) turns
+//! every exit but `Done` into an error that `?` accepts. Where the types do not matter, a status names the exit.
+//! `Completed` stands for `Done`, `Failed` and `Panicked`. `Cancelled`, `TimedOut` and `Stopped` stand for
+//! `Terminated`, whose reason gives the details.
 //!
 //! # A task is no process
 //!
-//! It could be one, whose first step runs its closure on the pool. It is not, because a task needs no mailbox, no worker and no
-//! second turn. It would pay for a PID, a cell and two hand-overs between threads, and a program with tasks only would have to
-//! start a runtime.
+//! A task could be a process whose first step runs the closure on the pool. It is not, because a task needs no
+//! mailbox, no worker and no second step. As a process it would cost a PID, a cell and two hand-overs between
+//! threads. A program with only tasks would have to start a runtime.
 //!
 //! # Whose thread
 //!
-//! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the task: the
-//! closure's own, the one that cancels, or the timers' (with a manual clock, the one that moves it). So do the destructors of
-//! closures that were never called. There is one thread for the timers of a scheduler, so all of these must be short. If the
-//! scheduler is stopped, they run on a helper thread: see [`TaskScheduler::stop`].
+//! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the
+//! task. This is the closure's thread, the cancelling thread, or the timer thread. With a manual clock, the thread
+//! that moves the clock takes the place of the timer thread. Destructors of closures that were never called run on
+//! the same thread. Each scheduler has one timer thread, so all this code must be short. If the scheduler is stopped,
+//! it runs on a helper thread: see [`TaskScheduler::stop`].
 
 mod info;
 mod error;

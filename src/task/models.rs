@@ -1,4 +1,5 @@
-//! The races of a task's end, under the model checker: the real record, table and timers; the models are the pool.
+//! The races of a task's end under the model checker. The tests use the real record, table and timers. The models act
+//! as the pool.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::outcome::{Exit, Reason};
 use crate::pool::Pool;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
 
-/// What a closure returns: counts that it is dropped.
+/// A closure's result, which counts its drops.
 struct Token(Arc<AtomicUsize>);
 
 impl Drop for Token {
@@ -45,12 +46,12 @@ impl Bench {
         Arc::new(Bench { shared, calls: Arc::default(), drops: Arc::default() })
     }
 
-    /// A task that is in the table and in no pool, unless the scheduler is stopped.
+    /// Accepts a task that is in the table and in no pool. Returns `None` if the scheduler is stopped.
     fn accept(&self) -> Option<(Subject, TaskHandle<Token, String>)> {
         self.accept_with(|| ())
     }
 
-    /// The same with something that its closure does.
+    /// As `accept`, with an action for the closure.
     fn accept_with(&self, act: impl FnOnce() + Send + 'static) -> Option<(Subject, TaskHandle<Token, String>)> {
         let (calls, drops) = (self.calls.clone(), self.drops.clone());
         let body: Body = Box::new(move |_| {
@@ -72,7 +73,7 @@ impl Bench {
         Some((task, handle))
     }
 
-    /// As the scheduler does, but on this thread.
+    /// Does what the scheduler does for a stop, but on this thread.
     fn stop(&self) {
         let stopped = self.shared.begin_stop();
         self.shared.finish_stop(stopped);
@@ -87,7 +88,7 @@ impl Bench {
     }
 }
 
-/// Breaks when `end` does not look whether it has been decided, and when `begin` does not.
+/// Fails if `end` does not check whether the task has ended, or if `begin` does not.
 #[test]
 fn one_of_returned_cancelled_and_stopped_decides() {
     loom::model(|| {
@@ -119,7 +120,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
     });
 }
 
-/// Breaks when the time is over in one step and the status changes in another.
+/// Fails if the timeout is decided in one step and the status changes in another.
 #[test]
 fn the_time_is_over_while_the_closure_returns() {
     loom::model(|| {
@@ -133,7 +134,7 @@ fn the_time_is_over_while_the_closure_returns() {
             let (task, bench) = (task.clone(), bench.clone());
             move || task.terminate(&bench.shared, Status::TimedOut, Reason::TimedOut)
         });
-        // As `wait` does, but for the question whether this is a thread of the pool, which has models of its own.
+        // As `wait` does, without the check for a thread of the pool. That check has models of its own.
         task.over.wait();
         let exit = handle.try_result().unwrap();
         let timed_out = timer.join().unwrap();
@@ -144,7 +145,7 @@ fn the_time_is_over_while_the_closure_returns() {
     });
 }
 
-/// Breaks when the timer by which a task has to begin ends it also after it has begun.
+/// Fails if the timer for a late start also ends a task that has begun.
 #[test]
 fn a_task_begins_while_the_time_for_that_is_over() {
     loom::model(|| {
@@ -162,7 +163,7 @@ fn a_task_begins_while_the_time_for_that_is_over() {
     });
 }
 
-/// Breaks when the table looks whether it is stopped in one critical section and takes the task in another.
+/// Fails if the table checks for a stop in one critical section and adds the task in another.
 #[test]
 fn submitting_against_stopping() {
     loom::model(|| {
@@ -193,7 +194,7 @@ fn submitting_against_stopping() {
     });
 }
 
-/// Breaks when the end clears away first and is noted afterwards, and when what is attached does not look for the end.
+/// Fails if the end clears items before it is noted, or if `attach` does not check for the end.
 #[test]
 fn a_timer_that_is_made_while_the_task_ends_is_not_left_behind() {
     loom::model(|| {
@@ -210,7 +211,7 @@ fn a_timer_that_is_made_while_the_task_ends_is_not_left_behind() {
     });
 }
 
-/// Breaks when the end looks for the handle in one critical section and puts the result away in another.
+/// Fails if the end checks for the handle in one critical section and stores the result in another.
 #[test]
 fn the_handle_is_dropped_while_the_task_ends() {
     loom::model(|| {
@@ -227,7 +228,7 @@ fn the_handle_is_dropped_while_the_task_ends() {
     });
 }
 
-/// Breaks when the closure's return is not waited for under the lock under which it is noted.
+/// Fails if the wait for a closure's return does not use the lock under which the return is noted.
 #[test]
 fn somebody_waits_for_a_closure_whose_task_is_over() {
     loom::model(|| {
@@ -247,8 +248,9 @@ fn somebody_waits_for_a_closure_whose_task_is_over() {
     });
 }
 
-/// Breaks when a closure whose task is ended while it asks is in none of the places that are looked at: not yet among those
-/// whose tasks are over, when these are looked at, and not running any more, when the tasks are.
+/// Fails if a closure whose task ends during the check is in neither list when that list is checked. It is not yet in
+/// the list of closures of ended tasks when that list is checked. It is no longer a running task when the tasks are
+/// checked.
 #[test]
 fn a_closure_is_inside_also_while_its_task_is_ended() {
     loom::model(|| {
@@ -267,8 +269,8 @@ fn a_closure_is_inside_also_while_its_task_is_ended() {
     });
 }
 
-/// Breaks when a thread that waits for a delayed task looks for its place in the pool's line in one critical section, and
-/// leaves its bell in another.
+/// Fails if a thread that waits for a delayed task checks for its place in the pool's queue in one critical section,
+/// and attaches its bell in another.
 #[test]
 fn the_only_thread_waits_for_a_task_that_is_being_queued() {
     let mut builder = loom::model::Builder::new();
@@ -284,7 +286,7 @@ fn the_only_thread_waits_for_a_task_that_is_being_queued() {
     });
 }
 
-/// The same, when the task ends instead.
+/// The same, if the task ends instead.
 #[test]
 fn the_only_thread_waits_for_a_task_that_is_never_queued() {
     let mut builder = loom::model::Builder::new();
@@ -299,8 +301,8 @@ fn the_only_thread_waits_for_a_task_that_is_never_queued() {
     });
 }
 
-/// Breaks when a thread that waits for a set counts on another one to come for a task of it, and does not hear that this one
-/// does not.
+/// Fails if a thread that waits for a set counts on another thread to run a task of it, and is not notified when that
+/// thread does not.
 #[test]
 fn a_set_is_waited_for_while_the_pools_other_thread_goes() {
     let mut builder = loom::model::Builder::new();
@@ -309,7 +311,7 @@ fn a_set_is_waited_for_while_the_pools_other_thread_goes() {
         let bench = Bench::with(2);
         let (task, handle) = bench.accept().unwrap();
         let pool = &bench.shared.pool;
-        // Two threads, of which one has soon nothing to do.
+        // There are two threads. One of them soon has no job.
         pool.execute(|| ()).unwrap();
         pool.execute(move || {
             let mut set = TaskSet::from_iter([handle]);

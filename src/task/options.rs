@@ -1,27 +1,28 @@
-//! How a task is to be done, and how long its record is to be kept.
+//! Options of a task, and how long its record is kept.
 
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
 use crate::primitives::Arc;
 
-/// How long the record of a task can be looked up. It always can as long as the task is not over and as long as its
-/// handle lives; this says how it goes on when both are past.
+/// How long the record of an ended task can be looked up.
+///
+/// A record is always kept until its task has ended and its handle was dropped. The retention applies after both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// Not at all: the handle was the only interest in it.
+    /// The record is removed at once.
     #[default]
     WithHandle,
-    /// Until it is removed.
+    /// The record is kept until it is removed explicitly.
     UntilRemoved,
-    /// For so long after its end. (It can be removed before.)
+    /// The record is kept for this long after the task's end. It can be removed earlier.
     For(Duration),
-    /// As one of so many: of those with this same rule, the ones that came to it last are kept. (They can be removed
-    /// before.)
+    /// Of the records with this same rule, the newest are kept, up to this number. The newest are those to which the
+    /// rule applied last. A record can be removed earlier.
     Newest(usize),
 }
 
-/// Options of a task, each with its default: no timeout, begun as soon as a thread is free, without a name.
+/// Options of a task. By default it has no timeout, no delay and no name.
 ///
 /// ```
 /// use procession::task::{Retention, TaskOptions, TaskScheduler};
@@ -53,53 +54,54 @@ pub(super) enum StartBy {
 }
 
 impl TaskOptions {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> TaskOptions {
         TaskOptions::default()
     }
 
-    /// A name, for lists and messages. Several tasks may have the same.
+    /// Sets a name for lists and messages. Several tasks may have the same name.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> TaskOptions {
         self.name = Some(name.into());
         self
     }
 
-    /// How long the closure may run, from the moment at which it is called: then the task is `TimedOut`. With
-    /// [`Duration::ZERO`] it is so at once, and the closure is not called; with [`Duration::MAX`] it never is.
+    /// Sets how long the closure may run, measured from its call. After that the task is `TimedOut`. With
+    /// [`Duration::ZERO`] the task times out at once, and its closure is not called. With [`Duration::MAX`] it never
+    /// times out.
     pub fn timeout(mut self, limit: Duration) -> TaskOptions {
         self.timeout = Some(limit);
         self
     }
 
-    /// By when the closure has to be called, by the scheduler's clock: otherwise the task is `TimedOut`, and the closure
-    /// is never called.
+    /// Sets the moment by which the closure must be called, by the scheduler's clock. If it is not called by then,
+    /// the task is `TimedOut`, and the closure is never called.
     pub fn start_by(mut self, moment: Instant) -> TaskOptions {
         self.start_by = Some(StartBy::At(moment));
         self
     }
 
-    /// As [`start_by`](Self::start_by), from the submission on.
+    /// As [`start_by`](Self::start_by), but measured from the submission.
     pub fn start_timeout(mut self, limit: Duration) -> TaskOptions {
         self.start_by = Some(StartBy::Within(limit));
         self
     }
 
-    /// How long after the submission it is given to the pool. Until then it is `Scheduled`, and can be cancelled like any
-    /// other. With [`Duration::MAX`] it never is.
+    /// Sets the delay between the submission and the hand-over to the pool. Until then the task is `Scheduled`, and
+    /// can be cancelled like any other. With [`Duration::MAX`] the task never begins.
     pub fn after(mut self, delay: Duration) -> TaskOptions {
         self.delay = Some(delay);
         self
     }
 
-    /// How long its record can be looked up; without this, as the scheduler was told
+    /// Sets how long the task's record can be looked up. The default is the scheduler's
     /// ([`TaskSchedulerBuilder::retention`](super::TaskSchedulerBuilder::retention)).
     pub fn retention(mut self, retention: Retention) -> TaskOptions {
         self.retention = Some(retention);
         self
     }
 
-    /// Has the task cancelled when this request is made, with its reason. So many can be cancelled with one call, and a
-    /// task can hand its own request down to those that it submits.
+    /// Cancels the task when this token is cancelled, with the token's reason. So one call can cancel many tasks. A
+    /// task can also pass its own token to the tasks that it submits.
     pub fn under(mut self, cancel: &CancelToken) -> TaskOptions {
         self.under = Some(cancel.clone());
         self

@@ -1,10 +1,11 @@
-//! A closure that is done again and again.
+//! Closures that are run repeatedly.
 //!
-//! Each round is a task like any other, accepted when the one before it has returned, and given to the pool after the
-//! period. So there is one task at most, it can be seen waiting, and rounds never overlap, however long one takes.
+//! Each round is a task like any other. It is accepted when the round before it has returned, and is handed to the
+//! pool after the period. So there is at most one task, and it is visible while it waits. Rounds never overlap,
+//! however long one takes.
 //!
-//! However a round ends, its closure returns or is dropped, and its [`Round`] is dropped with it. That drop submits the next
-//! round, or ends the repetition. So no end of a round is missed.
+//! However a round ends, its closure returns or is dropped, and its [`Round`] is dropped with it. That drop submits
+//! the next round, or ends the repetition. So no end of a round is missed.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -19,10 +20,10 @@ use crate::outcome::{Rejected, drop_contained};
 use crate::pool::PoolStatus;
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
-/// The shortest period. A scheduler that is asked for no pause at all would have its timers do nothing else.
+/// The shortest period. Without it, a period of zero would occupy the timer thread fully.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The handle of a closure that is repeated. Dropping it changes nothing.
+/// The handle of a repeated closure. Dropping it changes nothing.
 pub struct Repeat {
     rounds: Arc<Rounds>,
 }
@@ -38,7 +39,7 @@ struct Repetition<F> {
     rounds: Arc<Rounds>,
     every: Duration,
     options: TaskOptions,
-    /// Here between rounds, and with the round while that runs.
+    /// The closure. It is here between rounds. While a round runs, the round holds it.
     job: Mutex<Option<F>>,
 }
 
@@ -49,7 +50,7 @@ struct State {
     begun: u64,
 }
 
-/// One round. Dropped, called or not, it sees to what comes next.
+/// One round. When dropped, called or not, it submits the next round or ends the repetition.
 struct Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
@@ -60,16 +61,18 @@ where
 }
 
 impl TaskScheduler {
-    /// Does a closure again and again: the first time as the options say, and then each time `every` after it has returned
-    /// (at least a millisecond), with the same options. Rounds never overlap.
+    /// Runs a closure repeatedly, with a pause of `every` between rounds.
     ///
-    /// Each round is a task of its own. It goes on whatever one of them comes to: an error, a panic, a timeout, or a
-    /// cancellation of that round alone. It ends with [`Repeat::cancel`], with the scheduler, when what it stands
-    /// [under](TaskOptions::under) is cancelled, and at the moment that [`start_by`](TaskOptions::start_by) names.
-    /// [`start_timeout`](TaskOptions::start_timeout) counts from when a round is due.
+    /// The first round runs as the options say. Each later round has the same options, and begins `every` (at least a
+    /// millisecond) after the one before has returned. Rounds never overlap.
+    ///
+    /// Each round is a task of its own. The repetition goes on after an error, a panic, a timeout, or a cancellation
+    /// of one round alone. It ends with [`Repeat::cancel`], with the scheduler, and when the token that it is
+    /// [under](TaskOptions::under) is cancelled. It also ends at the moment that [`start_by`](TaskOptions::start_by)
+    /// sets. [`start_timeout`](TaskOptions::start_timeout) is measured from the moment at which a round is due.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit_with), of the first round.
+    /// As [`submit`](Self::submit_with), for the first round.
     pub fn repeat<E, F>(
         &self,
         every: Duration,
@@ -92,12 +95,12 @@ impl TaskScheduler {
 }
 
 impl Repeat {
-    /// Ends it, and cancels the round that waits or runs. Whether this call did it.
+    /// Ends the repetition and cancels the round that waits or runs. Returns whether this call ended it.
     pub fn cancel(&self) -> bool {
         self.rounds.cancel()
     }
 
-    /// The round that was submitted last.
+    /// The last round that was submitted.
     pub fn round(&self) -> Option<TaskId> {
         lock(&self.rounds.state).round
     }
@@ -107,7 +110,7 @@ impl Repeat {
         lock(&self.rounds.state).begun
     }
 
-    /// Set when there will be no more rounds, and the closure is dropped.
+    /// A latch that is set when no round follows and the closure is dropped.
     pub fn over(&self) -> &Latch<()> {
         &self.rounds.over
     }
@@ -124,14 +127,14 @@ where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
-    /// Submits a round. If it is refused the closure comes back, and there will be no other.
+    /// Submits a round. If the scheduler refuses it, the closure is given back, and no other round follows.
     fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
         let round = Round { repetition: self.clone(), job: None };
         match tasks.submit_with(options, move |cancel| round.run(cancel)) {
             Ok(task) => {
                 let is_cancelled = {
                     let mut state = lock(&self.rounds.state);
-                    // The next round may have been submitted meanwhile; its number is greater.
+                    // The next round may have been submitted meanwhile. Its number is greater.
                     state.round = state.round.max(Some(task.id()));
                     state.is_cancelled
                 };
@@ -149,7 +152,7 @@ where
         }
     }
 
-    /// After a round, whatever became of it.
+    /// Runs after each round, whatever its outcome.
     fn go_on(self: &Arc<Self>) {
         let last = match self.next() {
             Some((tasks, options)) => match self.submit(&tasks, options) {
@@ -158,15 +161,15 @@ where
             },
             None => self.last(),
         };
-        // Only the caller that has the closure ends it. A round that was refused comes through here, too, when it is dropped, and its closure is
-        // still there then, with the one that submitted it.
+        // Only the caller that holds the closure ends the repetition. A refused round also gets here when it is
+        // dropped. Its submitter still holds its closure then.
         if let Some(job) = last {
             drop_contained(job);
             let _ = self.rounds.over.set(());
         }
     }
 
-    /// With what options the next round is to be submitted, if there is to be one.
+    /// The options of the next round. `None` if there is no next round.
     fn next(&self) -> Option<(TaskScheduler, TaskOptions)> {
         let tasks = TaskScheduler { owner: self.rounds.owner.upgrade()? };
         let mut options = self.options.clone();
@@ -181,14 +184,14 @@ where
         };
         let is_cancelled =
             lock(&self.rounds.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
-        // A round without any time is over before it begins, and so would be all that follow.
+        // A round with a timeout of zero ends before it begins. All later rounds would, too.
         let has_no_time = options.timeout == Some(Duration::ZERO);
-        // A pool that is shared may have ended by itself, and would refuse all that follow.
+        // A shared pool may have ended on its own. It would refuse all later rounds.
         let pool_ended = tasks.owner.shared.pool.status() != PoolStatus::Running;
         if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
     }
 
-    /// There is no other round. The first caller gets the closure.
+    /// Notes that no other round follows. The first caller gets the closure.
     fn last(&self) -> Option<F> {
         lock(&self.rounds.state).is_cancelled = true;
         lock(&self.job).take()
@@ -220,7 +223,7 @@ where
     fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
             let mut state = lock(&self.repetition.rounds.state);
-            // A cancellation may have come before the number of this round was noted.
+            // A cancellation may have happened before the number of this round was noted.
             if state.is_cancelled {
                 return Ok(());
             }
@@ -258,7 +261,7 @@ mod tests {
             options: TaskOptions::new(),
             job: Mutex::new(Some(job)),
         });
-        // It was accepted, and its number is not noted yet.
+        // The round was accepted, and its number is not noted yet.
         let round = Round { repetition: repetition.clone(), job: None };
         let rounds = &repetition.rounds;
         assert!(rounds.cancel() && !rounds.over.is_set());

@@ -1,4 +1,4 @@
-//! The scheduler: takes tasks, looks them up, ends them all.
+//! The scheduler, which accepts tasks, looks them up, and ends them all.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
-/// A scheduler of tasks. Clones are the same scheduler.
+/// A scheduler of tasks. Clones refer to the same scheduler.
 ///
-/// When the last clone is dropped, the scheduler is stopped as by [`stop`](TaskScheduler::stop). Handles of tasks do not count,
-/// and go on working.
+/// Dropping the last clone stops the scheduler, as [`stop`](TaskScheduler::stop) does. Handles of tasks do not keep
+/// it running, and stay usable.
 #[derive(Clone)]
 pub struct TaskScheduler {
     pub(super) owner: Arc<Owner>,
 }
 
-/// Stops the scheduler with its last handle.
+/// Stops the scheduler when its last handle is dropped.
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
     pub(super) owns_pool: bool,
@@ -43,19 +43,22 @@ pub struct TaskSchedulerBuilder {
 }
 
 impl TaskScheduler {
-    /// A scheduler with a pool of its own, which has as many threads as there are tasks that run at the same time: tasks
-    /// do not wait for each other. It takes tasks at once, and starts no thread before there is one.
+    /// Makes a scheduler with its own pool, which has no limit on its threads.
     ///
-    /// Thousands that are submitted in one go may bring thousands of threads, also if they are short. The scheduler logs one
-    /// warning when it has 1,000. A program in which that may happen sets a limit: [`with_limit`](Self::with_limit).
+    /// The pool has as many threads as tasks run at the same time, so tasks do not wait for each other. The scheduler
+    /// accepts tasks at once. It starts no thread before the first task.
+    ///
+    /// Thousands of tasks submitted at once may start thousands of threads, even if the tasks are short. The
+    /// scheduler logs one warning when it has 1,000. If that may happen in your program, set a limit:
+    /// [`with_limit`](Self::with_limit).
     pub fn new() -> TaskScheduler {
         TaskScheduler::builder().build()
     }
 
-    /// A scheduler with a pool of its own, in which at most `limit` tasks run at the same time. The others wait, and begin in
-    /// the order in which they were submitted. A limit of 0 counts as 1.
+    /// Makes a scheduler with its own pool, which runs at most `limit` tasks at once. The other tasks wait, and begin
+    /// in the order of their submission. A limit of 0 counts as 1.
     ///
-    /// This is the scheduler for most programs: it has at most `limit` threads, however many tasks there are.
+    /// This scheduler suits most programs: it has at most `limit` threads, however many tasks there are.
     ///
     /// ```
     /// use procession::task::TaskScheduler;
@@ -70,25 +73,28 @@ impl TaskScheduler {
         TaskScheduler::builder().limit(limit).build()
     }
 
-    /// A scheduler on a pool that others use as well. As many tasks run at the same time as it has threads; the others
-    /// wait in its line. Its clock is the scheduler's.
+    /// Makes a scheduler on a pool that others may also use. The pool's threads limit how many tasks run at once. The
+    /// other tasks wait in the pool's queue. The scheduler uses the pool's clock.
     pub fn on(pool: &Pool) -> TaskScheduler {
         TaskScheduler::builder().pool(pool).build()
     }
 
-    /// Options, each with its default: as [`new`](Self::new), the system's clock, records kept
-    /// [with the handle](Retention::WithHandle), no limit for a shutdown.
+    /// Returns a builder with the default options.
+    ///
+    /// The pool and its limit are as for [`new`](Self::new), and the clock is the system's. Records are kept [with
+    /// the handle](Retention::WithHandle), and a shutdown has no limit.
     pub fn builder() -> TaskSchedulerBuilder {
         TaskSchedulerBuilder::default()
     }
 
-    /// Accepts a task; its closure is called once, on a thread of the pool. Does not wait for it to begin or to end.
+    /// Submits a task, whose closure a thread of the pool calls once. The call does not wait for the task to begin or
+    /// to end.
     ///
-    /// The closure is given a request to stop, which is made when the task is over for whatever reason; one that has no
-    /// use for it takes `|_|`. With this call's return the task can be looked up.
+    /// The closure gets a token, which is cancelled when the task ends for any reason. A closure that does not need
+    /// the token takes `|_|`. When this call returns, the task can be looked up.
     ///
     /// # Errors
-    /// The closure comes back if the scheduler has been stopped, or if the pool does not take it.
+    /// The scheduler has been stopped, or the pool refuses the task. The closure is handed back.
     pub fn submit<T, E, F>(&self, job: F) -> Result<TaskHandle<T, E>, Rejected<F, SubmitError>>
     where
         T: Send + 'static,
@@ -98,10 +104,10 @@ impl TaskScheduler {
         self.submit_with(TaskOptions::new(), job)
     }
 
-    /// The same with options.
+    /// As [`submit`](Self::submit), with options.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); also if it needs a timer, and no thread can be had for it.
+    /// As [`submit`](Self::submit). Or the task needs a timer, and no thread can be started for it.
     pub fn submit_with<T, E, F>(
         &self,
         options: TaskOptions,
@@ -162,56 +168,56 @@ impl TaskScheduler {
         }
     }
 
-    /// Where a task is in its life.
+    /// The stage of a task's life.
     ///
     /// # Errors
-    /// There is no record of it: there never was, or it was removed.
+    /// The task has no record. There never was one, or it was removed.
     pub fn status(&self, id: TaskId) -> Result<Status, UnknownTaskError> {
         self.record(id).map(|record| record.status())
     }
 
-    /// A snapshot of a task.
+    /// Returns a snapshot of a task.
     ///
     /// # Errors
-    /// There is no record of it: there never was, or it was removed.
+    /// The task has no record. There never was one, or it was removed.
     pub fn info(&self, id: TaskId) -> Result<TaskInfo, UnknownTaskError> {
         self.record(id).map(|record| record.info())
     }
 
-    /// Snapshots of all tasks of which there is a record, in the order of their submission.
+    /// Snapshots of all tasks that have a record, in the order of their submission.
     pub fn list(&self) -> Vec<TaskInfo> {
         let records: Vec<_> = lock(&self.owner.shared.table).records().cloned().collect();
         records.iter().map(|record| record.info()).collect()
     }
 
-    /// The same of those with this status.
+    /// As [`list`](Self::list), but only the tasks with this status.
     pub fn list_by(&self, status: Status) -> Vec<TaskInfo> {
         self.list().into_iter().filter(|task| task.status == status).collect()
     }
 
-    /// Cancels a task, for [`Reason::Cancelled`]. Returns whether this call decided: not if it was over already. See
-    /// [`TaskHandle::cancel`].
+    /// Cancels a task with [`Reason::Cancelled`]. Returns whether this call ended the task. It returns `false` if the
+    /// task had already ended. See [`TaskHandle::cancel`].
     ///
     /// # Errors
-    /// There is no record of it: there never was, or it was removed.
+    /// The task has no record. There never was one, or it was removed.
     pub fn cancel(&self, id: TaskId) -> Result<bool, UnknownTaskError> {
         self.cancel_because(id, Reason::Cancelled)
     }
 
-    /// The same with a reason.
+    /// As [`cancel`](Self::cancel), with this reason.
     ///
     /// # Errors
-    /// There is no record of it: there never was, or it was removed.
+    /// The task has no record. There never was one, or it was removed.
     pub fn cancel_because(&self, id: TaskId, reason: impl Into<Reason>) -> Result<bool, UnknownTaskError> {
         let record = self.record(id)?;
         Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
     }
 
-    /// Forgets a task that is over, whatever it was to be kept for. A handle that lives goes on working; a closure that
+    /// Removes the record of an ended task, whatever its retention. A handle of the task stays usable. A closure that
     /// has not returned is still counted.
     ///
     /// # Errors
-    /// There is no record of it, or it is not over, and nothing changes.
+    /// The task has no record, or has not ended. Then nothing changes.
     pub fn remove(&self, id: TaskId) -> Result<(), RemoveError> {
         let shared = &self.owner.shared;
         let removed = lock(&shared.table).remove(id)?;
@@ -222,27 +228,29 @@ impl TaskScheduler {
         Ok(())
     }
 
-    /// Takes no more tasks, and stops those that are not over: when this returns, every task that was ever accepted is over.
-    /// It does not wait for closures, which go on until they look at their token. Closures that were never called are dropped.
+    /// Accepts no more tasks, and stops those that have not ended. When the call returns, every task that was ever
+    /// accepted has ended. The call does not wait for closures, which go on until they check their token. Closures
+    /// that were never called are dropped.
     ///
-    /// Wakers, callbacks and destructors run on a helper thread. This call waits for them for at most 250 ms, and not at all in a
-    /// step or in a job of the scheduler's pool.
+    /// Wakers, callbacks and destructors run on a helper thread. This call waits for them for at most 250 ms. In a
+    /// step or in a job of the scheduler's pool, it does not wait.
     ///
-    /// It may be called several times, by several threads at once, and by a task of this scheduler, which is then stopped like
-    /// the others. A pool that is shared goes on.
+    /// The call may be made several times, and by several threads at once. A task of this scheduler may make it, and
+    /// is then stopped like the others. A shared pool goes on.
     pub fn stop(&self) {
         self.owner.stop();
     }
 
-    /// Stops, and waits until all closures have returned and what is the user's is dropped. With a pool of its own, its threads
-    /// have then ended.
+    /// Stops the scheduler, and waits until all user code of its tasks has finished. All closures have then returned,
+    /// and all values of the user are dropped. If the scheduler has its own pool, the pool's threads have then ended.
     ///
-    /// Wakers, callbacks and destructors run on a helper thread, which has 250 ms longer than `limit`.
+    /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock; [`Duration::MAX`] is never over. Or the caller must not wait, and
-    /// something is left: it is a step, or a task of this scheduler, which would wait for itself. The error lists the tasks whose
-    /// closures have not returned, and the one whose waker, callback or destructor hangs.
+    /// User code had not finished at `limit`, by the scheduler's clock. [`Duration::MAX`] means no limit. Or the
+    /// caller must not wait while user code is left: it is a step, or a task of this scheduler, which would wait for
+    /// itself. The error lists the tasks whose closures have not returned, and the task whose waker, callback or
+    /// destructor hangs.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), StopError> {
         let shared = &self.owner.shared;
         let deadline = shared.clock.deadline(limit);
@@ -256,19 +264,19 @@ impl TaskScheduler {
         }
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
-            // All closures have returned. What may take longer is the destructors of the threads' own values.
+            // All closures have returned. Only the destructors of thread-locals may take longer.
             let _ = shared.pool.stop_timeout(rest);
         }
         shared.tell_tree();
         Ok(())
     }
 
-    /// Whether it has been stopped: from the moment at which that begins, it takes no more tasks.
+    /// Whether the scheduler has been stopped. From the beginning of a stop, it accepts no more tasks.
     pub fn is_stopped(&self) -> bool {
         lock(&self.owner.shared.table).is_stopped()
     }
 
-    /// Counts, all of one moment.
+    /// Counts, all taken at one moment.
     pub fn stats(&self) -> TaskStats {
         let shared = &self.owner.shared;
         let table = lock(&shared.table);
@@ -276,7 +284,7 @@ impl TaskScheduler {
         let running = shared.begun() - counts.over_after_begin;
         TaskStats {
             submitted: counts.submitted,
-            // One that is being begun at this moment may be counted as running already.
+            // A task that begins at this moment may already count as running.
             scheduled: (counts.submitted - counts.over()).saturating_sub(running),
             running,
             completed: counts.completed,
@@ -295,17 +303,18 @@ impl TaskScheduler {
 }
 
 impl Owner {
-    /// Ends all tasks. The latch is set when all that is the user's is called and dropped, if there is anything.
+    /// Ends all tasks. Returns a latch if user code is left to run. It is set when that code was called and all
+    /// values of the user are dropped.
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
         let finished = self.shared.stop();
         if self.owns_pool {
-            // Only jobs of tasks that are over wait there. They do nothing.
+            // Only jobs of ended tasks wait there. They do nothing.
             self.shared.pool.close();
         }
         finished
     }
 
-    /// The same, and waits for user code, but no longer than the [`GRACE`].
+    /// Ends all tasks, and waits for user code for at most the [`GRACE`].
     pub(super) fn stop(&self) {
         if let Some(finished) = self.begin_stop()
             && !is_step()
@@ -336,40 +345,40 @@ impl fmt::Debug for TaskScheduler {
 }
 
 impl TaskSchedulerBuilder {
-    /// The pool to be used, instead of one of its own.
+    /// Sets the pool to use. By default the scheduler has its own.
     pub fn pool(mut self, pool: &Pool) -> TaskSchedulerBuilder {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// How many tasks run at the same time in a pool of its own, as for [`with_limit`](TaskScheduler::with_limit). A pool that is
-    /// [shared](Self::pool) has its own maximum, and this has no effect.
+    /// Sets how many tasks the scheduler's own pool runs at once, as for [`with_limit`](TaskScheduler::with_limit). A
+    /// [shared](Self::pool) pool has its own maximum, and this option has no effect on it.
     pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
         self
     }
 
-    /// The clock for delays, limits and times; without this that of the pool, or the system's.
+    /// Sets the clock for delays, limits and times. The default is the pool's clock, or the system's.
     pub fn clock(mut self, clock: Clock) -> TaskSchedulerBuilder {
         self.clock = Some(clock);
         self
     }
 
-    /// How long the records of tasks can be looked up that do not say so themselves.
+    /// Sets how long records can be looked up, for tasks without their own retention.
     pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
         self.retention = retention;
         self
     }
 
-    /// How long closures have to return when the scheduler is shut down through its [state](TaskScheduler::shutdown_node): those that have not
-    /// by then are not waited for any longer. (With a pool of its own,
-    /// twice the [`SHUTDOWN_GRACE`] comes on top.)
+    /// Sets how long closures may take to return when the scheduler's [node](TaskScheduler::shutdown_node) shuts it
+    /// down. Later closures are not waited for. (If the scheduler has its own pool, twice the [`SHUTDOWN_GRACE`] is
+    /// added.)
     pub fn shutdown_limit(mut self, limit: Duration) -> TaskSchedulerBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
-    /// Makes the scheduler. It takes tasks at once.
+    /// Builds the scheduler. It accepts tasks at once.
     pub fn build(self) -> TaskScheduler {
         let (pool, clock, owns_pool) = match self.pool {
             Some(pool) => {
@@ -386,30 +395,31 @@ impl TaskSchedulerBuilder {
     }
 }
 
-/// How long nothing may happen before a pool of its own begins to give up its threads, one after each such period. Short,
-/// for a burst may have brought it very many.
+/// How long the scheduler's own pool may be idle before it ends threads, one after each such period. The period is
+/// short, because a burst may have started very many threads.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
-/// A scheduler without a limit logs a warning when it has so many threads: with the stacks of the standard library they
-/// reserve 2 GiB of addresses, and systems limit the threads of a user to some ten thousands.
+/// The number of threads at which a scheduler without a limit logs a warning. With the standard library's stack size
+/// they reserve 2 GiB of addresses. Systems limit a user's threads to some ten thousand.
 const MANY_THREADS: usize = 1_000;
 
-/// A pool of the scheduler's own.
+/// Makes a pool that belongs to the scheduler alone.
 fn own_pool(clock: &Clock, limit: Option<usize>, hurries: bool) -> Pool {
     let builder = Pool::builder().idle_period(Some(IDLE_PERIOD)).name("procession-task");
     let builder = match limit {
         Some(limit) => builder.max(limit.max(1)),
         None => warn_of_many(builder.max(usize::MAX)),
     };
-    // The pool is told to end when the scheduler's limit is over. Jobs that wait then do nothing, and need no time.
+    // The pool is asked to end when the scheduler's limit has passed. Jobs that wait then do nothing and need no
+    // time.
     let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
     let pool = builder.clock(clock.clone()).build();
     pool.expect("none of these options is out of range")
 }
 
-/// Has the pool log a warning, once, when it has very many threads.
+/// Makes the pool log a warning, once, when it has very many threads.
 fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
-    // Ordering: Relaxed: a number to look at; nothing is read because of it.
+    // Ordering: Relaxed. The number is only compared; no other memory depends on it.
     let threads = Arc::new(AtomicUsize::new(0));
     let (starts, ends) = (threads.clone(), threads);
     let is_logged = AtomicBool::new(false);

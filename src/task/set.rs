@@ -1,4 +1,4 @@
-//! Waiting for any of several tasks.
+//! Sets of tasks, which wait for any one of several tasks.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -14,15 +14,16 @@ use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
 use crate::pool::CountsOnOthers;
 use crate::primitives::{Arc, Condvar, Mutex, lock};
 
-/// An empty set keeps room for so many.
+/// The number of tasks for which an empty set keeps its memory allocated.
 const ROOM: usize = 64;
 
-/// A task of a set that is over: its snapshot and its result.
+/// An ended task of a set: its snapshot and its result.
 pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 
-/// Handles of several tasks, whose results come in the order in which the tasks end.
+/// Handles of several tasks. Results come in the order in which the tasks end.
 ///
-/// Each end costs the same, however many tasks are waited for. Dropping the set drops the handles, and cancels nothing.
+/// Each end costs the same, however many tasks are in the set. Dropping the set drops the handles. It cancels
+/// nothing.
 ///
 /// ```
 /// use procession::task::{TaskSet, TaskScheduler};
@@ -42,21 +43,21 @@ pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 pub struct TaskSet<T, E> {
     next: u64,
     waiting: HashMap<u64, TaskHandle<T, E>>,
-    // Those that were over when they came.
+    // Tasks that had already ended when they were added.
     over: VecDeque<TaskHandle<T, E>>,
-    // By scheduler: those that had not begun when they were looked at last. A thread of the pool that waits for any of them
-    // runs them.
+    // By scheduler: tasks that had not begun at the last check. A thread of the pool that waits for any of them runs
+    // them.
     unbegun: Vec<Unbegun>,
     ready: Arc<Ready>,
-    // The first task's scheduler's.
+    // The clock of the first task's scheduler.
     clock: Option<Clock>,
 }
 
-/// Those of one scheduler that had not begun, in the order in which they came.
+/// The tasks of one scheduler that had not begun, in the order in which they were added.
 struct Unbegun {
     shared: Arc<Shared>,
-    // Those that have no bell yet which rings when they are in their pool's line. Others may come to all that is in line: of
-    // what comes there later nothing is known.
+    // Tasks without a bell that rings when they are in their pool's queue. Others may run everything that is in the
+    // queue now. That says nothing about tasks that enter it later.
     new: BTreeSet<u64>,
     in_line: BTreeSet<u64>,
 }
@@ -70,13 +71,14 @@ struct Ready {
 #[derive(Default)]
 struct ReadyState {
     numbers: VecDeque<u64>,
-    // Those that have come into their pool's line while a thread of that pool was here, or wait there and are left by those
-    // who were to come.
+    // Tasks that entered their pool's queue while a thread of that pool was here. Also tasks in the queue whose
+    // expected workers will not run them.
     in_line: Vec<u64>,
     waker: Option<Waker>,
 }
 
-/// Rings when one task of a set is over, or when it is in its pool's line and nobody comes to it.
+/// Rings when one task of a set has ended. Also rings when the task is in its pool's queue and no other thread will
+/// run it.
 struct Bell {
     number: u64,
     of_end: bool,
@@ -91,7 +93,7 @@ impl Wake for Bell {
                 state.numbers.push_back(self.number);
                 state.waker.take()
             } else {
-                // It may ring several times before the waiting thread looks.
+                // The bell may ring several times before the waiting thread checks.
                 if state.in_line.last() != Some(&self.number) {
                     state.in_line.push(self.number);
                 }
@@ -108,7 +110,7 @@ impl Wake for Bell {
 }
 
 impl<T, E> TaskSet<T, E> {
-    /// A set of none.
+    /// Returns an empty set.
     pub fn new() -> TaskSet<T, E> {
         TaskSet {
             next: 0,
@@ -140,7 +142,7 @@ impl<T, E> TaskSet<T, E> {
         Waker::from(Arc::new(Bell { number, of_end, ready: self.ready.clone() }))
     }
 
-    /// Those of the task's scheduler that have not begun, if it is one of them.
+    /// The unbegun tasks of the task's scheduler, if the task is one of them.
     fn unbegun_with(&mut self, task: &TaskHandle<T, E>) -> Option<&mut Unbegun> {
         if task.status() != Status::Scheduled {
             return None;
@@ -154,54 +156,57 @@ impl<T, E> TaskSet<T, E> {
         Some(&mut self.unbegun[place])
     }
 
-    /// How many tasks are in it whose results have not been had.
+    /// The number of tasks whose results have not been taken.
     pub fn len(&self) -> usize {
         self.waiting.len() + self.over.len()
     }
 
-    /// Whether all results have been had.
+    /// Whether all results have been taken.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The tasks whose results have not been had, in no particular order.
+    /// The tasks whose results have not been taken, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
         self.over.iter().chain(self.waiting.values())
     }
 
-    /// Cancels all that are not over. How many this call decided; their results come like the others'.
+    /// Cancels all tasks that have not ended. Returns how many of them this call ended. Their results arrive like all
+    /// others.
     pub fn cancel_all(&self, reason: impl Into<Reason>) -> usize {
         let reason = reason.into();
         self.iter().filter(|task| task.cancel_because(reason.clone())).count()
     }
 
-    /// Blocks the calling thread until a task is over, and gives its snapshot and its result. `None` if there is none left.
+    /// Blocks until a task has ended, and returns its snapshot and its result.
     ///
-    /// Called on a thread of the pool on which the tasks wait for one, it runs them itself, one after the other, as long as
-    /// none is over and the pool has no other thread for all that waits there: so tasks can wait for those that they submit,
-    /// however few threads there are. While it runs one, it does not look at the others.
+    /// The result is `None` if no task is left.
+    ///
+    /// If the caller is a thread of the tasks' pool, it runs waiting tasks itself, one after the other. It does so
+    /// while no task has ended and the pool has no other thread for all waiting jobs. So tasks can wait for tasks
+    /// that they submit, however few threads there are. While the thread runs one task, it does not check the others.
     ///
     /// # Errors
-    /// The caller is a step ([`WaitError::InsideStep`]), or all that are left run on the calling thread
-    /// ([`WaitError::Inside`]): a task that has its own handle cannot wait for itself.
+    /// The caller is a step ([`WaitError::InsideStep`]), or all remaining tasks run on the calling thread
+    /// ([`WaitError::Inside`]). A task cannot wait for itself.
     pub fn wait_next(&mut self) -> Result<Option<Finished<T, E>>, WaitError> {
         self.wait_next_timeout(Duration::MAX)
     }
 
-    /// The same, but no longer than `limit`, by the clock of the first task's scheduler. With a limit it only waits, and runs
-    /// nothing.
+    /// As [`wait_next`](Self::wait_next), but waits at most `limit` by the clock of the first task's scheduler. With
+    /// a limit, the call runs no task.
     ///
     /// # Errors
-    /// As [`wait_next`](Self::wait_next); or the limit was over before ([`WaitError::TimedOut`]).
+    /// As [`wait_next`](Self::wait_next). Or the limit has passed ([`WaitError::TimedOut`]).
     pub fn wait_next_timeout(&mut self, limit: Duration) -> Result<Option<Finished<T, E>>, WaitError> {
         refuse_step_timeout(limit)?;
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
         self.wait_until(deadline)
     }
 
-    /// The same as a future, to be used with [`std::future::poll_fn`].
+    /// As [`wait_next`](Self::wait_next), for use with [`std::future::poll_fn`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Finished<T, E>>> {
-        // Cloned and dropped without the lock: a waker is user code.
+        // The waker is user code. It is cloned and dropped without the lock.
         let waker = cx.waker().clone();
         if self.is_empty() {
             return Poll::Ready(None);
@@ -223,21 +228,21 @@ impl<T, E> TaskSet<T, E> {
         }
         self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
         if self.is_empty() {
-            // An iteration would walk through the room that many have left.
+            // Otherwise an iteration would visit the memory of all removed tasks.
             self.waiting.shrink_to(ROOM);
         }
         Some(finished(task))
     }
 
-    /// If the calling thread is one of a pool's, runs the first of the tasks that wait there for one, or finds that another
-    /// thread has it. Nothing if none waits, or others come to them; of those that may yet come to wait, and when the others do
-    /// not come, the set will hear.
+    /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
+    /// has it. Returns `None` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
+    /// The set's bell rings when a task enters the queue later, or when the other threads will not run it.
     fn help(&mut self, others: &mut Vec<CountsOnOthers>) -> Option<()> {
         others.clear();
         for scheduler in 0..self.unbegun.len() {
             if self.unbegun[scheduler].shared.pool.is_inside() {
-                // Of all of them, before it counts on others: those who come to what is in line now may be gone, or wait for
-                // what comes later.
+                // Each task needs a bell before the set counts on other threads. The threads that would run the
+                // queued tasks may be gone, or wait for tasks that enter the queue later.
                 for number in std::mem::take(&mut self.unbegun[scheduler].new) {
                     if let Some(task) = self.waiting.get(&number) {
                         task.ring_when_in_line(self.bell(number, false));
@@ -261,12 +266,12 @@ impl<T, E> TaskSet<T, E> {
             while let Some(number) = self.unbegun[scheduler].in_line.pop_first() {
                 let Some(task) = self.waiting.get(&number) else { continue };
                 let bell = self.bell(number, false);
-                // Those that others come to would only keep this thread from hearing of the first end.
+                // If other threads run the tasks, a bell would only delay the news of the first end.
                 match task.run_if_inside(Some(bell.clone())) {
                     Helped::Done => return Some(()),
                     Helped::NotYet => task.ring_when_in_line(bell),
                     Helped::OthersCome(counts) => {
-                        // They come to all that wait there, and so to those behind it, too.
+                        // The other threads run all jobs in the queue, so also those behind this one.
                         others.push(counts);
                         self.unbegun[scheduler].in_line.insert(number);
                         break;
@@ -281,7 +286,7 @@ impl<T, E> TaskSet<T, E> {
         if self.is_empty() {
             return Ok(None);
         }
-        // A caller with a limit would miss it in a task that takes long.
+        // If this thread ran a long task, the caller would miss its limit.
         let helps = deadline == Deadline::NEVER;
         let clock = self.clock.clone().unwrap_or_default();
         let ready = self.ready.clone();
@@ -293,7 +298,7 @@ impl<T, E> TaskSet<T, E> {
             if helps && self.help(&mut others).is_some() {
                 continue;
             }
-            // The first one that does not is enough to know that.
+            // One task that does not run here is enough to make this false.
             if helps && self.waiting.values().all(TaskHandle::runs_here) {
                 return Err(WaitError::Inside);
             }
@@ -388,7 +393,7 @@ mod tests {
             assert_eq!(others.len(), 1, "another thread comes for the first");
             let _ = go.set(());
             wait(&begins);
-            // By now this thread sleeps, and only it can run the second one, for which the first one waits.
+            // By now this thread sleeps. Only this thread can run the second task, for which the first one waits.
             manual.advance(Duration::from_secs(1));
             assert!(!lock(&set.ready.state).in_line.is_empty(), "it is told that the second one is there");
             let sum = (0..2).map(|_| *set.wait_next().unwrap().unwrap().1.output().unwrap()).sum();

@@ -1,24 +1,25 @@
-//! The state that the handles of a scheduler, its timers and its jobs share, and the protocol of a task's end.
+//! The state that a scheduler's handles, timers and jobs share, and the protocol of a task's end.
 //!
-//! Several events may end a task: its closure returns; it is cancelled, or the token above it is; a timer is due; the
-//! scheduler is stopped; the pool drops its job. Each of them does the same:
+//! Several events may end a task. Its closure returns. The task or its token's parent is cancelled. A timer is due.
+//! The scheduler is stopped. The pool drops the job. Each of them does the same:
 //!
-//! 1. Under the task's lock: decide (`task/life.rs`), and note it in the table. The table's lock is taken inside of the task's
-//!    lock, never the other way round. Status, result, counts and retention change in this one step.
-//! 2. With the locks free: wake the threads that wait, call wakers and callbacks, cancel the closure's token, remove timers and
-//!    the job in the pool's queue, drop the user's values. Panics are contained.
+//! 1. Under the task's lock: decide (`task/life.rs`), and note the end in the table. The table's lock is taken inside
+//!    the task's lock, never the other way round. Status, result, counts and retention change in this one step.
+//! 2. With the locks free: wake the waiting threads, call wakers and callbacks, cancel the closure's token, remove
+//!    timers and the job in the pool's queue, and drop the user's values. Panics are contained.
 //!
-//! The second caller finds the task over at 1 and does nothing. A closure that returns too late gets its result back and drops
-//! it. So when any of these calls has returned, the task is over.
+//! A second caller finds at 1 that the task has ended, and does nothing. A closure that returns too late gets its
+//! result back and drops it. So when any of these calls has returned, the task has ended.
 //!
-//! **Stopping** does step 1 for all tasks on the calling thread, and then step 2 for all of them on a helper thread. So no user
-//! code runs before every task is over: a destructor may wait for any other task of the scheduler. User code that hangs holds
-//! up the helper thread only. A stop is *open* from its begin (under the table's lock) until its step 2 is done; `stop_and_join`
-//! and the shutdown tree wait until no stop is open.
+//! **Stopping** does step 1 for all tasks on the calling thread. Then it does step 2 for all of them on a helper
+//! thread. So no user code runs before every task has ended: a destructor may wait for any other task of the
+//! scheduler. User code that hangs blocks only the helper thread. A stop is *open* from its begin (under the table's
+//! lock) until its step 2 is done. `stop_and_join` and the shutdown tree wait until no stop is open.
 //!
-//! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock: either
-//! the end comes later and finds it, or `attach` hands it back, and the caller removes it. A task enters the table under
-//! the same lock under which the scheduler is stopped: either it is refused, or the stop finds it there.
+//! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock.
+//! Either the end comes later and finds it, or `attach` hands it back and the caller removes it. A task is added to
+//! the table under the lock under which the scheduler is stopped. Either the task is refused, or the stop finds it in
+//! the table.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -36,69 +37,70 @@ use crate::shutdown::Part;
 use crate::threads;
 use crate::timer::Timers;
 
-/// How long the end of a scheduler waits for user code beyond its limit: destructors, wakers and callbacks, which return at once
-/// in nearly every program.
+/// How long the end of a scheduler waits beyond its limit for destructors, wakers and callbacks. In nearly every
+/// program these return at once.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
 
 pub(super) type Tasks = Vec<Arc<dyn AnyRecord>>;
 
 pub(super) struct Shared {
     pub(super) table: Mutex<Table<Arc<dyn AnyRecord>>>,
-    /// Notified when a closure has returned whose task was over before.
+    /// Notified when a closure has returned whose task had already ended.
     pub(super) returned: Condvar,
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
     pub(super) retention: Retention,
     pub(super) begun: AtomicU64,
-    /// Its place in a shutdown tree, if it was asked for.
+    /// The scheduler's place in a shutdown tree, if a node was requested.
     pub(super) part: Part,
 }
 
-/// A task, whatever its types.
+/// A task of any type.
 pub(super) trait AnyRecord: Send + Sync {
     fn id(&self) -> TaskId;
     fn over(&self) -> &Latch<()>;
     fn status(&self) -> Status;
     fn info(&self) -> TaskInfo;
-    /// Whether the task is running on this thread. The record of a task that is over does not know.
+    /// Whether the task runs on this thread. The record of an ended task does not know.
     fn runs_on(&self, thread: ThreadId) -> bool;
-    /// If the calling thread is one of the pool's, and the task waits there for one, it is run here and now: otherwise it
-    /// might wait for the very thread that waits for it. With a bell, it is only run if no other thread comes to it at once,
-    /// and otherwise the bell is rung when that is so no more.
+    /// Runs the task here, if it waits in the queue of the calling thread's pool. Otherwise the task might wait for
+    /// the very thread that waits for it. With a bell, the task is only run if no other thread runs it at once. If
+    /// another thread does, the bell rings when that is no longer true.
     fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped;
-    /// Has the bell rung when the task waits for a thread, or when it never will.
+    /// Rings the bell when the task waits for a thread, or when it never will.
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
-    /// Ends it from outside; whether this call did it.
+    /// Ends the task from outside. Returns whether this call ended it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
-    /// Decides that it is stopped, and leaves the rest to be done later. Nothing if it is over already.
+    /// Decides that the task is stopped, and returns the remaining work. Returns `None` if the task has already
+    /// ended.
     fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>>;
 }
 
-/// A task that was stopped, with what is left to do for it. Both calls run user code.
+/// A stopped task with its remaining work. Both calls run user code.
 pub(super) trait Stopped: Send {
     fn task(&self) -> Arc<dyn AnyRecord>;
     fn tell(&mut self);
     fn clear(self: Box<Self>);
 }
 
-/// How far a thread has helped a task that it waits for.
+/// The result of a thread's attempt to run a task that it waits for.
 pub(super) enum Helped {
-    /// It has run the task, or another thread has it.
+    /// The thread has run the task, or another thread has it.
     Done,
-    /// Nothing: it does not wait in the line of the thread's pool, and may come to do so.
+    /// The task does not wait in the queue of the thread's pool. It may enter that queue later.
     NotYet,
-    /// Nothing: another thread comes to it. The bell is there as long as this is.
+    /// Another thread will run the task. The bell is attached while this value lives.
     OthersCome(CountsOnOthers),
 }
 
-/// A task of which the types of its result are known.
+/// A task whose result types are known.
 pub(super) trait Record<T, E>: AnyRecord {
     fn take(&self) -> Option<Exit<T, E>>;
     fn put_back(&self, exit: Exit<T, E>);
 }
 
-/// The work that is left when the end of a task is decided.
+/// The work that remains when the end of a task is decided.
 struct Rest<T, E, F> {
     calls: Option<Calls<()>>,
     reason: Reason,
@@ -108,7 +110,7 @@ struct Rest<T, E, F> {
 }
 
 impl<T, E, F> Rest<T, E, F> {
-    /// Calls the wakers of the futures that wait for the task, and the callbacks of its closure's token.
+    /// Calls the wakers of futures that wait for the task, and the callbacks of its closure's token.
     fn tell(&mut self) {
         if let Some(calls) = self.calls.take() {
             calls.make();
@@ -139,7 +141,7 @@ impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Stopped for Stoppe
     }
 }
 
-/// A task.
+/// A task with all its types.
 pub(super) struct Whole<T, E, F> {
     pub(super) id: TaskId,
     pub(super) name: Option<Arc<str>>,
@@ -164,8 +166,8 @@ impl Shared {
         }
     }
 
-    /// Enters a task, which is made with its number, in the step in which it is asked whether the scheduler is stopped. A task
-    /// that is refused is not made: what it would have been made of comes back.
+    /// Adds a task, which is made with its number. The same step checks whether the scheduler is stopped. A refused
+    /// task is not made: its parts are handed back.
     pub(super) fn accept<F, R: AnyRecord + 'static>(
         &self,
         retention: Retention,
@@ -184,11 +186,12 @@ impl Shared {
 
     /// How many closures have been called.
     pub(super) fn begun(&self) -> u64 {
-        // Ordering: Relaxed: it is read under the table's lock, where all that is compared with it was written later.
+        // Ordering: Relaxed. It is read under the table's lock, and all values that it is compared with were written
+        // later under that lock.
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Does what the table could not do under its lock.
+    /// Does the work that the table could not do under its lock.
     pub(super) fn settle(self: &Arc<Shared>, id: TaskId, settled: Settled<Arc<dyn AnyRecord>>) {
         if let Some(moment) = settled.until {
             let shared = Arc::downgrade(self);
@@ -204,7 +207,7 @@ impl Shared {
                         drop(self.timers.cancel(timer));
                     }
                 }
-                // Without a timer it would never go.
+                // Without a timer the record would never be removed.
                 Err(_) => self.forget(id),
             }
         }
@@ -216,15 +219,15 @@ impl Shared {
         drop(removed);
     }
 
-    /// Takes no more tasks, and decides that those are stopped that are not over. It runs no user code. The stop is open until
-    /// [`finish_stop`](Self::finish_stop).
+    /// Accepts no more tasks, and decides that all remaining ones are stopped. It runs no user code. The stop is open
+    /// until [`finish_stop`](Self::finish_stop).
     pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<Box<dyn Stopped>> {
         let live = lock(&self.table).begin_stop();
         live.into_iter().filter_map(|task| task.decide_stop(self)).collect()
     }
 
-    /// Does what is left to do for stopped tasks. It runs user code: first all wakers and callbacks, so that a destructor may
-    /// wait for any of these tasks, then all destructors.
+    /// Does the remaining work for stopped tasks, which runs user code. It first calls all wakers and callbacks, and
+    /// then runs all destructors. So a destructor may wait for any of these tasks.
     pub(super) fn finish_stop(self: &Arc<Shared>, mut stopped: Vec<Box<dyn Stopped>>) {
         let me = thread::current().id();
         let is_at = |task| {
@@ -242,7 +245,7 @@ impl Shared {
         self.end_stop(Some(me));
     }
 
-    /// A stop is not open from now on. The thread is the one that has run user code for it, if one has.
+    /// Notes that a stop is no longer open. `thread` is the thread that has run user code for it, if any has.
     fn end_stop(&self, thread: Option<ThreadId>) {
         let last = lock(&self.table).end_stop(thread);
         drop(last);
@@ -250,11 +253,12 @@ impl Shared {
         self.tell_tree();
     }
 
-    /// Stops all tasks. A helper thread calls and drops what is the user's. The latch is set when it has done so.
+    /// Stops all tasks. A helper thread calls their user code and drops the user's values. The latch is set
+    /// afterwards.
     pub(super) fn stop(self: &Arc<Shared>) -> Option<Latch<()>> {
         let stopped = self.begin_stop();
         if stopped.is_empty() {
-            // This may be a destructor that another stop has called on this thread.
+            // This may be a destructor that another stop runs on this thread.
             self.end_stop(None);
             return None;
         }
@@ -262,14 +266,14 @@ impl Shared {
         Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
     }
 
-    /// Wherever the scheduler may have come to its end: if it has, its state is done.
+    /// Closes the node if the scheduler has ended. It is called wherever the scheduler may have ended.
     pub(super) fn tell_tree(&self) {
         if self.part.is_wanted() && lock(&self.table).has_ended() {
             self.part.over(None);
         }
     }
 
-    /// Whether the calling thread is in a closure of a task, or in what is called or dropped because tasks are stopped.
+    /// Whether the calling thread is in a closure of a task, or in user code that a stop runs.
     pub(super) fn is_inside(&self) -> bool {
         let me = thread::current().id();
         let records: Vec<_> = {
@@ -279,14 +283,16 @@ impl Shared {
             }
             table.records().cloned().collect()
         };
-        // Again the first: a task may have ended between the two looks. When it does not run any more, it is there.
+        // The first list is checked again, because a task may have ended between the two checks. A task that no
+        // longer runs is in this list.
         records.iter().any(|record| record.runs_on(me)) || lock(&self.table).has_inside(me)
     }
 
-    /// Waits until the closures of tasks that are over have returned and no stop is open, or until the deadline. A stop that is
-    /// open then has the [`GRACE`] on top.
+    /// Waits until the closures of ended tasks have returned and no stop is open, or until the deadline. A stop that
+    /// is open then gets the [`GRACE`] in addition.
     ///
-    /// The tasks whose closures have not returned, and those of which a stop runs user code; but for the calling thread's.
+    /// Returns the tasks whose closures have not returned, and those of which a stop runs user code. The calling
+    /// thread's own tasks are left out.
     pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline, waits: bool) -> (Tasks, Tasks) {
         if waits {
             self.wait_for_returns(deadline);
@@ -314,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// A timer for a task: it does nothing if the task, or the scheduler, is gone when it is due.
+    /// A timer for a task. It does nothing if the task or the scheduler no longer exists when it is due.
     pub(super) fn when_due<R: ?Sized + Send + Sync + 'static>(
         self: &Arc<Shared>,
         record: &Arc<R>,
@@ -330,7 +336,7 @@ impl Shared {
 }
 
 impl<T, E, F: Send + 'static> Whole<T, E, F> {
-    /// Decides, unless it has been decided: then the result comes back.
+    /// Ends the task, unless it has ended before. Then the result is handed back.
     pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
         self.decide(shared, end).map(|rest| self.finish(shared, rest))
     }
@@ -364,7 +370,8 @@ impl<T, E, F: Send + 'static> Whole<T, E, F> {
         drop_contained(unwanted);
     }
 
-    /// Notes what has to be cleared away when it is over, or has begun; if it is already, that is now.
+    /// Notes an item that must be cleared when the task has ended or begun. If it already has, the item is cleared
+    /// now.
     pub(super) fn attach(&self, shared: &Shared, end: LooseEnd) {
         let moot = lock(&self.life).attach(end);
         if let Some(end) = moot {

@@ -1,24 +1,27 @@
-//! The scheduler in a shutdown tree: told to end it stops, and it is done when all closures have returned.
+//! The scheduler in a shutdown tree. When asked to close, the node stops the scheduler. It is closed when all
+//! closures have returned.
 
 use super::scheduler::{Owner, TaskScheduler};
 use super::shared::Shared;
 use crate::primitives::{Arc, lock, thread};
 use crate::shutdown::{Role, ShutdownNode};
 
-/// The number of tasks that the text names: enough to find the culprit, short enough for a log line.
+/// The number of tasks that the text names. It is enough to find the cause, and short enough for a log line.
 const NAMED: usize = 8;
 
 impl TaskScheduler {
-    /// The scheduler in a [shutdown tree](crate::shutdown), always the same node. [`ShutdownNode::depends_on`] says
-    /// what closes before it and after it: a pool that others use as well closes after the schedulers that stand on it.
+    /// The scheduler's node in a [shutdown tree](crate::shutdown). It is always the same node.
     ///
-    /// Asked to close, it [stops](Self::stop): tasks that are not over are stopped, and their closures asked to return. It is
-    /// closed when all have; with a pool of its own, when that has ended, too. With
-    /// [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit) it waits for them only so long. A scheduler that is stopped
-    /// otherwise, or dropped, closes it as well. If tasks should finish first, wait for them before the
-    /// tree is told to end.
+    /// [`ShutdownNode::depends_on`] sets the order in which nodes close. A shared pool closes after the schedulers
+    /// that use it.
     ///
-    /// It is called `tasks`. As long as closures keep it from ending, the error of the tree's shutdown names their tasks.
+    /// When asked to close, the node [stops](Self::stop) the scheduler. This stops all remaining tasks and asks their
+    /// closures to return. The node is closed when all closures have returned. If the scheduler has its own pool, the
+    /// pool must have ended, too. With [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit), the node
+    /// waits only for that limit. If the scheduler is stopped in another way, or dropped, the node closes, too. To
+    /// let tasks finish first, wait for them before the tree is shut down.
+    ///
+    /// The node is called `tasks`. While closures delay the end, the error of the tree's shutdown names their tasks.
     ///
     /// ```
     /// use procession::pool::Pool;
@@ -50,7 +53,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
         detail: Box::new(move || names_of_the_rest(&*looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
-            // Without an owner it is being dropped, which stops it.
+            // Without an owner, the scheduler is being dropped, which stops it.
             if let Some(owner) = ends.upgrade() {
                 owner.begin_stop();
             }

@@ -1,10 +1,10 @@
-//! The scheduler's book: which tasks there are, whose record is kept for how long, and the counts. Plain decisions under
-//! one lock; no timer and no user code in here, so that each rule can be tested as a function. Records that are
-//! taken out are handed back, to be dropped with the lock free.
+//! The scheduler's table: its tasks, the retention of their records, and the counts. It makes plain decisions under
+//! one lock. It uses no timer and no user code, so each rule can be tested as a function. Removed records are
+//! returned, so that the caller drops them without the lock.
 //!
-//! A record goes when its task is over, its handle is dropped, and its [`Retention`] is past: the second of the first two asks
-//! the third. The table is a tree, so it gives memory back as it becomes empty, and its tasks are listed in the order of
-//! their submission.
+//! A record is removed when its task has ended, its handle is dropped, and its [`Retention`] has passed. The later of
+//! the first two events checks the third. The table is a tree, so it frees memory as it becomes empty. Its tasks are
+//! listed in the order of their submission.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ pub(super) struct Table<R> {
     is_stopped: bool,
     next: u64,
     entries: BTreeMap<TaskId, Entry<R>>,
-    /// For each number of records to be kept, those that are, the oldest first.
+    /// For each limit on the number of records, the records kept under it, the oldest first.
     newest: HashMap<usize, VecDeque<TaskId>>,
-    /// Closures that have not returned though their tasks are over.
+    /// Closures that have not returned although their tasks have ended.
     inside: BTreeMap<TaskId, (R, ThreadId)>,
-    /// Stops that have begun and have not called and dropped all that is the user's.
+    /// Stops that have begun and have not yet run all user code.
     open_stops: usize,
-    /// The tasks of which the threads of these stops call and drop what is the user's.
+    /// For each thread of these stops, the task whose user code it runs.
     clearing: HashMap<ThreadId, R>,
     pub(super) counts: Counts,
 }
@@ -47,22 +47,22 @@ pub(super) struct Counts {
     pub(super) cancelled: u64,
     pub(super) timed_out: u64,
     pub(super) stopped: u64,
-    /// Of those that are over, the ones that had begun.
+    /// Of the ended tasks, those that had begun.
     pub(super) over_after_begin: u64,
 }
 
-/// The work that is left after a task was over or its handle was dropped.
+/// The work that remains after a task has ended or its handle was dropped.
 #[must_use]
 pub(super) struct Settled<R> {
-    /// A record that has left the table.
+    /// A record that was removed from the table.
     pub(super) gone: Option<R>,
-    /// The record has to leave the table at this moment.
+    /// The moment at which the record must be removed.
     pub(super) until: Option<Instant>,
-    /// There is no handle that could take the result.
+    /// Whether no handle is left that could take the result.
     pub(super) unwanted: bool,
 }
 
-/// A record that was removed, and the timer that would have done it.
+/// A removed record, and the timer that would have removed it.
 #[derive(Debug)]
 pub(super) struct Removed<R> {
     pub(super) record: R,
@@ -89,13 +89,13 @@ impl<R: Clone> Table<R> {
         TaskId(self.next)
     }
 
-    /// Accepts a task. To be asked only if it is not stopped.
+    /// Accepts a task. The caller must check first that the scheduler is not stopped.
     pub(super) fn insert(&mut self, id: TaskId, record: R, retention: Retention) {
         self.counts.submitted += 1;
         self.entries.insert(id, Entry { record, retention, has_handle: true, ended: None, timer: None });
     }
 
-    /// Takes back what could not be given to the pool.
+    /// Removes a task that could not be given to the pool.
     pub(super) fn take_back(&mut self, id: TaskId) -> Option<R> {
         let entry = self.entries.remove(&id)?;
         self.counts.submitted -= 1;
@@ -118,19 +118,20 @@ impl<R: Clone> Table<R> {
         self.is_stopped
     }
 
-    /// Takes no more tasks. Those that are not over, to be ended by the caller.
+    /// Accepts no more tasks. Returns the remaining ones, which the caller ends.
     pub(super) fn begin_stop(&mut self) -> Vec<R> {
         self.is_stopped = true;
         self.open_stops += 1;
         self.entries.values().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
     }
 
-    /// A thread of a stop goes on to this task. The one before, to be dropped with the lock free.
+    /// Notes that a thread of a stop goes on to this task. Returns the one before, which the caller drops without the
+    /// lock.
     pub(super) fn clears(&mut self, thread: ThreadId, task: R) -> Option<R> {
         self.clearing.insert(thread, task)
     }
 
-    /// A stop has done all that it has to do. The last task.
+    /// Notes that a stop has done all its work. Returns the last task.
     pub(super) fn end_stop(&mut self, thread: Option<ThreadId>) -> Option<R> {
         self.open_stops -= 1;
         thread.and_then(|thread| self.clearing.remove(&thread))
@@ -140,7 +141,8 @@ impl<R: Clone> Table<R> {
         self.open_stops > 0
     }
 
-    /// A task is over. If it had begun and did not end by its closure's return, that is still running, on this thread.
+    /// Notes that a task has ended. If it had begun and did not end by its closure's return, the closure still runs
+    /// on this thread.
     pub(super) fn end(&mut self, id: TaskId, status: Status, now: Instant, had_begun: Option<ThreadId>) -> Settled<R> {
         match status {
             Status::Cancelled => self.counts.cancelled += 1,
@@ -162,13 +164,13 @@ impl<R: Clone> Table<R> {
         self.retire(id, Some(now))
     }
 
-    /// The handle was dropped.
+    /// Notes that the handle was dropped.
     pub(super) fn handle_dropped(&mut self, id: TaskId, clock: &Clock) -> Settled<R> {
         match self.entries.get_mut(&id) {
             Some(entry) => {
                 entry.has_handle = false;
                 if entry.ended.is_some() {
-                    // Reading the time costs more than all the rest, and few ask for it.
+                    // Reading the time costs more than the rest, and few tasks need it.
                     let now = if let Retention::For(_) = entry.retention { Some(clock.now()) } else { None };
                     return self.retire(id, now);
                 }
@@ -178,7 +180,7 @@ impl<R: Clone> Table<R> {
         }
     }
 
-    /// The task is over and has no handle: does its record stay?
+    /// Decides whether the record of an ended task without a handle stays.
     fn retire(&mut self, id: TaskId, now: Option<Instant>) -> Settled<R> {
         let mut settled = Settled { gone: None, until: None, unwanted: true };
         let Some(entry) = self.entries.get_mut(&id) else { return settled };
@@ -200,12 +202,12 @@ impl<R: Clone> Table<R> {
         settled
     }
 
-    /// The timer that will remove a record; whether the record is still there.
+    /// Notes the timer that will remove a record. Returns whether the record is still there.
     pub(super) fn remove_by(&mut self, id: TaskId, timer: TimerKey) -> bool {
         self.entries.get_mut(&id).map(|entry| entry.timer = Some(timer)).is_some()
     }
 
-    /// Forgets a task that is over.
+    /// Removes the record of an ended task.
     pub(super) fn remove(&mut self, id: TaskId) -> Result<Removed<R>, RemoveError> {
         match self.entries.get(&id) {
             None => return Err(RemoveError::Unknown(id)),
@@ -224,37 +226,38 @@ impl<R: Clone> Table<R> {
         Ok(Removed { record: entry.record, timer: entry.timer })
     }
 
-    /// A closure has returned whose task was over before.
+    /// Notes that a closure has returned whose task had already ended.
     pub(super) fn has_returned(&mut self, id: TaskId) -> Option<R> {
         self.inside.remove(&id).map(|(record, _)| record)
     }
 
-    /// Whether all closures have returned whose tasks are over, and no stop is open.
+    /// Whether no stop is open and all closures of ended tasks have returned.
     pub(super) fn has_settled(&self) -> bool {
         self.inside.is_empty() && self.open_stops == 0
     }
 
-    /// Whether it takes no more tasks, all are over, and nothing of them is left.
+    /// Whether the scheduler accepts no more tasks, all tasks have ended, and none of their closures or stops is
+    /// left.
     pub(super) fn has_ended(&self) -> bool {
         self.is_stopped && self.counts.submitted == self.counts.over() && self.has_settled()
     }
 
-    /// Whether this thread is in a closure whose task is over, or runs user code for a stop.
+    /// Whether this thread is in a closure whose task has ended, or runs user code for a stop.
     pub(super) fn has_inside(&self, thread: ThreadId) -> bool {
         self.inside.values().any(|(_, other)| *other == thread) || self.clearing.contains_key(&thread)
     }
 
-    /// How many closures have not returned though their tasks are over.
+    /// How many closures have not returned although their tasks have ended.
     pub(super) fn abandoned(&self) -> usize {
         self.inside.len()
     }
 
-    /// The tasks of these closures, but for those on this thread.
+    /// The tasks of these closures, except for those on this thread.
     pub(super) fn inside(&self, but: ThreadId) -> impl Iterator<Item = &R> {
         self.inside.values().filter(move |(_, thread)| *thread != but).map(|(record, _)| record)
     }
 
-    /// The tasks of which stops on other threads than this one call and drop what is the user's.
+    /// The tasks whose user code is run by stops on threads other than this one.
     pub(super) fn cleared(&self, but: ThreadId) -> impl Iterator<Item = &R> {
         self.clearing.iter().filter(move |(thread, _)| **thread != but).map(|(_, record)| record)
     }
@@ -355,7 +358,7 @@ mod tests {
         (4..=5).for_each(|id| bench.insert(id, Retention::Newest(1)));
         bench.insert(6, Retention::Newest(0));
         (1..=6).for_each(|id| drop(bench.drop_handle(id)));
-        // Those that end last are the newest, whenever they were submitted.
+        // The tasks that end last are the newest, whenever they were submitted.
         let gone: Vec<_> = [3, 2, 4, 1, 6, 5].map(|id| bench.over(id).gone).to_vec();
         assert_eq!(gone, [None, None, None, Some(3), Some(6), Some(4)]);
         assert_eq!(bench.there(), [1, 2, 5]);

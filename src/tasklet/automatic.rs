@@ -1,4 +1,5 @@
-//! A thread's automatic loops: one for each type of state, made when it is first asked for, and gone with the thread.
+//! The automatic loops of a thread. There is one for each type of state. It is made on first use, and ends with the
+//! thread.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -12,12 +13,12 @@ thread_local! {
     static SPOTS: RefCell<HashMap<TypeId, Spot>> = RefCell::new(HashMap::new());
 }
 
-/// Where a thread has a loop.
+/// A thread's storage for one loop.
 #[derive(Default)]
 struct Spot {
-    /// Nothing while somebody uses it.
+    /// The loop. It is `None` while it is lent.
     home: Option<Box<dyn Any>>,
-    /// How often it was reset. What was lent before that does not come back.
+    /// How often the loop was reset. A loop that was lent before a reset is not put back.
     resets: u64,
     is_lent: bool,
 }
@@ -28,17 +29,17 @@ impl Drop for Spot {
     }
 }
 
-/// The automatic loop cannot be had: it is in use further up on this thread's stack, or the thread is ending.
+/// The automatic loop is lent further up on this thread's stack, or the thread is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread's automatic loop is in use")]
 pub struct LoopInUseError;
 
-/// Lends the calling thread's automatic loop of this state to `use_it`. The first time, and the first time after a
-/// [reset](reset_automatic), it is a new one with the default state, made as the thread
-/// [makes its loops](super::LoopBuilder::of_thread); otherwise the same as the last time. It ends with the thread.
+/// Lends the calling thread's automatic loop of this state to `use_it`. The first call makes a new loop with the
+/// default state, and so does the first call after a [reset](reset_automatic). Such a loop is made with the [thread's
+/// options](super::LoopBuilder::of_thread). Later calls lend the same loop. It ends with the thread.
 ///
-/// On an automatic loop, a tasklet that is scheduled with [`Directive::Home`](super::Directive::Home) has run when
-/// [`schedule`](Loop::schedule) returns.
+/// On an automatic loop, [`schedule`](Loop::schedule) runs a tasklet with [`Directive::Home`](super::Directive::Home)
+/// before it returns.
 ///
 /// ```
 /// use procession::tasklet::{Directive, Loop, on_automatic, ready};
@@ -50,15 +51,15 @@ pub struct LoopInUseError;
 /// ```
 ///
 /// # Errors
-/// It is lent already: this is called by one of its steps, or by `use_it`.
+/// The loop is already lent: the caller is one of its steps, or `use_it`.
 ///
 /// # Panics
-/// If `use_it` does. The loop is unharmed.
+/// The call panics if `use_it` does. The loop stays usable.
 pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -> R) -> Result<R, LoopInUseError> {
     let (before, resets) = lend::<S>()?;
     let mut home = match before {
         Some(home) => home,
-        // No loop yet: a default that panics must leave none that is lent for ever.
+        // There is no loop yet. If `S::default` panics, the loop must not count as lent forever.
         None => match catch_unwind(AssertUnwindSafe(|| Box::new(Loop::<S>::automatic(S::default())))) {
             Ok(home) => home,
             Err(panic) => {
@@ -72,8 +73,8 @@ pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -
     outcome.map_err(|panic| resume_unwind(panic))
 }
 
-/// Forgets the calling thread's automatic loop of this state, which is closed; if it is in use, when that is over. Whether
-/// there was one. The next one is new.
+/// Closes the calling thread's automatic loop of this state and forgets it. If the loop is in use, this happens when
+/// it is given back. The next loop is new. Returns whether there was a loop.
 pub fn reset_automatic<S: 'static>() -> bool {
     let gone = SPOTS.try_with(|spots| {
         let mut spots = spots.borrow_mut();
@@ -114,6 +115,7 @@ fn give_back<S: 'static>(home: Option<Box<Loop<S>>>, resets: u64) {
             spot.home = home.take().map(|home| home as Box<dyn Any>);
         }
     });
-    // Of before a reset, or the thread is ending: with nothing borrowed, for destructors may come back here.
+    // The loop is from before a reset, or the thread is ending. Nothing is borrowed here, because destructors may
+    // call this module again.
     drop_contained(home);
 }

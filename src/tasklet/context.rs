@@ -17,10 +17,10 @@ use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected};
 use crate::primitives::{Arc, lock};
 
-/// Work in several turns: after each one it says where the next one runs.
+/// Work in several steps. Each step says where the next one runs.
 ///
-/// A tasklet is moved into its loop, and only one thread at a time has it. So its fields need no lock, whatever threads
-/// its steps run on, and it cannot be scheduled twice.
+/// A tasklet is moved into its loop, and only one thread at a time has it. So its fields need no lock, even if its
+/// steps run on several threads. It cannot be scheduled twice.
 ///
 /// ```
 /// use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet};
@@ -52,7 +52,7 @@ use crate::primitives::{Arc, lock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A pool step has no way to the state. It is not given it:
+/// A pool step has no access to the state. It gets no reference to it:
 ///
 /// ```compile_fail,E0425
 /// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
@@ -71,7 +71,8 @@ use crate::primitives::{Arc, lock};
 /// }
 /// ```
 ///
-/// and it cannot have been kept from a step at home, for a tasklet can hold neither a borrow nor what is not `Send`:
+/// It cannot keep one from a home step either, because a tasklet can hold neither a borrow nor a value that is not
+/// `Send`:
 ///
 /// ```compile_fail,E0277
 /// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
@@ -87,23 +88,24 @@ use crate::primitives::{Arc, lock};
 /// }
 /// ```
 pub trait Tasklet<S>: Any + Send {
-    /// A step on the home thread, with the state of the loop. It should not block: no other tasklet is stepped at home
-    /// meanwhile.
+    /// Runs a step on the home thread, with the loop's state. The step should not block, because no other tasklet of
+    /// the loop has a home step meanwhile.
     fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive;
 
-    /// A step on a thread of the pool, which may block. Asks for a step at home where nothing else is said.
+    /// Runs a step on a thread of the pool. The step may block. The default only asks for a home step.
     fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         let _ = cx;
         Directive::Home
     }
 
-    /// The name in reports: by default that of its type. Called once, when it is scheduled.
+    /// The tasklet's name in reports. The default is the name of its type. It is called once, when the tasklet is
+    /// scheduled.
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(std::any::type_name::<Self>())
     }
 }
 
-/// Any tasklet. It can be scheduled like any other one.
+/// A tasklet of any type. It can be scheduled like any other one.
 pub(super) type Body<S> = Box<dyn Tasklet<S>>;
 
 impl<S: 'static> Tasklet<S> for Body<S> {
@@ -145,17 +147,17 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         TaskletContext { shared, id, timed_out, has_suspended: Cell::new(false), cancel: OnceCell::new() }
     }
 
-    /// Which tasklet this is.
+    /// The id of this tasklet.
     pub fn id(&self) -> TaskletId {
         self.id
     }
 
-    /// The loop, for other threads.
+    /// A handle of the loop, which other threads can use.
     pub fn handle(&self) -> LoopHandle<S> {
         LoopHandle { shared: self.shared.clone() }
     }
 
-    /// Schedules another tasklet. It only queues: no step runs before this one has returned.
+    /// Schedules another tasklet. The call only queues it: no step runs before this one has returned.
     ///
     /// # Errors
     /// As [`LoopHandle::schedule`].
@@ -167,18 +169,18 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         schedule(self.shared, tasklet, directive)
     }
 
-    /// Gives an object that can resume this tasklet, from any thread. Return [`Directive::Wait`] after this.
+    /// Returns an object that can resume this tasklet from any thread. The step must then return [`Directive::Wait`].
     ///
-    /// A suspension that the step does not wait for stays open until a later step waits; several of one step belong to the
-    /// same wait, and the first one that is resumed ends it.
+    /// If the step does not wait, the suspension stays open until a later step does. Several suspensions of one step
+    /// belong to the same wait. The first one that is resumed ends the wait.
     pub fn suspend(&self) -> Resume {
         let first = !self.has_suspended.replace(true);
         let ticket = lock(&self.shared.slots).suspend(self.id, first);
         Resume::new(self.shared, ticket)
     }
 
-    /// The same, with a limit by the loop's clock: if nobody has resumed the tasklet by then, it is given `directive`, and
-    /// its next step finds that it has [timed out](Self::timed_out).
+    /// As [`suspend`](Self::suspend), with a limit by the loop's clock. If the tasklet is not resumed by then, it
+    /// gets `directive`. Its next step finds that it has [timed out](Self::timed_out).
     pub fn suspend_for(&self, limit: Duration, directive: Directive) -> Resume {
         let first = !self.has_suspended.replace(true);
         let ticket = lock(&self.shared.slots).suspend(self.id, first);
@@ -186,12 +188,12 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         Resume::new(self.shared, ticket)
     }
 
-    /// Whether the limit of the last wait has ended that wait.
+    /// Whether the last wait ended because of its limit.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
 
-    /// The token of this tasklet: cancelled when the tasklet or its loop is.
+    /// The token of this tasklet. It is cancelled when the tasklet or its loop is cancelled.
     pub fn cancelled(&self) -> &CancelToken {
         self.cancel.get_or_init(|| self.shared.token(self.id))
     }
@@ -203,26 +205,28 @@ impl<S: 'static> fmt::Debug for TaskletContext<'_, S> {
     }
 }
 
-/// A loop, for any thread: to schedule tasklets on it, and to look after them. Clones are the same loop, and are equal.
+/// A handle of a loop, for any thread. It schedules tasklets and inspects them. Clones refer to the same loop and are
+/// equal.
 ///
-/// It keeps no loop alive: when the [`Loop`](super::Loop) is dropped, it is closed.
+/// A handle does not keep the loop alive. Dropping the [`Loop`](super::Loop) closes it.
 pub struct LoopHandle<S: 'static> {
     pub(super) shared: Arc<Common<S>>,
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The loop that the calling thread is in: in a step, at home or on the pool, it is the one whose step it is, and so it is in
-    /// the destructor of a tasklet. Nothing outside of any loop, or if the innermost one has another type of state.
+    /// The innermost loop that the calling thread is in. In a step, at home or on the pool, this is the step's loop.
+    /// In the destructor of a tasklet it is the tasklet's loop. Returns `None` outside of any loop, or if the
+    /// innermost loop has another type of state.
     pub fn current() -> Option<LoopHandle<S>> {
         current::current().map(|shared| LoopHandle { shared })
     }
 
-    /// Schedules a tasklet. It only queues: no step runs in the caller, on an automatic loop neither. A home thread that
-    /// sleeps is woken.
+    /// Schedules a tasklet. The call only queues it: no step runs in the caller, even on an automatic loop. A
+    /// sleeping home thread is woken.
     ///
     /// # Errors
-    /// The tasklet comes back: if it is to run on the pool and nobody is in the loop ([`ScheduleError::NotRunning`]), if the
-    /// loop is closed, or if the pool takes no job.
+    /// The tasklet is handed back in three cases. It was to run on the pool and no thread is in the loop
+    /// ([`ScheduleError::NotRunning`]). The loop is closed. The pool refuses the step.
     pub fn schedule<T: Tasklet<S>>(
         &self,
         tasklet: T,
@@ -233,7 +237,7 @@ impl<S: 'static> LoopHandle<S> {
         Ok(TaskletHandle::new(id, name, ended, (self.shared.clock.clone(), &self.shared)))
     }
 
-    /// Schedules a tasklet that promises a value: `make` is given the promise, for the tasklet to keep.
+    /// Schedules a tasklet that promises a value. `make` gets the promise, which the tasklet stores.
     ///
     /// ```
     /// use procession::tasklet::{Directive, Loop, ready};
@@ -264,53 +268,60 @@ impl<S: 'static> LoopHandle<S> {
         Ok(TaskletFuture::new(handle, value))
     }
 
-    /// Cancels a tasklet; whether this call did. Its [token](TaskletContext::cancelled) is cancelled. If it is queued or waits, it is
-    /// dropped at once, on this thread (far down in destructors that end other tasklets: when the lowest of them has returned);
-    /// if it is in a step, when the step returns, unless that says that it is done.
+    /// Cancels a tasklet. Returns whether this call cancelled it.
+    ///
+    /// The tasklet's [token](TaskletContext::cancelled) is cancelled. If the tasklet is queued or waits, this thread
+    /// drops it at once. (If destructors that end other tasklets are deeply nested, it is dropped when the lowest of
+    /// them has returned.) If the tasklet is in a step, it is dropped when the step returns, unless the step returns
+    /// [`Directive::Done`].
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
         self.shared.clone().cancel(id, reason.into())
     }
 
-    /// Gives a tasklet another directive; whether it was there. One that is queued leaves its queue: with
-    /// [`Directive::Wait`] it waits, with [`Directive::Done`] it ends without a step. One that waits is resumed. To one that
-    /// is in a step this happens when the step waits ([`Directive::Done`]: when it returns).
+    /// Gives a tasklet another directive. Returns whether the loop has the tasklet.
+    ///
+    /// A queued tasklet is removed from its queue. With [`Directive::Wait`] it then waits. With [`Directive::Done`]
+    /// it ends without a step. A waiting tasklet is resumed. If the tasklet is in a step, the directive takes effect
+    /// when the step waits. [`Directive::Done`] takes effect when the step returns.
     ///
     /// # Errors
-    /// A queued one was to go to the pool, and nobody is in the loop. It stays where it is.
+    /// A queued tasklet was to go to the pool, and no thread is in the loop. The tasklet stays queued.
     pub fn redirect(&self, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
         self.shared.clone().redirect(id, directive)
     }
 
-    /// The tasklets that hold the loop, in the order in which they were scheduled.
+    /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         self.shared.tasklets()
     }
 
-    /// Those of them that have had their directive for so long already, by the loop's clock.
+    /// The tasklets whose directive has not changed for this long, by the loop's clock.
     pub fn stuck(&self, after: Duration) -> Vec<TaskletInfo> {
         let mut holding = self.shared.tasklets();
         holding.retain(|holding| holding.since >= after);
         holding
     }
 
-    /// Closes the loop: it takes no more tasklets, and those there are are cancelled with [`Reason::Shutdown`]. Tasklets
-    /// that are queued or wait are dropped at once; those in a step are waited for, up to `limit` by the loop's clock. A thread that
-    /// is in [`run`](super::Loop::run) finds the loop empty, and returns. The report is what the loop had still to tell.
+    /// Closes the loop. It accepts no more tasklets, and cancels all tasklets with [`Reason::Shutdown`]. Tasklets
+    /// that are queued or wait are dropped at once. Tasklets in a step are waited for, up to `limit` by the loop's
+    /// clock. A thread in [`run`](super::Loop::run) finds the loop empty and returns. The returned report has all
+    /// that was not yet reported.
     ///
-    /// To let tasklets finish first, [run for a while](super::Loop::run_for) before this.
+    /// To let tasklets finish first, call [`run_for`](super::Loop::run_for) before this.
     ///
-    /// It does not wait if a step of the loop itself calls it, or a destructor, a callback or a panic handler at the end of one of
-    /// its tasklets: it would wait for itself. Destructors and callbacks run on the calling thread, and one that hangs blocks it.
+    /// The call does not wait if a step of the loop makes it. Neither does it wait in a destructor, a callback or a
+    /// panic handler at the end of one of the loop's tasklets. It would wait for itself. Destructors and callbacks
+    /// run on the calling thread. If one hangs, it blocks that thread.
     ///
     /// # Errors
-    /// The limit was over before the last step had returned, or the caller is a step of a process, which does not wait. The
-    /// error names the tasklets that are still in a step. Those tasklets are dropped when they return.
+    /// The limit passed before the last step had returned, or the caller is a step of a process, which does not wait.
+    /// The error names the tasklets that are still in a step. Those tasklets are dropped when they return.
     pub fn close(&self, limit: Duration) -> Result<Report, InterruptedError> {
         self.shared.close(&Reason::Shutdown);
         self.shared.wait_until_empty(limit)
     }
 
-    /// Whether it is closed.
+    /// Whether the loop is closed.
     pub fn is_closed(&self) -> bool {
         lock(&self.shared.slots).is_closed()
     }
@@ -336,7 +347,7 @@ fn schedule_as<S: 'static, T: Tasklet<S>>(
     shared.schedule(name, ended, Box::new(tasklet), directive).map_err(|(body, why)| Rejected::new(unboxed(body), why))
 }
 
-/// The tasklet itself, from a body that was made of it.
+/// Returns the tasklet from the body that was made of it.
 pub(super) fn unboxed<S: 'static, T: Tasklet<S>>(body: Body<S>) -> T {
     let any: Box<dyn Any> = body;
     *any.downcast().expect("it was boxed as this type")

@@ -1,6 +1,6 @@
-//! The state of a thread: the loops that it is in, how it makes new ones, and how deep it is in ends of tasklets.
+//! Thread-local state: the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
 //!
-//! All of it ends with the thread by itself.
+//! The state ends with the thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::pool::Pool;
 use crate::primitives::Arc;
 
-/// How a loop is made. Cheap to clone.
+/// The options with which loops are made. A clone is cheap.
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -32,60 +32,60 @@ pub struct LoopBuilder {
 }
 
 impl LoopBuilder {
-    /// Each option with its default: a pool of its own, the system's clock, [`PanicPolicy::Finish`], not automatic, no limit
-    /// for a shutdown.
+    /// Returns a builder with the default options. A loop has its own pool, the system's clock and
+    /// [`PanicPolicy::Finish`]. It is not automatic, and its shutdown has no limit.
     pub fn new() -> LoopBuilder {
         let (clock, policy) = (Clock::system(), PanicPolicy::Finish);
         LoopBuilder { pool: None, clock, policy, automatic: false, shutdown_limit: None }
     }
 
-    /// The options with which the calling thread makes loops: those of [`set_for_thread`](Self::set_for_thread), or those of
-    /// the loop whose pool step it runs.
+    /// The options with which the calling thread makes loops. They are those of
+    /// [`set_for_thread`](Self::set_for_thread), or those of the loop whose pool step the thread runs.
     pub fn of_thread() -> LoopBuilder {
         inherited().map_or_else(LoopBuilder::new, |builder| LoopBuilder::clone(&builder))
     }
 
-    /// Has the calling thread make its loops with this from now on, those of [`Loop::new`](super::Loop::new) and the
-    /// [automatic](super::on_automatic) ones, and the pool steps of loops that run here as well. Gives what it was before, if
-    /// something had been set.
+    /// Makes these the calling thread's options for new loops. They apply to [`Loop::new`](super::Loop::new) and to
+    /// [automatic](super::on_automatic) loops. They also apply in pool steps of loops that run on this thread.
+    /// Returns the earlier options, if there were any.
     pub fn set_for_thread(self) -> Option<LoopBuilder> {
         replace(Some(Arc::new(self)))
     }
 
-    /// Takes that back.
+    /// Removes the calling thread's options for new loops, and returns them.
     pub fn reset_for_thread() -> Option<LoopBuilder> {
         replace(None)
     }
 
-    /// The pool on which pool steps run. It can be shared by many loops, and with other work. Without this the loop makes
-    /// one of its own when it first needs one, of at most 512 threads.
+    /// Sets the pool for pool steps. Many loops can share it, also with other work. By default the loop makes its own
+    /// pool on first use, with at most 512 threads.
     pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// The clock for limits and timers.
+    /// Sets the clock for limits and timers.
     pub fn clock(mut self, clock: Clock) -> LoopBuilder {
         self.clock = clock;
         self
     }
 
-    /// Sets what a panic in a step does.
+    /// Sets what happens when a step panics.
     pub fn on_panic(mut self, policy: PanicPolicy) -> LoopBuilder {
         self.policy = policy;
         self
     }
 
-    /// How long a step that runs has to return when the loop is shut down through its [state](super::Loop::shutdown_node): one that has
-    /// not by then is not waited for any longer. (With a pool of its own,
-    /// twice the [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) comes on top.)
+    /// Sets how long a running step may take when the loop's [node](super::Loop::shutdown_node) shuts it down. After
+    /// the limit, the step is not waited for. (If the loop has its own pool, twice the
+    /// [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) is added.)
     pub fn shutdown_limit(mut self, limit: Duration) -> LoopBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
-    /// Makes loops that turn by themselves: a tasklet that is scheduled with [`Directive::Home`](super::Directive::Home)
-    /// has run when [`Loop::schedule`](super::Loop::schedule) returns.
+    /// Makes loops that run by themselves. On such a loop, [`Loop::schedule`](super::Loop::schedule) runs a tasklet
+    /// with [`Directive::Home`](super::Directive::Home) before it returns.
     pub fn automatic(mut self) -> LoopBuilder {
         self.automatic = true;
         self
@@ -101,7 +101,7 @@ impl Default for LoopBuilder {
 type AnyLoop = Arc<dyn Any + Send + Sync>;
 
 struct Here {
-    // The innermost last.
+    // The innermost loop is last.
     loops: Vec<AnyLoop>,
     builder: Option<Arc<LoopBuilder>>,
 }
@@ -110,19 +110,19 @@ thread_local! {
     static HERE: RefCell<Here> = const { RefCell::new(Here { loops: Vec::new(), builder: None }) };
 }
 
-/// The calling thread is in a loop as long as this lives; afterwards it is where it was before.
+/// A guard that keeps the calling thread in a loop. Dropping it restores the state before.
 #[must_use]
 pub(super) struct Entered {
     builder: Option<Option<Arc<LoopBuilder>>>,
 }
 
-/// Comes into a loop.
+/// Enters a loop.
 pub(super) fn enter(entered: AnyLoop) -> Entered {
     let _ = HERE.try_with(|here| here.borrow_mut().loops.push(entered));
     Entered { builder: None }
 }
 
-/// The same for a pool step, which makes loops as its loop's home thread does.
+/// As `enter`, for a pool step. It makes loops with the options of its loop's home thread.
 pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) -> Entered {
     let before = HERE.try_with(|here| {
         let mut here = here.borrow_mut();
@@ -134,7 +134,7 @@ pub(super) fn enter_with(entered: AnyLoop, builder: Option<Arc<LoopBuilder>>) ->
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // This may drop the last reference to a loop, whose tasklets may have destructors that come back here.
+        // This may drop the last reference to a loop. Destructors of the loop's tasklets may call this module again.
         let left = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
             let builder = self.builder.take().map(|before| std::mem::replace(&mut here.builder, before));
@@ -144,13 +144,13 @@ impl Drop for Entered {
     }
 }
 
-/// The innermost loop that the calling thread is in, if it is one of these.
+/// The innermost loop that the calling thread is in, if it has this type.
 pub(super) fn current<T: Any + Send + Sync>() -> Option<Arc<T>> {
     let innermost = HERE.try_with(|here| here.borrow().loops.last().cloned()).ok()??;
     innermost.downcast().ok()
 }
 
-/// Comes into a loop, unless the calling thread is there already, which costs less.
+/// Enters a loop, unless the calling thread is already in it. That case costs less.
 pub(super) fn enter_if_elsewhere<T: Any + Send + Sync>(entered: &Arc<T>) -> Option<Entered> {
     let address = Arc::as_ptr(entered).cast::<()>();
     let is_here =
@@ -158,14 +158,14 @@ pub(super) fn enter_if_elsewhere<T: Any + Send + Sync>(entered: &Arc<T>) -> Opti
     (!is_here.unwrap_or_default()).then(|| enter(entered.clone()))
 }
 
-/// Whether the calling thread is in this loop, however deep.
+/// Whether the calling thread is in this loop, at any depth.
 pub(super) fn is_inside<T>(which: &Arc<T>) -> bool {
     let address = Arc::as_ptr(which).cast::<()>();
     HERE.try_with(|here| here.borrow().loops.iter().any(|other| Arc::as_ptr(other).cast::<()>() == address))
         .unwrap_or_default()
 }
 
-/// The most ends of tasklets inside of each other on one stack. Sixteen destructors fit on any stack.
+/// The most ends of tasklets that may nest on one stack. Sixteen destructors fit on any stack.
 const DEEPEST: usize = 16;
 
 type Late = Box<dyn FnOnce()>;
@@ -179,9 +179,9 @@ thread_local! {
     static ENDS: RefCell<Ends> = const { RefCell::new(Ends { depth: 0, late: VecDeque::new() }) };
 }
 
-/// Does `end`, which by a destructor may end other tasklets, and these others again: a chain of tasklets of which each has
-/// the resumption of the next needs no deep stack. Where that would get too deep, the rest is done by the lowest level, one
-/// after the other, when its own `end` has returned.
+/// Runs `end`, whose destructors may end other tasklets, and so on. In a chain of tasklets, each may own the `Resume`
+/// of the next. Such a chain must not need a deep stack. Beyond [`DEEPEST`] levels, the lowest level runs the
+/// remaining ends one after the other, when its own `end` has returned.
 pub(super) fn in_turn(end: impl FnOnce() + 'static) {
     let mut end = Some(end);
     let depth = ENDS.try_with(|ends| {
@@ -194,7 +194,7 @@ pub(super) fn in_turn(end: impl FnOnce() + 'static) {
         ends.depth
     });
     let Some(end) = end else { return };
-    // Without its list, if the thread is ending.
+    // If the thread is ending, there is no list.
     let Ok(depth) = depth else { return end() };
     end();
     while depth == DEEPEST
@@ -205,7 +205,7 @@ pub(super) fn in_turn(end: impl FnOnce() + 'static) {
     let _ = ENDS.try_with(|ends| ends.borrow_mut().depth -= 1);
 }
 
-/// How the calling thread makes loops, if it was told.
+/// The calling thread's options for new loops, if any were set.
 pub(super) fn inherited() -> Option<Arc<LoopBuilder>> {
     HERE.try_with(|here| here.borrow().builder.clone()).ok().flatten()
 }

@@ -1,35 +1,35 @@
-//! Where a tasklet runs next, its id, and why a loop did not take it.
+//! Where a tasklet runs next, a tasklet's id, and the errors of scheduling.
 
 use std::fmt;
 
 use crate::pool::PoolError;
 
-/// How a tasklet is to be run next. Given when it is scheduled, and returned by each of its steps.
+/// The next action for a tasklet. The caller gives one when it schedules the tasklet, and each step returns one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Directive {
-    /// On the home thread, with the state of the loop, behind those that wait for that already.
+    /// Run a step on the home thread, with the loop's state, behind tasklets already queued there.
     Home,
-    /// On a thread of the pool, where it may block and does not see the state.
+    /// Run a step on a thread of the pool. It may block, and has no access to the state.
     Pool,
-    /// Not before it is resumed.
+    /// Wait until the tasklet is resumed.
     Wait,
-    /// The tasklet has finished.
+    /// End the tasklet.
     Done,
 }
 
-/// Names one tasklet: no other one of any loop has the same, also after it has ended.
+/// The id of a tasklet. It is unique among all loops, and is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskletId {
-    /// Which loop: a random number.
+    /// A random number that identifies the loop.
     pub(super) owner: u64,
-    /// Which tasklet of the loop, counted from 1.
+    /// The tasklet's number in its loop, counted from 1.
     pub(super) number: u64,
-    /// Where it is in the loop's table.
+    /// The tasklet's index in the loop's table.
     pub(super) slot: u32,
 }
 
 impl TaskletId {
-    /// The first tasklet of its loop has 1, the next one 2, and so on.
+    /// The tasklet's number in its loop. The first tasklet has 1, the next has 2, and so on.
     pub fn number(self) -> u64 {
         self.number
     }
@@ -47,18 +47,18 @@ impl fmt::Debug for TaskletId {
     }
 }
 
-/// Why a loop did not take a tasklet, which comes back with this.
+/// The reason why a loop refused a tasklet. The tasklet is handed back with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// It was to run on the pool, and could not come back from there: no thread is in
-    /// [`run`](super::Loop::run) or a turn, and there is no [wake-up hook](super::Loop::on_wake).
+    /// The tasklet was to run on the pool, and could not have returned home. No thread is in
+    /// [`run`](super::Loop::run) or in a turn, and there is no [wake-up hook](super::Loop::on_wake).
     #[error("no thread runs the loop: schedule with `Directive::Home`, or run the loop first")]
     NotRunning,
     /// The loop has been closed or dropped.
     #[error("the loop is closed")]
     Closed,
-    /// The pool took no job.
+    /// The pool refused the step.
     #[error("the loop's pool refused: {0}")]
     Pool(#[source] PoolError),
 }

@@ -16,13 +16,13 @@ use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
 use crate::primitives::{Arc, Weak, lock};
 
-/// Tasklets, and the state that their home steps share.
+/// Runs tasklets, and owns the state that their home steps share.
 ///
-/// The loop owns the state, which need not be `Send`, and lends it to one step at a time, on the thread that is in
-/// [`run`](Self::run) or one of its kind: the *home thread*. Home steps are taken first come, first served; pool steps run
-/// on a [pool](crate::pool). `run` returns when no tasklet is left.
+/// The state need not be `Send`. The loop lends it to one step at a time, on its *home thread*. This is the thread
+/// that is in [`run`](Self::run) or a similar call. Home steps run in the order in which they were queued. Pool steps
+/// run on a [pool](crate::pool). `run` returns when no tasklet is left.
 ///
-/// Running takes the loop by exclusive reference. So two threads cannot run it at once,
+/// Running takes the loop by exclusive reference. So two threads cannot run it at once:
 ///
 /// ```compile_fail,E0499
 /// # use procession::tasklet::Loop;
@@ -33,7 +33,7 @@ use crate::primitives::{Arc, Weak, lock};
 /// });
 /// ```
 ///
-/// and no step can run the loop that it is a step of: a tasklet lives longer than any borrow.
+/// A step cannot run its own loop either, because a tasklet outlives any borrow:
 ///
 /// ```compile_fail,E0521
 /// # use procession::tasklet::{Directive, Loop, ready};
@@ -43,9 +43,10 @@ use crate::primitives::{Arc, Weak, lock};
 /// }
 /// ```
 ///
-/// Dropping the loop closes it without waiting: tasklets that rest are dropped, those in a pool step when it returns.
+/// Dropping the loop closes it without waiting. Tasklets that are queued or wait are dropped at once. Tasklets in a
+/// pool step are dropped when the step returns.
 pub struct Loop<S: 'static> {
-    // Dropped before the state is.
+    // The core is dropped before the state.
     core: Core<S>,
     state: S,
 }
@@ -56,18 +57,18 @@ struct Core<S: 'static> {
     automatic: bool,
 }
 
-/// Until when a run goes on.
+/// The conditions under which a run goes on.
 struct Rules<'a> {
     most: usize,
     cancel: Option<&'a CancelToken>,
     deadline: Deadline,
-    /// Whether the home thread waits for what is elsewhere.
+    /// Whether the home thread sleeps while all tasklets wait or are on the pool.
     sleeps: bool,
-    /// Whether a panic may stop it.
+    /// Whether a panic may stop the run.
     stops: bool,
 }
 
-/// Why it did not go on.
+/// The reason why a run did not go on.
 pub(super) enum Halt {
     Finished,
     Idle,
@@ -76,33 +77,34 @@ pub(super) enum Halt {
 }
 
 impl<S: 'static> Loop<S> {
-    /// A loop with this state, made as the calling thread [makes its loops](LoopBuilder::of_thread): if nothing else was
-    /// said, with the default options.
+    /// Makes a loop with this state and the [calling thread's options](LoopBuilder::of_thread). If none were set, it
+    /// has the default options.
     pub fn new(state: S) -> Loop<S> {
         LoopBuilder::of_thread().build(state)
     }
 
-    /// The same, with this pool for pool steps.
+    /// As [`new`](Self::new), with this pool for pool steps.
     pub fn on(state: S, pool: &Pool) -> Loop<S> {
         LoopBuilder::of_thread().pool(pool).build(state)
     }
 
-    /// A loop that turns by itself whenever something is [scheduled](Self::schedule).
+    /// Makes a loop that runs by itself whenever a tasklet is [scheduled](Self::schedule).
     pub fn automatic(state: S) -> Loop<S> {
         LoopBuilder::of_thread().automatic().build(state)
     }
 
-    /// Options, beginning with what the calling thread [makes its loops with](LoopBuilder::of_thread).
+    /// Returns a builder, which starts with the [calling thread's options](LoopBuilder::of_thread).
     pub fn builder() -> LoopBuilder {
         LoopBuilder::of_thread()
     }
 
-    /// Schedules a tasklet. It only queues, unless the loop is automatic: then everything that is ready at home has run, on
-    /// the calling thread, when this returns.
+    /// Schedules a tasklet. The call only queues it, unless the loop is automatic. On an automatic loop, the calling
+    /// thread runs all ready home steps before the call returns.
     ///
     /// # Errors
-    /// As [`LoopHandle::schedule`]. On an automatic loop, the tasklet also comes back if one of its steps has asked for the
-    /// pool, because no thread would be in the loop when it returns: use [`run`](Self::run), or a [wake-up hook](Self::on_wake).
+    /// As [`LoopHandle::schedule`]. On an automatic loop, the tasklet is also handed back if one of its steps asks
+    /// for the pool. When that pool step returned, no thread would be in the loop. Use [`run`](Self::run) or a
+    /// [wake-up hook](Self::on_wake) instead.
     pub fn schedule<T: Tasklet<S>>(
         &mut self,
         tasklet: T,
@@ -123,15 +125,16 @@ impl<S: 'static> Loop<S> {
         Ok(self)
     }
 
-    /// Takes the tasklet's first step now, on the calling thread, with this loop as the current one, and then schedules it
-    /// with the directive that the step has returned.
+    /// Runs the tasklet's first step now, and schedules the tasklet with the returned directive.
+    ///
+    /// The step runs on the calling thread, with this loop as the current one.
     ///
     /// # Errors
-    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake), so that no
-    /// thread would be in the loop when it returns. The tasklet comes back.
+    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake). When the
+    /// pool step returned, no thread would be in the loop. The tasklet is handed back.
     ///
     /// # Panics
-    /// If the step does. The tasklet is finished, and the report counts it.
+    /// The call panics if the step does. Then the tasklet ends, and the report counts it.
     pub fn with<T: Tasklet<S>>(&mut self, tasklet: T) -> Result<&mut Loop<S>, Rejected<T, ScheduleError>> {
         let shared = &self.core.shared;
         let visit = Visit::begin(shared, Presence::Visiting);
@@ -166,51 +169,55 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Makes the calling thread the home thread, and returns when no tasklet is left: nothing is queued, nothing is on the
-    /// pool, nothing waits, and all destructors have run. While it has nothing to do it sleeps.
+    /// Runs the loop on the calling thread and returns when no tasklet is left.
+    ///
+    /// Then nothing is queued, nothing is on the pool, nothing waits, and all destructors have run. The calling
+    /// thread is the home thread meanwhile. It sleeps while no step is ready.
     ///
     /// The loop can be run again afterwards.
     ///
     /// # Errors
-    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. The next run goes on with the rest. Or the caller is a step
-    /// of a process ([`Interruption::InsideStep`]): a loop inside of it takes turns, by [`turn`](Self::turn).
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. The next run continues with the rest. Or the caller
+    /// is a step of a process ([`Interruption::InsideStep`]). Inside a process, use [`turn`](Self::turn).
     pub fn run(&mut self) -> Result<Report, InterruptedError> {
         self.run_by(None, Deadline::NEVER)
     }
 
-    /// The same until `stop` is cancelled, which is looked at between two steps, and wakes a thread that sleeps.
+    /// As [`run`](Self::run), but only until `stop` is cancelled. The token is checked between two steps, and wakes a
+    /// sleeping thread.
     ///
     /// # Errors
-    /// It was cancelled before the loop was empty, or as [`run`](Self::run).
+    /// The token was cancelled before the loop was empty, or as [`run`](Self::run).
     pub fn run_until(&mut self, stop: &CancelToken) -> Result<Report, InterruptedError> {
         self.run_by(Some(stop), Deadline::NEVER)
     }
 
-    /// The same for no longer than `limit` by the loop's clock, which is looked at between two steps.
+    /// As [`run`](Self::run), but for at most `limit` by the loop's clock. The limit is checked between two steps.
     ///
     /// # Errors
-    /// The limit was over before the loop was empty, or as [`run`](Self::run).
+    /// The limit passed before the loop was empty, or as [`run`](Self::run).
     pub fn run_for(&mut self, limit: Duration) -> Result<Report, InterruptedError> {
         let deadline = self.core.shared.clock.deadline(limit);
         self.run_by(None, deadline)
     }
 
-    /// Takes steps at home until none is ready, and never sleeps.
+    /// Runs home steps until none is ready. The call never sleeps.
     pub fn run_until_idle(&mut self) -> TurnOutcome {
         self.turn(usize::MAX)
     }
 
-    /// Takes at most `max_steps` steps at home, and never sleeps: for a loop inside of another main loop, that of a window or
-    /// a game. Tell the other loop with [`on_wake`](Self::on_wake) when to come back.
+    /// Runs at most `max_steps` home steps. The call never sleeps. It serves a loop inside another main loop, such as
+    /// that of a window or a game. With [`on_wake`](Self::on_wake), the other loop learns when to call it again.
     ///
-    /// [`take_report`](Self::take_report) says what the turns have done.
+    /// [`take_report`](Self::take_report) returns the report of the turns.
     pub fn turn(&mut self, max_steps: usize) -> TurnOutcome {
         let visit = Visit::begin(&self.core.shared, Presence::Inside);
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
         drop(visit);
         if matches!(halt, Halt::Finished) && steps > 0 {
-            // This turn says that it took steps. A main loop that turns only when told learns by the hook that none is left.
+            // This turn reports that it ran steps. A main loop that turns only when notified learns from the hook
+            // that no tasklet is left.
             let wake = lock(&self.core.shared.slots).wake_home();
             self.core.shared.wake(wake);
         }
@@ -222,25 +229,27 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Has `hook` called, from then on, when there is something to do and no thread in the loop: something is ready at home, or
-    /// the last tasklet has ended (also in a turn that has just returned [`TurnOutcome::Ran`]). Once, until a thread has been in the loop. It may be called by any thread, also by the
-    /// one that leaves a turn, and delays that thread: it should only tell the main loop to make a
-    /// [`turn`](Self::turn). A panic in it is contained.
+    /// Sets a hook, which is called when there is work but no thread in the loop.
     ///
-    /// A loop with a hook is turned sooner or later, so pool steps are accepted at any time.
+    /// There is work if a home step is ready, or if the last tasklet has ended (also in a turn that has just returned
+    /// [`TurnOutcome::Ran`]). After one call, the hook is not called again until a thread has been in the loop. Any
+    /// thread may call it, also the one that ends a turn. It delays that thread, so it should only notify the main
+    /// loop to make a [`turn`](Self::turn). A panic in it is contained.
+    ///
+    /// With a hook, the main loop is expected to turn the loop again. So pool steps are accepted at any time.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
         let before = lock(&self.core.shared.slots).set_hook(Some(Arc::new(hook)));
         drop_contained(before);
         self.core.shared.start_held();
     }
 
-    /// Sets what a panic in a step does, from now on.
+    /// Sets what happens from now on when a step panics.
     pub fn on_panic(&mut self, policy: PanicPolicy) {
         let before = std::mem::replace(&mut lock(&self.core.shared.slots).policy, policy);
         drop_contained(before);
     }
 
-    /// The loop, for other threads.
+    /// A handle of the loop, which other threads can use.
     pub fn handle(&self) -> LoopHandle<S> {
         LoopHandle { shared: self.core.shared.clone() }
     }
@@ -250,25 +259,25 @@ impl<S: 'static> Loop<S> {
         &self.state
     }
 
-    /// The state, to be changed.
+    /// The state, as a mutable reference.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.state
     }
 
-    /// Closes the loop as if it were dropped, and gives the state.
+    /// Closes the loop as a drop does, and returns the state.
     pub fn into_inner(self) -> S {
         let Loop { core, state } = self;
         drop(core);
         state
     }
 
-    /// The tasklets that hold the loop, in the order in which they were scheduled.
+    /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         self.core.shared.tasklets()
     }
 
-    /// Takes the report of what the loop has done since the last one. Runs return one; turns, [`with`](Self::with) and automatic loops leave
-    /// it here.
+    /// Returns the report of the work since the last report. Runs return their own report. Turns,
+    /// [`with`](Self::with) and automatic loops leave theirs for this call.
     pub fn take_report(&mut self) -> Report {
         std::mem::take(&mut lock(&self.core.shared.slots).report)
     }
@@ -276,7 +285,8 @@ impl<S: 'static> Loop<S> {
     /// Closes the loop: see [`LoopHandle::close`].
     ///
     /// # Errors
-    /// The limit was over before the last pool step had returned, or the caller is a step of a process, which does not wait.
+    /// The limit passed before the last pool step had returned, or the caller is a step of a process, which does not
+    /// wait.
     pub fn close(&mut self, limit: Duration) -> Result<Report, InterruptedError> {
         self.handle().close(limit)
     }
@@ -288,7 +298,7 @@ impl<S: 'static> Loop<S> {
             return Err(InterruptedError::new(Interruption::InsideStep, Report::default(), holding));
         }
         let visit = Visit::begin(shared, Presence::Inside);
-        // A cancellation, or a clock that is moved, wakes the home thread, which then looks at both.
+        // A cancelled token or a moved clock wakes the home thread, which then checks both.
         let wake = || {
             let weak = Arc::downgrade(shared);
             move || {
@@ -319,14 +329,14 @@ impl<S: 'static> Loop<S> {
 }
 
 impl LoopBuilder {
-    /// A loop with these options and this state. It does nothing until it is run.
+    /// Builds a loop with these options and this state. It does nothing until it is run.
     pub fn build<S: 'static>(self, state: S) -> Loop<S> {
         let automatic = self.automatic;
         Loop { core: Core { shared: Shared::new(self), automatic }, state }
     }
 }
 
-/// The calling thread is in the loop as long as this lives.
+/// A guard that keeps the calling thread in the loop.
 struct Visit<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     _entered: Entered,
@@ -351,7 +361,7 @@ impl<S: 'static> Drop for Visit<'_, S> {
     }
 }
 
-/// Takes steps at home, until the rules say that it is enough.
+/// Runs home steps until the rules end the run.
 fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) -> (Halt, usize) {
     let mut steps = 0;
     let mut slots = lock(&shared.slots);
@@ -396,11 +406,11 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
 }
 
 impl Rules<'_> {
-    /// Steps that are ready, and no sleep.
+    /// Run the ready steps, and do not sleep.
     const AT_ONCE: Rules<'static> =
         Rules { most: usize::MAX, cancel: None, deadline: Deadline::NEVER, sleeps: false, stops: true };
 
-    /// Whether the run ends here, although something is left.
+    /// The reason to end the run here, although tasklets are left. `None` if it goes on.
     fn cut(&self, clock: &Clock) -> Option<Interruption> {
         if let Some(reason) = self.cancel.filter(|cancel| cancel.is_cancelled()).and_then(CancelToken::reason) {
             return Some(Interruption::Cancelled(reason));
@@ -409,7 +419,8 @@ impl Rules<'_> {
     }
 }
 
-/// Takes a tasklet back that has asked for the pool although no thread would be in the loop when it returns.
+/// Takes back a tasklet that has asked for the pool. It must be taken back if no thread would be in the loop when its
+/// pool step returns.
 fn take_held<S: 'static>(shared: &Arc<Common<S>>, id: TaskletId) -> Option<Body<S>> {
     let body = lock(&shared.slots).take_held(id)?;
     shared.retire(id);
@@ -429,7 +440,7 @@ impl<S: 'static> fmt::Debug for Loop<S> {
     }
 }
 
-/// A run as it is, but for what the thread knows: the threads of the model checker are all one to the operating system.
+/// A real run, without the thread's own state: to the operating system, all threads of the model checker are one.
 #[cfg(all(test, loom))]
 pub(super) fn run_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S) -> Report {
     lock(&shared.slots).enter(Presence::Inside);
@@ -441,7 +452,7 @@ pub(super) fn run_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S)
     std::mem::take(&mut slots.report)
 }
 
-/// One step as it is, settled by `between`.
+/// One real step, which `between` settles.
 #[cfg(all(test, loom))]
 pub(super) fn step_for_models<S: 'static>(
     shared: &Arc<Common<S>>,

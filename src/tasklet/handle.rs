@@ -1,4 +1,4 @@
-//! The handle of a tasklet: waits for its end from anywhere, and for the value that it has promised.
+//! The handle of a tasklet. It waits for the tasklet's end and for its promised value, from any thread.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
-/// One tasklet, from outside. Clones are the same tasklet; dropping it changes nothing.
+/// A handle of one tasklet. Clones refer to the same tasklet. Dropping a handle changes nothing.
 ///
-/// Waiting is for other threads: a step of the same loop that waits for a tasklet of its own loop may wait for itself.
+/// A step must not wait for a tasklet of its own loop, because it may wait for itself. Other threads may wait.
 #[derive(Clone)]
 pub struct TaskletHandle {
     id: TaskletId,
@@ -38,27 +38,27 @@ impl TaskletHandle {
         TaskletHandle { id, name, ended, clock, of }
     }
 
-    /// Which one.
+    /// The id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.id
     }
 
-    /// Its [name](super::Tasklet::name).
+    /// The tasklet's [name](super::Tasklet::name).
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it has ended, its destructor included.
+    /// Whether the tasklet has ended and its destructor has run.
     pub fn is_finished(&self) -> bool {
         self.ended.is_set()
     }
 
-    /// How it has ended, if it has: done, panicked, or terminated with the reason.
+    /// The tasklet's exit, if it has ended: done, panicked, or terminated with the reason.
     pub fn exit(&self) -> Option<Exit> {
         self.ended.get()
     }
 
-    /// Blocks the calling thread until it has ended.
+    /// Blocks the calling thread until the tasklet has ended.
     ///
     /// # Errors
     /// The caller is a step of a process ([`WaitError::InsideStep`]).
@@ -67,26 +67,29 @@ impl TaskletHandle {
         Ok(self.ended.wait())
     }
 
-    /// The same, but no longer than `limit` by the loop's clock.
+    /// As [`wait`](Self::wait), but waits at most `limit` by the loop's clock.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    /// As [`wait`](Self::wait). Or the limit has passed ([`WaitError::TimedOut`]).
     pub fn wait_timeout(&self, limit: Duration) -> Result<Exit, WaitError> {
         refuse_step_timeout(limit)?;
         self.ended.wait_until(&self.clock, self.clock.deadline(limit));
         self.ended.get().ok_or(WaitError::TimedOut)
     }
 
-    /// Cancels it; whether this call did. Its [token](super::TaskletContext::cancelled) is cancelled. If it is queued or waits it is
-    /// dropped at once, on this thread; if it is in a step, when the step returns.
+    /// Cancels the tasklet. Returns whether this call cancelled it.
+    ///
+    /// The tasklet's [token](super::TaskletContext::cancelled) is cancelled. If the tasklet is queued or waits, this
+    /// thread drops it at once. If it is in a step, it is dropped when the step returns.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         self.of.upgrade().is_some_and(|control| control.cancel(self.id, reason.into()))
     }
 
-    /// Gives it another directive; whether it was there. See [`LoopHandle::redirect`](super::LoopHandle::redirect).
+    /// Gives the tasklet another directive. Returns whether the loop has the tasklet. See
+    /// [`LoopHandle::redirect`](super::LoopHandle::redirect).
     ///
     /// # Errors
-    /// As there.
+    /// As [`LoopHandle::redirect`](super::LoopHandle::redirect).
     pub fn redirect(&self, directive: Directive) -> Result<bool, ScheduleError> {
         self.of.upgrade().map_or(Ok(false), |control| control.redirect(self.id, directive))
     }
@@ -111,11 +114,11 @@ impl fmt::Debug for TaskletHandle {
     }
 }
 
-/// A value that a tasklet leaves. It is taken when the latch of the tasklet's end is set.
+/// The storage for a tasklet's value. The value is taken when the latch of the tasklet's end is set.
 pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 
-/// A value that a tasklet has promised. The [`TaskletFuture`] gets the value of [`fulfill`](Self::fulfill) when the tasklet has
-/// ended.
+/// The sender's side of a value that a tasklet promises. The [`TaskletFuture`] gets the value of
+/// [`fulfill`](Self::fulfill) when the tasklet has ended.
 pub struct Promise<U> {
     value: ValueCell<U>,
 }
@@ -125,7 +128,7 @@ impl<U> Promise<U> {
         Promise { value }
     }
 
-    /// Gives the value.
+    /// Sets the promised value.
     pub fn fulfill(self, value: U) {
         let _none = lock(&self.value).replace(value);
     }
@@ -137,12 +140,12 @@ impl<U> fmt::Debug for Promise<U> {
     }
 }
 
-/// A tasklet was done and had not fulfilled its [`Promise`].
+/// A tasklet was done without fulfilling its [`Promise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tasklet is done and has left no value")]
 pub struct NoValueError;
 
-/// The end of a tasklet together with the value that it has promised. It can be waited for, or awaited.
+/// A tasklet's end together with its promised value. It can be waited for or awaited.
 #[must_use = "the value can only be had from this"]
 pub struct TaskletFuture<U> {
     handle: TaskletHandle,
@@ -155,24 +158,24 @@ impl<U> TaskletFuture<U> {
         TaskletFuture { ended: handle.ended.clone().into_future(), handle, value }
     }
 
-    /// The tasklet.
+    /// The handle of the tasklet.
     pub fn handle(&self) -> &TaskletHandle {
         &self.handle
     }
 
-    /// Blocks the calling thread until the tasklet has ended, and gives the value, or why there is none. A tasklet that was
-    /// done and has not fulfilled its promise has failed with [`NoValueError`].
+    /// Blocks until the tasklet has ended, and returns its value or its failure. A tasklet that was done without
+    /// fulfilling its promise has failed with [`NoValueError`].
     ///
     /// # Errors
-    /// The answer comes back: the caller is a step of a process ([`WaitError::InsideStep`]).
+    /// The caller is a step of a process ([`WaitError::InsideStep`]). The future is handed back.
     pub fn wait(self) -> Result<Exit<U>, Rejected<TaskletFuture<U>, WaitError>> {
         self.wait_timeout(Duration::MAX)
     }
 
-    /// The same, but no longer than `limit` by the loop's clock.
+    /// As [`wait`](Self::wait), but waits at most `limit` by the loop's clock.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    /// As [`wait`](Self::wait). Or the limit has passed ([`WaitError::TimedOut`]).
     pub fn wait_timeout(self, limit: Duration) -> Result<Exit<U>, Rejected<TaskletFuture<U>, WaitError>> {
         match self.handle.wait_timeout(limit) {
             Ok(exit) => Ok(self.with_value(exit)),

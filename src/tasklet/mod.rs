@@ -1,10 +1,10 @@
-//! Tasklets: work in several turns, which says after each turn where the next one runs.
+//! Tasklets: work in several steps. After each step, the tasklet says where the next one runs.
 //!
-//! A [`Loop`] owns a state, and a thread that runs it is its home. A [`Tasklet`] is moved into the loop and stepped: at
-//! home with the state ([`Directive::Home`]), or on a pool, where it may block and does not see the state
-//! ([`Directive::Pool`]). It may wait until it is [resumed](Resume) ([`Directive::Wait`]), and ends with
-//! [`Directive::Done`]. So what would be a nest of callbacks with locks is plain code without: read at home, call out on the
-//! pool, write at home.
+//! A [`Loop`] owns a state. The thread that runs the loop is its home thread. A [`Tasklet`] is moved into the loop,
+//! which runs its steps. A home step gets the state ([`Directive::Home`]). A pool step runs on a pool, may block, and
+//! has no access to the state ([`Directive::Pool`]). A tasklet may also wait until it is [resumed](Resume)
+//! ([`Directive::Wait`]). It ends with [`Directive::Done`]. So the code is plain, without nested callbacks and locks:
+//! read at home, call out on the pool, write at home.
 //!
 //! ```
 //! use procession::tasklet::{Loop, ready};
@@ -26,16 +26,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Loop::run`] is home until no tasklet is left; [`Loop::run_until`] and [`Loop::run_for`] can be cut short and
-//!   resumed; [`Loop::turn`] is for a loop inside of another main loop.
-//! - [`LoopHandle`] schedules from any thread; [`LoopHandle::current`] is the loop that the calling thread is in.
-//! - [`TaskletContext::suspend`] gives a [`Resume`]; [`TaskletContext::suspend_for`] and [`Resume::resume_after`] go by the loop's clock.
-//! - [`TaskletHandle`] and [`TaskletFuture`] wait for the end of a tasklet and for its value.
-//! - [`ready`] has tasklets made of closures.
-//! - [`on_automatic`] lends a loop of the thread that turns by itself.
+//! - [`Loop::run`] runs the loop until no tasklet is left. [`Loop::run_until`] and [`Loop::run_for`] can be
+//!   interrupted and continued. [`Loop::turn`] serves a loop inside another main loop.
+//! - [`LoopHandle`] schedules tasklets from any thread. [`LoopHandle::current`] is the loop of the calling thread.
+//! - [`TaskletContext::suspend`] returns a [`Resume`]. [`TaskletContext::suspend_for`] and [`Resume::resume_after`]
+//!   use the loop's clock.
+//! - [`TaskletHandle`] and [`TaskletFuture`] wait for a tasklet's end and for its value.
+//! - [`ready`] makes tasklets from closures.
+//! - [`on_automatic`] lends a loop of the calling thread that runs by itself.
 //!
-//! Panics are contained: see [`PanicPolicy`]. The promises, with the tests that show them, are in the repository's
-//! `docs/guarantees/tasklets.md`.
+//! Panics are contained: see [`PanicPolicy`]. The repository's `docs/guarantees/tasklets.md` lists all guarantees,
+//! with the tests that show them.
 
 mod directive;
 mod report;

@@ -1,4 +1,4 @@
-//! The races of a loop, under the model checker: the real slots, the real lock, the real home thread; no pool.
+//! The races of a loop under the model checker. The tests use the real slots, lock and home thread, but no pool.
 
 use super::context::{Body, Common, Tasklet, TaskletContext};
 use super::current::LoopBuilder;
@@ -13,7 +13,7 @@ use crate::primitives::{Arc, Mutex, lock, thread};
 
 type Log = Vec<&'static str>;
 
-/// A tasklet that does what a closure says, at home only.
+/// A tasklet whose home steps call a closure.
 struct Turns<F>(F);
 
 impl<F: FnMut(&mut Log, &mut TaskletContext<'_, Log>) -> Directive + Send + 'static> Tasklet<Log> for Turns<F> {
@@ -38,7 +38,7 @@ fn schedule(shared: &Arc<Common<Log>>, body: Body<Log>) -> TaskletId {
     shared.schedule("a".into(), None, body, Directive::Home).ok().unwrap()
 }
 
-/// Suspends, leaves its resumption for another thread, waits, and is done at its second step.
+/// Suspends, gives its resumption to another thread, waits, and ends at its second step.
 fn waits(shared: &Arc<Common<Log>>, left: usize) -> Arc<Mutex<Vec<Resume>>> {
     let resumes = Arc::new(Mutex::new(Vec::new()));
     let leaves = resumes.clone();
@@ -62,14 +62,14 @@ fn take(resumes: &Mutex<Vec<Resume>>) -> Option<Resume> {
     lock(resumes).pop()
 }
 
-/// Breaks when a resumption that comes before the return of `Wait` is not noted, or when `settle` does not look.
+/// Fails if a resumption before the return of `Wait` is not noted, or if `settle` does not check for it.
 #[test]
 fn a_resumption_races_with_the_return_of_wait() {
     loom::model(|| {
         let shared = new_loop();
         let resumes = waits(&shared, 1);
         let mut log = Log::new();
-        // The first step is taken here, so that there is a resumption, and then settled while another thread resumes.
+        // The first step runs here, so that there is a resumption. It is settled while another thread resumes.
         step_for_models(&shared, &mut log, |settle| {
             let resume = take(&resumes).unwrap();
             let other = thread::spawn(move || resume.resume(Directive::Home));
@@ -82,7 +82,7 @@ fn a_resumption_races_with_the_return_of_wait() {
     });
 }
 
-/// Breaks when a resumption does not turn the epoch.
+/// Fails if a resumption does not advance the epoch.
 #[test]
 fn two_resumptions_of_one_wait_wake_it_once() {
     loom::model(|| {
@@ -103,7 +103,7 @@ fn two_resumptions_of_one_wait_wake_it_once() {
     });
 }
 
-/// Breaks when `settle` does not see that nobody is left who could resume, or the drop does not see that it waits.
+/// Fails if `settle` does not see that no resumption is left, or if the drop does not see that the tasklet waits.
 #[test]
 fn a_resumption_is_dropped_while_wait_is_returned() {
     loom::model(|| {
@@ -122,7 +122,7 @@ fn a_resumption_is_dropped_while_wait_is_returned() {
     });
 }
 
-/// Breaks when the home thread looks for something ready and falls asleep under two locks instead of one.
+/// Fails if the home thread checks for ready tasklets and falls asleep under two locks instead of one.
 #[test]
 fn the_home_thread_falls_asleep_while_a_tasklet_arrives() {
     loom::model(|| {
@@ -149,7 +149,8 @@ fn the_home_thread_falls_asleep_while_a_tasklet_arrives() {
     });
 }
 
-/// Breaks when the one that retires the last tasklet does not wake the home thread, or wakes it before the body is dropped.
+/// Fails if the thread that retires the last tasklet does not wake the home thread, or wakes it before the body is
+/// dropped.
 #[test]
 fn home_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
     struct Told(Arc<Mutex<bool>>);
@@ -179,7 +180,8 @@ fn home_falls_asleep_while_the_last_tasklet_ends_elsewhere() {
     });
 }
 
-/// A step on the pool returns `Home` while the home thread falls asleep; meanwhile it is cancelled. Exactly one of the ends.
+/// A pool step returns `Home` while the home thread falls asleep, and the tasklet is cancelled meanwhile. Exactly one
+/// of the ends happens.
 #[test]
 fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
     loom::model(|| {
@@ -191,7 +193,7 @@ fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
                 log.push("back");
                 Directive::Done
             });
-            // As `schedule` does, but the step is taken by a thread of the model's.
+            // The same as `schedule` does, but a thread of the model runs the step.
             let (id, effects) = slots.insert(("b".into(), None), body, Directive::Pool, &shared.clock).ok().unwrap();
             assert_eq!(effects.start, Some(id));
             id
@@ -214,7 +216,7 @@ fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
     });
 }
 
-/// The step that a resumption and a redirection both want to wake is woken once.
+/// A resumption and a redirection both wake a step. It is woken once.
 #[test]
 fn a_redirection_races_with_a_resumption() {
     loom::model(|| {
@@ -241,7 +243,7 @@ fn a_redirection_races_with_a_resumption() {
     });
 }
 
-/// The end that a handle tells is the one that the report counts.
+/// The end that a handle reports is the one that the report counts.
 #[test]
 fn a_tasklet_is_cancelled_while_it_is_resumed() {
     loom::model(|| {

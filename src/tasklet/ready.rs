@@ -1,4 +1,4 @@
-//! Tasklets that are ready made: of closures, in phases, and two that do nothing.
+//! Ready-made tasklets: of closures, of phases, and two that do nothing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,17 +10,18 @@ use super::handle::{TaskletFuture, ValueCell};
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Mutex, lock};
 
-/// A tasklet that is done at its first step.
+/// A tasklet that ends at its first step.
 pub fn done<S: 'static>() -> impl Tasklet<S> {
     named(from_fns(|_: &mut S, _| Directive::Done, |_| Directive::Done), "done")
 }
 
-/// A tasklet that only waits: it holds its loop open until it is cancelled or [redirected](super::LoopHandle::redirect).
+/// A tasklet that only waits. It keeps its loop from ending until it is cancelled or
+/// [redirected](super::LoopHandle::redirect).
 pub fn wait<S: 'static>() -> impl Tasklet<S> {
     named(from_fns(|_: &mut S, _| Directive::Wait, |_| Directive::Wait), "wait")
 }
 
-/// Has steps of its own at home, and none elsewhere, by a closure.
+/// A tasklet whose home steps call a closure. It has no pool steps.
 ///
 /// ```
 /// use procession::tasklet::{Directive, Loop, ready};
@@ -43,7 +44,7 @@ where
     from_fns(at_home, |_| Directive::Home)
 }
 
-/// Has steps of its own at home and on the pool, each by a closure.
+/// A tasklet whose home steps and pool steps each call a closure.
 pub fn from_fns<S: 'static, H, E>(at_home: H, on_pool: E) -> impl Tasklet<S> + use<S, H, E>
 where
     H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
@@ -52,12 +53,12 @@ where
     FromFns { at_home, on_pool }
 }
 
-/// The same tasklet under another name.
+/// The same tasklet with another name.
 pub fn named<T>(tasklet: T, name: impl Into<Cow<'static, str>>) -> Renamed<T> {
     Renamed { tasklet, name: name.into() }
 }
 
-/// Runs `call` on the pool, where it may block; [`then`](Phases::then) says what is done at home with what it returns.
+/// Runs `call` on the pool, where it may block. [`then`](Phases::then) handles its result at home.
 ///
 /// ```
 /// use procession::tasklet::{Loop, ready};
@@ -75,8 +76,8 @@ pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + S
     begin().then_blocking(|()| call())
 }
 
-/// Begins a tasklet of phases: each is a closure that is called once, at home or on the pool, with what the one before has
-/// returned.
+/// Begins a tasklet of phases. Each phase is a closure that is called once, at home or on the pool. It gets the value
+/// that the phase before returned.
 ///
 /// ```
 /// use procession::tasklet::{Loop, ready};
@@ -119,7 +120,7 @@ where
     }
 }
 
-/// See [`named`].
+/// A tasklet with another name: see [`named`].
 #[derive(Clone, Debug)]
 pub struct Renamed<T> {
     tasklet: T,
@@ -127,7 +128,7 @@ pub struct Renamed<T> {
 }
 
 impl<T> Renamed<T> {
-    /// The tasklet under its own name.
+    /// Returns the tasklet with its own name.
     pub fn into_inner(self) -> T {
         self.tasklet
     }
@@ -147,10 +148,10 @@ impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
     }
 }
 
-/// A tasklet of closures that are called once, one after the other; the last one has an `A`. See [`begin`] and
+/// A tasklet of closures that are called once, one after the other. The last one returns an `A`. See [`begin`] and
 /// [`call_blocking`].
 ///
-/// Whatever directive it is first scheduled with, each phase runs where it belongs.
+/// Each phase runs where it belongs, whatever directive the tasklet is first scheduled with.
 #[must_use = "phases do nothing until they are scheduled"]
 pub struct Phases<S: 'static, A> {
     left: VecDeque<Phase<S>>,
@@ -164,7 +165,7 @@ enum Phase<S> {
 }
 
 impl<S: 'static, A: Send + 'static> Phases<S, A> {
-    /// Adds a phase at home.
+    /// Adds a phase that runs at home.
     pub fn then<B: Send + 'static>(self, phase: impl FnOnce(&mut S, A) -> B + Send + 'static) -> Phases<S, B> {
         self.add(|before, next| {
             Phase::Home(Box::new(move |state| {
@@ -175,7 +176,7 @@ impl<S: 'static, A: Send + 'static> Phases<S, A> {
         })
     }
 
-    /// Adds a phase on the pool, where it may block.
+    /// Adds a phase that runs on the pool, where it may block.
     pub fn then_blocking<B: Send + 'static>(self, phase: impl FnOnce(A) -> B + Send + 'static) -> Phases<S, B> {
         self.add(|before, next| {
             Phase::Pool(Box::new(move || {
@@ -222,16 +223,17 @@ impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// Schedules phases, and gives what the last one returns.
+    /// Schedules phases. The returned future yields the value of the last one.
     ///
     /// # Errors
-    /// The loop is closed. The phases come back.
+    /// The loop is closed. The phases are handed back.
     pub fn call<A: Send + 'static>(
         &self,
         phases: Phases<S, A>,
     ) -> Result<TaskletFuture<A>, Rejected<Phases<S, A>, ScheduleError>> {
         let last = phases.last.clone();
-        // At home first, whatever the first phase is: that is accepted also if no thread runs the loop yet.
+        // The first directive is `Home`, whatever the first phase is. It is accepted even if no thread runs the loop
+        // yet.
         let handle = self.schedule(phases, Directive::Home)?;
         Ok(TaskletFuture::new(handle, last))
     }

@@ -1,4 +1,4 @@
-//! Reports of a loop: its work so far, the tasklets that hold it, and why a run was cut short.
+//! Reports of a loop: its work so far, its remaining tasklets, and why a run was interrupted.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,10 @@ use super::directive::{Directive, TaskletId};
 use crate::outcome::{Panic, Reason, contain, tell_log};
 use crate::primitives::Arc;
 
-/// The most tasklets that a report names, so that the report of a large loop stays small. The counts are exact.
+/// The most tasklets that a report names. The limit keeps the report of a large loop small. The counts are exact.
 pub const MAX_NAMED: usize = 100;
 
-/// A count of what a loop has done since its last report.
+/// Counts of a loop's work since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -19,92 +19,93 @@ pub struct Report {
     pub home_steps: u64,
     /// Steps on the pool.
     pub pool_steps: u64,
-    /// Tasklets that said that they were done, or were given [`Directive::Done`].
+    /// Tasklets whose step returned [`Directive::Done`], or that were given it.
     pub finished: u64,
     /// Tasklets that panicked.
     pub panicked: u64,
-    /// Tasklets that were cancelled, one by one or with their loop.
+    /// Tasklets that were cancelled, alone or with their loop.
     pub cancelled: u64,
-    /// Tasklets that waited for a resumption that was dropped.
+    /// Tasklets that waited until their last `Resume` was dropped.
     pub abandoned: u64,
-    /// Tasklets whose pool step the pool has refused.
+    /// Tasklets whose pool step was refused by the pool.
     pub refused: u64,
-    /// The panics: the first [`MAX_NAMED`].
+    /// The first [`MAX_NAMED`] panics.
     pub panics: Vec<TaskletPanic>,
-    /// The tasklets that were abandoned: the first [`MAX_NAMED`].
+    /// The first [`MAX_NAMED`] abandoned tasklets.
     pub abandoned_waits: Vec<AbandonedTasklet>,
 }
 
-/// A tasklet that waited for a resumption that was dropped.
+/// A tasklet that waited until its last `Resume` was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedTasklet {
-    /// Which one.
+    /// The id of the tasklet.
     pub id: TaskletId,
-    /// Its [name](super::Tasklet::name).
+    /// The tasklet's [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
 }
 
 /// A panic in a step.
 #[derive(Clone)]
 pub struct TaskletPanic {
-    /// Of which tasklet.
+    /// The id of the tasklet.
     pub id: TaskletId,
-    /// Its [name](super::Tasklet::name).
+    /// The tasklet's [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
-    /// Where the step ran: [`Directive::Home`] at home, [`Directive::Pool`] on the pool.
+    /// Where the step ran: [`Directive::Home`] or [`Directive::Pool`].
     pub directive: Directive,
     /// The panic.
     pub panic: Panic,
 }
 
-/// How a loop goes on when a step panics. The tasklet is finished in any case, and the report names it.
+/// The policy for a step that panics. In any case, the tasklet ends, and the report names it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
-    /// The others go on.
+    /// The other tasklets go on.
     #[default]
     Finish,
-    /// The run that is going on, or else the next one, ends with the panic as its error.
+    /// The current run ends with the panic as its error. If there is none, the next run does.
     Stop,
-    /// This is called, on the thread of the step, with no lock held. The others go on. A panic in it is contained.
+    /// The handler is called on the thread of the step, with no lock held. The other tasklets go on. A panic in the
+    /// handler is contained.
     Handler(PanicHandler),
 }
 
 /// The function that [`PanicPolicy::Handler`] calls.
 pub type PanicHandler = Arc<dyn Fn(&TaskletPanic) + Send + Sync>;
 
-/// A tasklet that holds a loop.
+/// A snapshot of a tasklet that the loop still has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskletInfo {
-    /// Which one.
+    /// The id of the tasklet.
     pub id: TaskletId,
-    /// Its [name](super::Tasklet::name).
+    /// The tasklet's [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
-    /// Where it goes next: [`Directive::Home`] for the home thread, [`Directive::Pool`] for the pool, [`Directive::Wait`]
-    /// for being resumed.
+    /// The tasklet's next action: [`Directive::Home`] for a home step, [`Directive::Pool`] for a pool step,
+    /// [`Directive::Wait`] to wait until it is resumed.
     pub directive: Directive,
-    /// Whether it is in a step now.
+    /// Whether the tasklet is in a step now.
     pub running: bool,
-    /// How long it has had this directive, by the loop's clock.
+    /// How long the tasklet has had this directive, by the loop's clock.
     pub since: Duration,
 }
 
-/// How a [turn](super::Loop::turn) ended.
+/// The outcome of a [turn](super::Loop::turn).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "whether there is more to do"]
 pub enum TurnOutcome {
-    /// It took so many steps; there may be more to do at once.
+    /// The turn took this many steps. More may be ready.
     Ran(usize),
-    /// There was nothing to do at once, but there are tasklets that wait or are on the pool.
+    /// No step was ready, but there are tasklets that wait or are on the pool.
     Idle,
-    /// There is no tasklet left.
+    /// No tasklet is left.
     Finished,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
     Stopped(TaskletPanic),
 }
 
-/// A run ended before the loop was empty. Nothing is lost: the loop can be run again, and goes on where it was.
+/// A run ended before the loop was empty. The loop keeps its tasklets, and can be run again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
 pub struct InterruptedError {
@@ -119,27 +120,27 @@ struct Cut {
     holding: Vec<TaskletInfo>,
 }
 
-/// Why a run was cut short.
+/// The reason why a run was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Interruption {
     /// The token was cancelled.
     Cancelled(Reason),
-    /// The limit was over.
+    /// The limit passed.
     TimedOut,
-    /// The caller is a step of a process, which does not wait: it would block its worker.
+    /// The caller is a step of a process. It does not wait, because that would block its worker.
     InsideStep,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
     Panicked(TaskletPanic),
 }
 
 impl Report {
-    /// Whether every tasklet that ended said itself that it was done.
+    /// Whether every ended tasklet finished normally.
     pub fn is_clean(&self) -> bool {
         self.panicked + self.cancelled + self.abandoned + self.refused == 0
     }
 
-    /// How many tasklets have ended.
+    /// The number of tasklets that have ended.
     pub fn ended(&self) -> u64 {
         self.finished + self.panicked + self.cancelled + self.abandoned + self.refused
     }
@@ -197,7 +198,7 @@ impl fmt::Debug for TaskletPanic {
     }
 }
 
-/// Of the same tasklet: one tasklet panics once.
+/// Equal if both are of the same tasklet, because a tasklet panics only once.
 impl PartialEq for TaskletPanic {
     fn eq(&self, other: &TaskletPanic) -> bool {
         self.id == other.id
@@ -207,12 +208,12 @@ impl PartialEq for TaskletPanic {
 impl Eq for TaskletPanic {}
 
 impl PanicPolicy {
-    /// Calls `handler`.
+    /// Makes a policy that calls `handler`.
     pub fn call(handler: impl Fn(&TaskletPanic) + Send + Sync + 'static) -> PanicPolicy {
         PanicPolicy::Handler(Arc::new(handler))
     }
 
-    /// Logs the panic, and calls the handler.
+    /// Logs the panic and calls the handler.
     pub(super) fn tell(&self, panic: &TaskletPanic) {
         tell_log(|| tracing::error!(tasklet = %panic.name, id = %panic.id, panic = %panic.panic, "a step panicked"));
         if let PanicPolicy::Handler(handler) = self
@@ -247,22 +248,22 @@ impl InterruptedError {
         InterruptedError { inner: Box::new(Cut { why, report, left, holding }) }
     }
 
-    /// Why the run was cut short.
+    /// The reason why the run was interrupted.
     pub fn why(&self) -> &Interruption {
         &self.inner.why
     }
 
-    /// The work that was done until then.
+    /// The work that was done until the interruption.
     pub fn report(&self) -> &Report {
         &self.inner.report
     }
 
-    /// How many tasklets are left.
+    /// The number of tasklets that are left.
     pub fn left(&self) -> usize {
         self.inner.left
     }
 
-    /// Which ones: the first [`MAX_NAMED`].
+    /// The first [`MAX_NAMED`] of the tasklets that are left.
     pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
     }

@@ -1,4 +1,4 @@
-//! The object that wakes a tasklet that waits.
+//! The object that wakes a waiting tasklet.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::shared::Control;
 use super::slots::Ticket;
 use crate::primitives::{Arc, Weak};
 
-/// Wakes one tasklet, once, from any thread. It is had from [`TaskletContext::suspend`](super::TaskletContext::suspend).
+/// Wakes one tasklet, once, from any thread. [`TaskletContext::suspend`](super::TaskletContext::suspend) returns it.
 ///
-/// It may be used at any time: before the step that made it has returned [`Directive::Wait`], it takes effect when the step
-/// does so. Where there are several for one wait, the first one that is used counts, and the others do nothing.
-/// Dropped unused, as the last one for a wait, it finishes the tasklet, because nothing could ever wake it; the loop's
-/// [report](super::Report) names it. If the tasklet or its loop has ended by then, nothing happens.
+/// It may be used at any time. If it is used before its step has returned [`Directive::Wait`], it takes effect when
+/// the step returns so. If there are several for one wait, the first use counts, and later uses do nothing. If the
+/// last one for a wait is dropped unused, the tasklet ends, because nothing could wake it. The loop's
+/// [report](super::Report) then names the tasklet. If the tasklet or its loop has already ended, nothing happens.
 ///
 /// ```compile_fail,E0382
 /// # use procession::tasklet::{Directive, Resume};
@@ -24,7 +24,7 @@ use crate::primitives::{Arc, Weak};
 /// ```
 #[must_use = "a tasklet whose resumption is dropped is finished"]
 pub struct Resume {
-    // Nothing once it was used.
+    // It is `None` after use.
     of: Option<Weak<dyn Control>>,
     ticket: Ticket,
 }
@@ -35,31 +35,32 @@ impl Resume {
         Resume { of: Some(weak), ticket }
     }
 
-    /// Which tasklet it wakes.
+    /// The id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.ticket.id
     }
 
-    /// Gives the tasklet its next directive: what [scheduling](super::LoopHandle::schedule) it so would do. With
-    /// [`Directive::Done`] it ends without another step; with [`Directive::Wait`] it goes on waiting, and only its
-    /// [handle](super::TaskletHandle) can wake it then.
+    /// Gives the tasklet its next directive. The effect is that of [scheduling](super::LoopHandle::schedule) it with
+    /// this directive. With [`Directive::Done`] the tasklet ends without another step. With [`Directive::Wait`] it
+    /// goes on waiting, and then only its [handle](super::TaskletHandle) can wake it.
     ///
-    /// With [`Directive::Pool`], while no thread is in the loop, it is held until one is. A destructor of the user's may
-    /// run before this returns.
+    /// With [`Directive::Pool`], the tasklet is held until a thread is in the loop. A destructor of user code may run
+    /// before this call returns.
     pub fn resume(mut self, directive: Directive) {
         if let Some(control) = self.of.take().and_then(|of| of.upgrade()) {
             control.resume(self.ticket, directive, false);
         }
     }
 
-    /// The same as a plain callback, for an interface that takes one. If the callback is dropped uncalled, so is this.
+    /// As [`resume`](Self::resume), as a callback for interfaces that take one. Dropping the callback without a call
+    /// drops this object.
     pub fn resume_later(self, directive: Directive) -> impl FnOnce() + Send + 'static {
         move || self.resume(directive)
     }
 
-    /// The same when `delay` has passed by the loop's clock, and never before, unless the wait has ended otherwise by then.
-    /// With the greatest delays the tasklet waits until it is cancelled. Should the operating system have no thread for the loop's timers, it is as if this had been
-    /// dropped.
+    /// Resumes the tasklet after `delay`, by the loop's clock, unless the wait has ended before. It never resumes
+    /// earlier. With the greatest delays, the tasklet waits until it is cancelled. If no thread can be started for
+    /// the loop's timers, this object counts as dropped.
     pub fn resume_after(self, delay: Duration, directive: Directive) {
         if let Some(control) = self.of.as_ref().and_then(Weak::upgrade) {
             control.resume_after(self.ticket, delay, Box::new(move || self.resume(directive)));

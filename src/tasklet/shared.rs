@@ -1,5 +1,5 @@
-//! The state that the home thread, the pool's threads and resumptions share: the slots with their lock, and the work that is
-//! done when the lock has been released.
+//! The state that the home thread, the pool's threads and resumptions share. It has the slots with their lock. It
+//! does the work that follows when the lock has been released.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,8 +19,8 @@ use crate::primitives::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::shutdown::Part;
 use crate::timer::{Kept, Timers};
 
-/// The most threads of a loop's own pool, as many as tokio has for blocking work: a step on the pool may block for long, and
-/// threads that are not needed are not started.
+/// The most threads of a loop's own pool. Tokio has as many for blocking work. A pool step may block for long, and
+/// threads are started only when needed.
 const MAX_POOL_THREADS: usize = 512;
 
 const POOL_NAME: &str = "procession-tasklet";
@@ -33,21 +33,21 @@ pub(super) trait Elsewhere: Send + Sized + 'static {
 
 pub(super) struct Shared<B> {
     pub(super) slots: Mutex<Slots<B>>,
-    /// Where the home thread sleeps.
+    /// The home thread sleeps here.
     pub(super) home: Condvar,
-    /// Notified when the last tasklet is over.
+    /// Notified when the last tasklet has ended.
     quiet: Condvar,
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     given_pool: Option<Pool>,
     own_pool: OnceLock<Pool>,
-    /// How the thread that was last in the loop makes loops.
+    /// The options for new loops of the thread that was last in the loop.
     builder: Mutex<Option<Arc<LoopBuilder>>>,
-    /// Its place in a shutdown tree, if it was asked for.
+    /// The loop's place in a shutdown tree, if a node was requested.
     pub(super) part: Part,
 }
 
-/// A loop of any state, as resumptions, handles and timers use it.
+/// A loop of any state, as used by resumptions, handles and timers.
 pub(super) trait Control: Send + Sync {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
     fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>);
@@ -72,7 +72,7 @@ impl<B: Elsewhere> Shared<B> {
         })
     }
 
-    /// Takes a tasklet. If the pool takes no job, it comes back.
+    /// Adds a tasklet. If the pool refuses its step, the tasklet is handed back.
     pub(super) fn schedule(
         self: &Arc<Shared<B>>,
         name: Cow<'static, str>,
@@ -92,10 +92,10 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Does what an arrow has left to be done with no lock held.
+    /// Does the work that follows a transition, with no lock held.
     pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
-        // Callbacks and hooks run inside of the loop: one that waits for the loop would wait for itself.
+        // Callbacks and hooks run as part of the loop. If one waited for the loop, it would wait for itself.
         let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
         let _inside = (over.is_some() && tells).then(|| current::enter_if_elsewhere(self));
         for kept in deadlines {
@@ -119,7 +119,7 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Drops a tasklet that is over, tells its end, and frees its slot.
+    /// Drops an ended tasklet, reports its end, and frees its slot.
     fn finish(self: &Arc<Shared<B>>, over: Over<B>) {
         let Over { id, body, exit, ended, cancel } = over;
         let _inside = current::enter_if_elsewhere(self);
@@ -139,13 +139,13 @@ impl<B: Elsewhere> Shared<B> {
                 if let Err(panic) = contain(|| hook()) {
                     tell_log(|| tracing::error!(%panic, "the wake-up hook of a loop panicked"));
                 }
-                // It may have been replaced meanwhile, and be the last of its kind.
+                // The hook may have been replaced meanwhile, and this may be the last reference.
                 drop_contained(hook);
             }
         }
     }
 
-    /// Frees the slot of a tasklet that has been dropped.
+    /// Frees the slot of a dropped tasklet.
     pub(super) fn retire(&self, id: TaskletId) {
         let (Retired { wake, slot_left }, is_empty) = {
             let mut slots = lock(&self.slots);
@@ -164,7 +164,7 @@ impl<B: Elsewhere> Shared<B> {
         self.wake(wake);
     }
 
-    /// Wherever the loop may have come to its end: if it has, its state is done.
+    /// Closes the node if the loop has ended. It is called wherever the loop may have ended.
     pub(super) fn tell_tree(&self) {
         if !self.part.is_wanted() {
             return;
@@ -175,16 +175,16 @@ impl<B: Elsewhere> Shared<B> {
         };
         if is_finished {
             self.part.over(None);
-            // Nothing will be handed to it.
+            // Nothing more will be handed to the pool.
             if let Some(pool) = self.own_pool.get() {
                 pool.close();
             }
         }
     }
 
-    /// Hands a tasklet to the pool, or ends it if the pool takes it not.
+    /// Hands a tasklet to the pool. If the pool refuses it, the tasklet ends.
     fn start(self: &Arc<Shared<B>>, id: TaskletId) {
-        // It was accepted before, and a step of a process that resumes it cannot wait for room.
+        // The tasklet was accepted before. If a step of a process resumes it, that step cannot wait for room.
         if let Err((why, Some(body))) = self.hand_over(id, is_step()) {
             let reason = if let PoolError::NoThread(_) = why {
                 Reason::NoThread
@@ -198,22 +198,22 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Hands a tasklet to the pool, perhaps beyond the bound of its queue. If the pool takes it not, its body comes back, unless
-    /// somebody else has it by now.
+    /// Hands a tasklet to the pool, perhaps beyond the bound of its queue. If the pool refuses it, its body is
+    /// returned, unless another thread has taken it.
     fn hand_over(self: &Arc<Shared<B>>, id: TaskletId, beyond_bound: bool) -> Result<(), (PoolError, Option<B>)> {
         let errand = Errand { shared: self.clone(), id, is_done: false };
         let (pool, errand) = (self.pool(), move || errand.run());
         let taken = if beyond_bound { pool.submit_beyond_bound(errand).map(drop) } else { pool.execute(errand) };
         taken.map_err(|refused| {
             let (job, why) = refused.into_parts();
-            // Before the errand is dropped, which would end the tasklet.
+            // This must precede the drop of the errand, which would end the tasklet.
             let body = lock(&self.slots).take_handed(id);
             drop(job);
             (why, body)
         })
     }
 
-    /// Hands everything to the pool that was held until a thread came into the loop.
+    /// Hands all tasklets to the pool that were held until a thread entered the loop.
     pub(super) fn start_held(self: &Arc<Shared<B>>) {
         loop {
             let next = lock(&self.slots).release_held(&self.clock);
@@ -230,7 +230,7 @@ impl<B: Elsewhere> Shared<B> {
         self.given_pool.as_ref().unwrap_or_else(|| {
             self.own_pool.get_or_init(|| {
                 let builder = Pool::builder().max(MAX_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
-                // The pool is told to end when the loop's limit is over. Jobs that wait then do nothing.
+                // The pool is asked to end when the loop's limit has passed. Jobs that wait then do nothing.
                 let hurries = self.part.has_limit();
                 let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
                 builder.build().expect("the options are constants, and good ones")
@@ -238,7 +238,7 @@ impl<B: Elsewhere> Shared<B> {
         })
     }
 
-    /// A step on a thread of the pool.
+    /// Runs a step on a thread of the pool.
     pub(super) fn step_elsewhere(self: &Arc<Shared<B>>, id: TaskletId) {
         let begun = lock(&self.slots).begin_elsewhere(id);
         let Some(Begun { id, mut body, timed_out }) = begun else { return };
@@ -262,11 +262,11 @@ impl<B: Elsewhere> Shared<B> {
         token
     }
 
-    /// Takes no more tasklets and cancels those there are.
+    /// Accepts no more tasklets, and cancels all that there are.
     pub(super) fn close(self: &Arc<Shared<B>>, reason: &Reason) {
         lock(&self.slots).close();
         {
-            // A callback that waits for the loop would wait for the tasklets that are cancelled after it.
+            // If a callback waited for the loop, it would wait for the tasklets that are cancelled after it.
             let _inside = current::enter_if_elsewhere(self);
             let mut place = 0;
             loop {
@@ -278,7 +278,8 @@ impl<B: Elsewhere> Shared<B> {
         self.tell_tree();
     }
 
-    /// After that: waits until those have returned that were in a step, unless the calling thread is in such a step itself.
+    /// Waits, after a close, until all steps have returned. If the calling thread is in such a step itself, it does
+    /// not wait.
     pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, InterruptedError> {
         let deadline = deadline_here(&self.clock, self.clock.deadline(limit));
         let weak = Arc::downgrade(self);
@@ -302,14 +303,15 @@ impl<B: Elsewhere> Shared<B> {
         let holding = slots.tasklets(&self.clock);
         drop(slots);
         if !waits && holding.is_empty() {
-            // All have ended, but for the destructor that has called this.
+            // All tasklets have ended, except for the one whose destructor made this call.
             return Ok(report);
         }
         let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::TimedOut };
         Err(InterruptedError::new(why, report, holding))
     }
 
-    /// Drops the timers with their thread, the hook and the handler. The hook may hold the loop, which would hold itself then.
+    /// Drops the timers with their thread, the hook and the handler. The hook may hold the loop. Then the loop would
+    /// keep itself alive.
     pub(super) fn end(&self) {
         let (hook, policy) = {
             let mut slots = lock(&self.slots);
@@ -319,7 +321,7 @@ impl<B: Elsewhere> Shared<B> {
         drop_contained(policy);
         let (pending, _thread) = self.timers.halt();
         pending.into_iter().for_each(drop_contained);
-        // Handles may keep it for long.
+        // Handles may keep the pool for long.
         if let Some(pool) = self.own_pool.get() {
             pool.close();
         }
@@ -330,7 +332,7 @@ impl<B: Elsewhere> Shared<B> {
         lock(&self.slots).tasklets(&self.clock)
     }
 
-    /// How pool steps make loops: as the thread does that is in the loop.
+    /// The options for loops made in pool steps. They are those of the thread in the loop.
     pub(super) fn builder(&self) -> Option<Arc<LoopBuilder>> {
         lock(&self.builder).clone()
     }
@@ -340,7 +342,7 @@ impl<B: Elsewhere> Shared<B> {
         drop_contained(before);
     }
 
-    /// Ends a wait when its time is over.
+    /// Ends a wait when its limit has passed.
     pub(super) fn set_deadline(self: &Arc<Shared<B>>, ticket: Ticket, limit: Duration, directive: Directive) {
         let weak = Arc::downgrade(self);
         let action = Box::new(move || {
@@ -350,12 +352,12 @@ impl<B: Elsewhere> Shared<B> {
         });
         match self.timers.after_or_never(limit, action) {
             Ok(kept) => self.note_timer(ticket, kept),
-            // Better a wait that ends at once than one that never does.
+            // A wait that ends at once is better than one that never ends.
             Err(action) => action(),
         }
     }
 
-    /// Has a timer go when the wait is over that it is for.
+    /// Stores the timer of a wait, so that it is removed when the wait ends.
     fn note_timer(&self, ticket: Ticket, kept: Kept) {
         let late = lock(&self.slots).set_deadline(ticket, kept);
         if let Some(kept) = late {
@@ -393,7 +395,7 @@ impl<B: Elsewhere> Control for Shared<B> {
     }
 }
 
-/// A job of the pool: to step one tasklet. Dropped undone, by a pool that was stopped, it ends the tasklet.
+/// A job of the pool that steps one tasklet. If a stopped pool drops it, the tasklet ends.
 struct Errand<B: Elsewhere> {
     shared: Arc<Shared<B>>,
     id: TaskletId,
@@ -423,8 +425,8 @@ mod tests {
     use super::super::{Directive, Loop, ready};
     use crate::threads;
 
-    /// Has one that needs a thread of the pool, one that waits for a timer, and one that waits with a limit; counts those
-    /// whose limit was over.
+    /// Adds a tasklet that needs a thread of the pool, one that waits for a timer, and one that waits with a limit.
+    /// Counts those whose limit has passed.
     fn fill(home: &mut Loop<u32>) {
         let moment = Duration::from_millis(1);
         let on_the_pool = ready::from_fns(|_: &mut u32, _| Directive::Pool, |_| Directive::Done);

@@ -1,4 +1,5 @@
-//! The loop in a shutdown tree: told to end it is closed, and it is done when the last tasklet is over.
+//! The loop in a shutdown tree. When asked to close, the node closes the loop. It is closed when the last tasklet has
+//! ended.
 
 use super::context::{Common, LoopHandle};
 use super::current;
@@ -7,24 +8,26 @@ use crate::outcome::Reason;
 use crate::primitives::Arc;
 use crate::shutdown::{Role, ShutdownNode};
 
-/// The number of tasklets that the text names: enough to find the culprit, short enough for a log line.
+/// The number of tasklets that the text names. It is enough to find the cause, and short enough for a log line.
 const NAMED: usize = 8;
 
 impl<S: 'static> Loop<S> {
-    /// The loop in a [shutdown tree](crate::shutdown), always the same node; [`LoopHandle::shutdown_node`] gives it to other threads.
-    /// [`ShutdownNode::depends_on`] says what closes before it and after it: a pool that others use as well closes after the
-    /// loops that stand on it.
+    /// The loop's node in a [shutdown tree](crate::shutdown). It is always the same node.
     ///
-    /// Asked to close, it is closed as by [`close`](Self::close): what is queued or waits is dropped, and what is in a step has
-    /// its [token](super::TaskletContext::cancelled) cancelled and is waited for. A thread that is in [`run`](Self::run) finds the loop
-    /// empty, and returns. With [`shutdown_limit`](super::LoopBuilder::shutdown_limit) steps are waited for only so long. A loop
-    /// that is closed otherwise, or dropped, closes it as well. If tasklets should finish first, run the
-    /// loop before the tree is told to end.
+    /// [`LoopHandle::shutdown_node`] returns it on other threads. [`ShutdownNode::depends_on`] sets the order in
+    /// which nodes close. A shared pool closes after the loops that use it.
     ///
-    /// With a pool of its own, that closes after it, and is part of the state. (The state that the tasklets share is another
-    /// one: [`get`](Self::get).)
+    /// When asked to close, the node closes the loop as [`close`](Self::close) does. Tasklets that are queued or wait
+    /// are dropped. Tasklets in a step are waited for, and their [token](super::TaskletContext::cancelled) is
+    /// cancelled. A thread in [`run`](Self::run) finds the loop empty and returns. With
+    /// [`shutdown_limit`](super::LoopBuilder::shutdown_limit), steps are waited for only for that limit. If the loop
+    /// is closed in another way, or dropped, the node closes, too. To let tasklets finish first, run the loop before
+    /// the tree is shut down.
     ///
-    /// It is called `loop`. As long as tasklets keep it from ending, the error of the tree's shutdown names them.
+    /// If the loop has its own pool, the pool closes after the loop and is part of the node. (The state that the
+    /// tasklets share is no part of it: see [`get`](Self::get).)
+    ///
+    /// The node is called `loop`. While tasklets delay the end, the error of the tree's shutdown names them.
     ///
     /// ```
     /// use procession::tasklet::{Directive, Loop, ready};
@@ -45,7 +48,7 @@ impl<S: 'static> Loop<S> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The loop in a shutdown tree: see [`Loop::shutdown_node`].
+    /// The loop's node in a shutdown tree: see [`Loop::shutdown_node`].
     pub fn shutdown_node(&self) -> ShutdownNode {
         let state = self.shared.part.state(|| role(&self.shared));
         self.shared.tell_tree();
@@ -61,7 +64,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
         detail: Box::new(move || names_of_the_rest(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
-            // Destructors and callbacks of tasklets run here: a loop has no thread of its own.
+            // Destructors and callbacks of tasklets run here, because a loop has no thread of its own.
             if let Some(shared) = ends.upgrade() {
                 shared.close(&Reason::Shutdown);
             }

@@ -1,14 +1,15 @@
-//! The slots of a loop: where each tasklet is, and what it is told meanwhile.
+//! The slots of a loop: the place of each tasklet, and its pending notes.
 //!
 //! # The protocol
 //!
-//! **The body is the permission.** A tasklet's body is in exactly one place: at rest in its slot, or in the hands of
-//! the thread that steps it. All slots of a loop are under one lock, which is never held while code of the user's runs. Every
-//! arrow below is one critical section, so of two that race one comes first and the other one sees it.
+//! **The body is the permission.** A tasklet's body is in exactly one place: at rest in its slot, or held by the
+//! thread that steps it. All slots of a loop are under one lock, which is never held while user code runs. Every
+//! transition below is one critical section. So of two racing transitions one comes first, and the other one sees it.
 //!
-//! A tasklet at rest is *ready* (queued for the home thread), *handed* (to the pool, whose thread takes the body out of the
-//! slot when it begins), *held* (for the pool, until a thread is in the loop), or *waiting*. It is given another directive
-//! when it is resumed (only while it waits), redirected or cancelled:
+//! A tasklet at rest is in one of four places. A *ready* one is queued for the home thread. A *handed* one is in the
+//! pool, whose thread takes the body out of the slot when it begins. A *held* one is to go to the pool when a thread
+//! is in the loop. A *waiting* one waits. Being resumed (only while it waits), redirected or cancelled gives the
+//! tasklet another directive:
 //!
 //! | at rest | `Home` | `Pool` | `Pool`, no thread inside | `Wait` | `Done` | cancelled |
 //! |---|---|---|---|---|---|---|
@@ -17,10 +18,10 @@
 //! | held | ready | handed | refused | waiting | over | over |
 //! | waiting | ready | handed | held | waiting | over | over |
 //!
-//! A tasklet in a step cannot be given anything, for its body is elsewhere: what comes is *noted* in the slot, and looked
-//! at when the step returns. That is the one mechanism for wake-ups, and why none is lost: a resumption either finds the
-//! body at rest and moves it, or finds it out, and then the return of the step, which takes the same lock later, finds the
-//! note.
+//! A tasklet in a step cannot be given a directive, because its body is not in the slot. So the directive is *noted*
+//! in the slot. The note is read when the step returns. This is the only mechanism for wake-ups, and it loses none. A
+//! resumption may find the body at rest and move it. Otherwise the step returns later under the same lock, and finds
+//! the note.
 //!
 //! | the step returns | nothing noted | resumed `Home` | resumed `Done` | all resumptions dropped | cancelled |
 //! |---|---|---|---|---|---|
@@ -30,18 +31,19 @@
 //! | `Wait` | waiting | ready | over | over | over |
 //! | `Done` | over | over | over | over | over |
 //!
-//! **Resumptions** carry the slot's *epoch*. The first one that is used turns the epoch, so every other one of its time
-//! finds nothing to do, as does a deadline. So does one that is made for a wait that is over before it has begun: it gets the
-//! epoch that has passed. Those that are out are counted; if the last one is dropped unused and the tasklet waits for it,
-//! nothing could ever wake it: it is over, and the report says so. A suspension that the step does not wait for stays open
-//! until a later step does.
+//! **Resumptions** carry the slot's *epoch*. The first one that is used advances the epoch, so all others of that
+//! epoch do nothing. The same holds for a deadline. A resumption may also be made for a wait that has ended before it
+//! began. It gets the passed epoch. The slot counts the unused resumptions. If the last one is dropped unused and the
+//! tasklet waits for it, nothing could ever wake the tasklet. Then it ends, and the report says so. If a step does
+//! not wait for its suspension, the suspension stays open until a later step waits.
 //!
-//! **The home thread** goes to sleep under the lock, after it has found nothing ready there and something left. A thread that
-//! makes a tasklet ready, or retires the last one, does so under the lock as well, finds that the home thread sleeps, and
-//! wakes it. If it is not in the loop at all, the wake-up hook is called, once until it has come.
+//! **The home thread** goes to sleep under the lock, after it has found no ready tasklet but a remaining one. A
+//! thread that makes a tasklet ready, or that retires the last one, holds the lock as well. It finds that the home
+//! thread sleeps, and wakes it. If the home thread is not in the loop at all, the wake-up hook is called once, until
+//! a thread has entered.
 //!
-//! **Over** is two steps: the body is taken out under the lock, dropped without it, and then the slot is retired. Until
-//! then the tasklet counts, so that `run` does not return before the destructor has run.
+//! **Ending** takes two steps. First the body is taken out under the lock and dropped without it. Then the slot is
+//! retired. Until then the tasklet counts, so `run` does not return before the destructor has run.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -55,7 +57,7 @@ use crate::outcome::{Exit, Reason};
 use crate::primitives::Arc;
 use crate::timer::Kept;
 
-/// Called when there is something to do and no thread in the loop.
+/// Called when there is work and no thread is in the loop.
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Slots<B> {
@@ -68,7 +70,7 @@ pub(super) struct Slots<B> {
     pub(super) live: usize,
     pub(super) home: Presence,
     pub(super) hook: Option<Hook>,
-    // The hook has been called since a thread was last in the loop.
+    // Whether the hook has been called since a thread was last in the loop.
     pub(super) told: bool,
     pub(super) closed: bool,
     pub(super) stopped: Option<TaskletPanic>,
@@ -76,11 +78,11 @@ pub(super) struct Slots<B> {
     pub(super) report: Report,
 }
 
-/// How a home thread is in the loop.
+/// How the home thread is in the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Presence {
     Away,
-    /// For a moment: a tasklet that comes back from the pool would find no thread.
+    /// For a moment only. A tasklet that returns from the pool would find no thread.
     Visiting,
     Inside,
     Asleep,
@@ -100,15 +102,15 @@ pub(super) struct Slot<B> {
     pub(super) name: Cow<'static, str>,
     pub(super) ended: Option<Latch<Exit>>,
     pub(super) cancel: Option<CancelToken>,
-    // Notes that were made while the body is out.
+    // The fields from here on are notes that were made while the body is out.
     pub(super) doomed: Option<Reason>,
     pub(super) given: Option<Given>,
-    // The open suspension: its epoch, how many resumptions are out, and what ends it in time.
+    // The open suspension: its epoch, its number of unused resumptions, and the timer that limits it.
     pub(super) epoch: u64,
     pub(super) out: u32,
     pub(super) suspended: bool,
     pub(super) deadlines: Vec<Kept>,
-    // Whether its limit ended the last wait; the next step is told.
+    // Whether its limit ended the last wait. The next step can query this.
     pub(super) timed_out: bool,
 }
 
@@ -126,25 +128,25 @@ pub(super) enum Place<B> {
 pub(super) struct Given {
     pub(super) directive: Directive,
     pub(super) timed_out: bool,
-    // Noted before the step began that is running now.
+    // Whether it was noted before the current step began.
     pub(super) is_old: bool,
 }
 
-/// The suspension that a resumption is for.
+/// The suspension that a resumption belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) id: TaskletId,
     pub(super) epoch: u64,
 }
 
-/// A tasklet about to be stepped.
+/// A tasklet that is about to be stepped.
 pub(super) struct Begun<B> {
     pub(super) id: TaskletId,
     pub(super) body: B,
     pub(super) timed_out: bool,
 }
 
-/// Work to be done when the lock has been released.
+/// Work for the time after the lock was released.
 #[must_use]
 pub(super) struct Effects<B> {
     pub(super) start: Option<TaskletId>,
@@ -155,23 +157,23 @@ pub(super) struct Effects<B> {
     pub(super) over: Option<Over<B>>,
 }
 
-/// A wake-up that is to be made.
+/// A wake-up to be made.
 pub(super) enum Wake {
     Home,
     Hook(Hook),
 }
 
-/// A tasklet that is over: its body is to be dropped, its end to be told, and then its slot to be retired.
+/// An ended tasklet. Its body must be dropped and its end reported. After that its slot must be retired.
 pub(super) struct Over<B> {
     pub(super) id: TaskletId,
     pub(super) body: Option<B>,
     pub(super) exit: Exit,
     pub(super) ended: Option<Latch<Exit>>,
-    // Its callbacks are the user's, and are dropped with the body.
+    // The token's callbacks are user code, and are dropped with the body.
     pub(super) cancel: Option<CancelToken>,
 }
 
-/// The contents of a slot that was freed, to be dropped with no lock held.
+/// The contents of a freed slot, to be dropped with no lock held.
 #[must_use]
 pub(super) struct Retired {
     pub(super) wake: Option<Wake>,
@@ -189,7 +191,7 @@ impl<B> Effects<B> {
     pub(super) const NONE: Effects<B> =
         Effects { start: None, wake: None, cancel: None, deadlines: Vec::new(), panicked: None, over: None };
 
-    /// Whether there is anything to be done.
+    /// Whether there is any work.
     #[inline]
     pub(super) fn are_some(&self) -> bool {
         self.over.is_some()
@@ -201,7 +203,7 @@ impl<B> Effects<B> {
     }
 }
 
-/// Slots in a row, linked through themselves, so that any of them leaves in a step and nothing is allocated.
+/// A list of slots, which are linked through themselves. Any slot is removed in constant time, without allocation.
 #[derive(Clone, Copy)]
 pub(super) struct List {
     pub(super) first: u32,
@@ -212,13 +214,13 @@ impl List {
     pub(super) const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
 }
 
-/// No slot has this place.
+/// An index that no slot has.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
-/// A table for no more than so many is kept when the loop is empty.
+/// The largest table, in slots, that is kept when the loop is empty.
 pub(super) const KEPT: usize = 1_024;
 
-/// Why a tasklet was terminated whose last resumption was dropped.
+/// The reason for the end of a tasklet whose last resumption was dropped.
 pub(super) const ABANDONED: &str = "its resumption was dropped unused";
 
 pub(super) fn taken<B>(table: &mut [Entry<B>], place: u32) -> Option<&mut Slot<B>> {
@@ -229,14 +231,14 @@ pub(super) fn taken<B>(table: &mut [Entry<B>], place: u32) -> Option<&mut Slot<B
 }
 
 impl<B> Slot<B> {
-    /// Resumptions of the epoch before do nothing from now on.
+    /// Advances the epoch. Resumptions of earlier epochs then do nothing.
     pub(super) fn turn_epoch(&mut self) {
         self.epoch += 1;
         self.out = 0;
     }
 }
 
-// The parts of which the transitions are made.
+// The building blocks of the transitions.
 impl<B> Slots<B> {
     pub(super) fn new(owner: u64, policy: PanicPolicy) -> Slots<B> {
         Slots {
@@ -257,7 +259,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Whether a tasklet that comes back from the pool is stepped sooner or later.
+    /// Whether a thread will step a tasklet that returns from the pool.
     pub(super) fn is_attended(&self) -> bool {
         self.hook.is_some() || matches!(self.home, Presence::Inside | Presence::Asleep)
     }
@@ -268,7 +270,7 @@ impl<B> Slots<B> {
         taken(&mut self.table, id.slot).filter(|slot| slot.number == id.number && id.owner == owner)
     }
 
-    /// Puts a body to rest, or ends it.
+    /// Puts a body to rest, or ends its tasklet.
     #[inline]
     pub(super) fn put(&mut self, id: TaskletId, body: B, directive: Directive, clock: &Clock) -> Effects<B> {
         let attended = self.is_attended();
@@ -299,7 +301,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Takes a body that is at rest out of its slot. Until it is put elsewhere, the slot is one that ends.
+    /// Takes a resting body out of its slot. Until the body is put elsewhere, the slot counts as ending.
     #[inline]
     pub(super) fn take_body(&mut self, id: TaskletId) -> Option<B> {
         match std::mem::replace(&mut self.find(id)?.place, Place::Ending) {
@@ -352,7 +354,7 @@ impl<B> Slots<B> {
         Effects { deadlines, over: Some(over), ..Effects::NONE }
     }
 
-    /// Something has come up for the home thread.
+    /// Notes that there is work for the home thread.
     #[inline]
     pub(super) fn wake_home(&mut self) -> Option<Wake> {
         match self.home {

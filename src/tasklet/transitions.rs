@@ -14,7 +14,7 @@ use crate::outcome::{Exit, Panic, Reason};
 use crate::timer::Kept;
 
 impl<B> Slots<B> {
-    /// Takes a tasklet, with its first directive.
+    /// Adds a tasklet with its first directive.
     pub(super) fn insert(
         &mut self,
         (name, ended): (Cow<'static, str>, Option<Latch<Exit>>),
@@ -31,7 +31,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Takes a tasklet whose body is in the hands of the caller, who steps it at once, at home.
+    /// Adds a tasklet whose body the caller holds. The caller steps it at once, at home.
     pub(super) fn admit(
         &mut self,
         name: Cow<'static, str>,
@@ -74,7 +74,7 @@ impl<B> Slots<B> {
         Ok(TaskletId { owner: self.owner, number: self.last, slot: place })
     }
 
-    /// The one that has been ready for the longest, to be stepped at home.
+    /// Begins a home step of the tasklet that has been ready for the longest.
     #[inline]
     pub(super) fn begin_home(&mut self) -> Option<Begun<B>> {
         let place = self.ready.first;
@@ -84,7 +84,7 @@ impl<B> Slots<B> {
         self.begin(id, Place::Home)
     }
 
-    /// One that was handed to the pool, if it still is there.
+    /// Begins a pool step of a tasklet that was handed to the pool, if it still is there.
     pub(super) fn begin_elsewhere(&mut self, id: TaskletId) -> Option<Begun<B>> {
         if !matches!(self.find(id)?.place, Place::Handed(_)) {
             return None;
@@ -104,7 +104,7 @@ impl<B> Slots<B> {
         Some(Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) })
     }
 
-    /// A step has returned.
+    /// Notes that a step has returned.
     #[inline]
     pub(super) fn settle(&mut self, id: TaskletId, body: B, returned: Directive, clock: &Clock) -> Effects<B> {
         let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
@@ -127,7 +127,8 @@ impl<B> Slots<B> {
         self.put(id, body, Directive::Wait, clock)
     }
 
-    /// A step has panicked. The policy says whether that stops the loop, unless the panic is rethrown to the caller.
+    /// Notes that a step has panicked. The policy decides whether that stops the loop, unless the panic is rethrown
+    /// to the caller.
     pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
         let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
         let directive = if matches!(slot.place, Place::Elsewhere) { Directive::Pool } else { Directive::Home };
@@ -142,16 +143,17 @@ impl<B> Slots<B> {
         effects
     }
 
-    /// Opens a suspension for a tasklet in a step, or adds a resumption to it; `first` if it is the step's first one.
+    /// Opens a suspension for a tasklet in a step, or adds a resumption to it. `first` tells whether it is the step's
+    /// first one.
     pub(super) fn suspend(&mut self, id: TaskletId, first: bool) -> Ticket {
-        // The tasklet is in a step, so it is there; should it not be, the ticket is one that does nothing.
+        // The tasklet is in a step, so it is in the table. If it were not, the ticket would do nothing.
         let Some(slot) = self.find(id) else { return Ticket { id, epoch: 0 } };
         if first && slot.given.is_some_and(|given| given.is_old && given.directive != Directive::Done) {
-            // A resumption of an earlier suspension, for which no step has waited, must not end this one.
+            // A resumption of an earlier suspension, for which no step waited, must not end this one.
             slot.given = None;
         }
         if slot.given.is_some() {
-            // The wait is over before it has begun. Resumptions that are made for it now are of the epoch that has passed.
+            // The wait has ended before it began. Resumptions that are made for it now belong to the passed epoch.
             return Ticket { id, epoch: slot.epoch - 1 };
         }
         slot.suspended = true;
@@ -159,7 +161,7 @@ impl<B> Slots<B> {
         Ticket { id, epoch: slot.epoch }
     }
 
-    /// Notes what ends the wait in time; it comes back if the wait is over already.
+    /// Notes the timer that limits the wait. Returns it if the wait has already ended.
     pub(super) fn set_deadline(&mut self, ticket: Ticket, kept: Kept) -> Option<Kept> {
         match self.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch) {
             Some(slot) => {
@@ -170,7 +172,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// A resumption is used.
+    /// Uses a resumption.
     pub(super) fn resume(
         &mut self,
         ticket: Ticket,
@@ -182,7 +184,7 @@ impl<B> Slots<B> {
         slot.turn_epoch();
         let deadlines = std::mem::take(&mut slot.deadlines);
         if directive == Directive::Wait {
-            // It waits on without a resumption. It can still be redirected or cancelled.
+            // The tasklet waits on without a resumption. It can still be redirected or cancelled.
             slot.suspended = false;
             return Effects { deadlines, ..Effects::NONE };
         }
@@ -197,7 +199,7 @@ impl<B> Slots<B> {
         effects
     }
 
-    /// A resumption was dropped unused.
+    /// Notes that a resumption was dropped unused.
     pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
         let Some(slot) = self.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch) else { return Effects::NONE };
         slot.out -= 1;
@@ -208,7 +210,7 @@ impl<B> Slots<B> {
         self.end(ticket.id, body, End::Abandoned)
     }
 
-    /// Gives a tasklet another directive. Whether it was there.
+    /// Gives a tasklet another directive. Returns whether the loop has the tasklet.
     pub(super) fn redirect(
         &mut self,
         id: TaskletId,
@@ -245,7 +247,7 @@ impl<B> Slots<B> {
         Ok(Some(effects))
     }
 
-    /// Cancels a tasklet. Nothing if it is over or cancelled already.
+    /// Cancels a tasklet. Does nothing if it has already ended or was already cancelled.
     pub(super) fn cancel(&mut self, id: TaskletId, reason: Reason) -> Option<Effects<B>> {
         let slot = self.find(id).filter(|slot| slot.doomed.is_none())?;
         let token = slot.cancel.clone().map(|cancel| (cancel, reason.clone()));
@@ -264,12 +266,12 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Takes no more tasklets.
+    /// Makes the loop refuse further tasklets.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Cancels the next tasklet at this place of the table or behind it.
+    /// Cancels the next tasklet at this index of the table or behind it.
     pub(super) fn cancel_next(&mut self, place: &mut usize, reason: &Reason) -> Option<Effects<B>> {
         while *place < self.table.len() {
             let slot = *place as u32;
@@ -283,7 +285,7 @@ impl<B> Slots<B> {
         None
     }
 
-    /// The pool will not step this one.
+    /// Ends a tasklet that the pool refuses to step.
     pub(super) fn refuse(&mut self, id: TaskletId, reason: Reason) -> Effects<B> {
         match self.find(id).map(|slot| &slot.place) {
             Some(Place::Handed(_)) => {
@@ -294,12 +296,12 @@ impl<B> Slots<B> {
         }
     }
 
-    /// The same, with the body taken back already.
+    /// As `refuse`, with the body already taken back.
     pub(super) fn refused(&mut self, id: TaskletId, body: B, reason: Reason) -> Effects<B> {
         self.end(id, Some(body), End::Refused(reason))
     }
 
-    /// Takes back one that was handed to the pool and has not begun. Its slot is then to be retired.
+    /// Takes back a tasklet that was handed to the pool and has not begun. The caller must then retire its slot.
     pub(super) fn take_handed(&mut self, id: TaskletId) -> Option<B> {
         match self.find(id)?.place {
             Place::Handed(_) => self.take_body(id),
@@ -307,7 +309,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// The same for one that was not handed to the pool yet.
+    /// As `take_handed`, for a tasklet that was not yet handed to the pool.
     pub(super) fn take_held(&mut self, id: TaskletId) -> Option<B> {
         match self.find(id)?.place {
             Place::Held(_) => self.take_body(id),
@@ -315,7 +317,7 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Frees the slot of one that is over, or that was taken back.
+    /// Frees the slot of a tasklet that has ended or was taken back.
     pub(super) fn retire(&mut self, id: TaskletId) -> Retired {
         if self.find(id).is_none() {
             return Retired { wake: None, slot_left: None };
@@ -323,7 +325,7 @@ impl<B> Slots<B> {
         let gone = std::mem::replace(&mut self.table[id.slot as usize], Entry::Vacant(self.vacant));
         self.vacant = id.slot;
         self.live -= 1;
-        // One that was taken back may have asked for its token, or have a limit for a wait that will not be.
+        // A tasklet that was taken back may have a token, or a limit for a wait that never begins.
         let slot_left = match gone {
             Entry::Taken(Slot { cancel, deadlines, .. }) => Some((cancel, deadlines)),
             Entry::Vacant(_) => None,
@@ -337,7 +339,8 @@ impl<B> Slots<B> {
         Retired { wake: self.wake_home(), slot_left }
     }
 
-    /// The token of a tasklet in a step, made when it is first asked for; and whether it has been cancelled before.
+    /// The token of a tasklet in a step, which is made on first use. Also the reason, if the tasklet was cancelled
+    /// before.
     pub(super) fn token(&mut self, id: TaskletId, clock: &Clock) -> (CancelToken, Option<Reason>) {
         match self.find(id) {
             Some(slot) => {
@@ -348,19 +351,19 @@ impl<B> Slots<B> {
         }
     }
 
-    /// A thread comes into the loop.
+    /// Notes that a thread enters the loop.
     pub(super) fn enter(&mut self, presence: Presence) {
         self.home = presence;
         self.told = false;
     }
 
-    /// The thread leaves the loop. If there is more to do, the hook says so.
+    /// Notes that the thread exits the loop. If there is more to do, the hook is called.
     pub(super) fn leave(&mut self) -> Option<Wake> {
         self.home = Presence::Away;
         if self.is_ready() { self.wake_home() } else { None }
     }
 
-    /// The home thread goes to sleep. A transition that has work for it wakes it.
+    /// Notes that the home thread goes to sleep. A transition with work for it wakes it.
     pub(super) fn fall_asleep(&mut self) {
         self.home = Presence::Asleep;
     }
@@ -369,13 +372,13 @@ impl<B> Slots<B> {
         self.home = Presence::Inside;
     }
 
-    /// Has `hook` called from now on when there is something to do and no thread in the loop.
+    /// Sets the hook, which is called from now on when there is work and no thread is in the loop.
     pub(super) fn set_hook(&mut self, hook: Option<Hook>) -> Option<Hook> {
         self.told = false;
         std::mem::replace(&mut self.hook, hook)
     }
 
-    /// The next that was held until a thread came, to be handed to the pool.
+    /// The next tasklet that was held until a thread came. The caller hands it to the pool.
     pub(super) fn release_held(&mut self, clock: &Clock) -> Option<TaskletId> {
         if !self.is_attended() {
             return None;
@@ -387,18 +390,18 @@ impl<B> Slots<B> {
         self.put(id, body, Directive::Pool, clock).start
     }
 
-    /// The panic that has stopped the loop.
+    /// Takes the panic that has stopped the loop.
     pub(super) fn take_stop(&mut self) -> Option<TaskletPanic> {
         self.stopped.take()
     }
 
-    /// Whether something is ready at home.
+    /// Whether a home step is ready.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.ready.first != NO_SLOT
     }
 
-    /// How many there are, those included that are about to be over.
+    /// The number of tasklets, also of those that are about to end.
     #[inline]
     pub(super) fn live(&self) -> usize {
         self.live
@@ -408,7 +411,7 @@ impl<B> Slots<B> {
         self.closed
     }
 
-    /// The tasklets that hold the loop, in the order in which they were scheduled.
+    /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub(super) fn tasklets(&self, clock: &Clock) -> Vec<TaskletInfo> {
         let now = clock.now();
         let mut holding: Vec<TaskletInfo> = Vec::new();

@@ -13,13 +13,13 @@ use crate::arguments::command_line::number;
 use crate::registry::{Group, Peer, Row, groups, peers};
 use crate::savina::problems::queens::Board;
 
-/// The runs that a command line asks for.
+/// The runs that a command line requests.
 pub(crate) enum Asked {
     Rounds(Options),
     Single(Single),
 }
 
-/// All peers and workloads that were asked for, in rounds.
+/// All requested peers and workloads, in rounds.
 pub(crate) struct Options {
     pub(crate) peers: Vec<Peer>,
     pub(crate) groups: Vec<Group>,
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// How much is to be done of a workload.
+    /// The count for a workload.
     pub(crate) fn count(&self, row: &Row) -> u64 {
         self.n.unwrap_or(if self.smoke { row.smoke } else { row.n })
     }
@@ -51,7 +51,7 @@ pub(crate) fn of_single(peer: &str, workload: &str, n: u64, workers: usize) -> [
     ["--single", peer, workload, "--n", &n, "--workers", &workers].map(String::from)
 }
 
-/// Reads the arguments; nothing if they ask for help.
+/// Reads the arguments. Returns `None` if they request help.
 pub(crate) fn parse(arguments: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
     let mut options = Options {
         peers: peers(),

@@ -1,4 +1,5 @@
-//! The report as a picture: a panel for each group, a bar for each workload and peer, as high as its ratio to ours.
+//! The report as a picture. Each group has a panel, and each workload and peer has a bar. Its height is the ratio to
+//! Procession's figure.
 
 use std::path::Path;
 
@@ -11,16 +12,16 @@ use crate::results::Report;
 
 const WIDTH: u32 = 1_200;
 const HEIGHT_OF_PANEL: u32 = 480;
-/// How much of a workload's width its bars take.
+/// The part of a workload's width that its bars take.
 const FILLED: f64 = 0.84;
-/// A name longer than this has the next one a line lower, as beside it there would be no room.
+/// The longest name, in characters, that has room beside the next. After a longer one, the next name is a line lower.
 const SHORT: usize = 10;
-/// How far below the bars a name stands, and how far the lower ones.
+/// The distance of the names from the bars, for the upper and the lower line.
 const LINES: [i32; 2] = [8, 24];
-/// The legend stands to the right of the bars, where it hides none.
+/// The position of the legend, to the right of the bars, where it hides none.
 const LEGEND: f64 = 1.1;
 
-/// One for each peer. They can be told apart by those who do not see all colours (Okabe and Ito).
+/// One colour for each peer. They are also distinguishable with colour blindness (Okabe and Ito).
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -32,7 +33,7 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
 ];
 
-/// Draws all groups of which something was measured. Without our own figures there is no ratio, and no chart.
+/// Draws all groups that have figures. Without Procession's figures there is no ratio, and no chart.
 pub(crate) fn draw(to: &Path, groups: &[Group], report: &Report) -> Outcome<()> {
     let peers = peers();
     let panels: Vec<_> = groups.iter().filter(|group| !bars(group, &peers, report).is_empty()).collect();
@@ -48,7 +49,7 @@ pub(crate) fn draw(to: &Path, groups: &[Group], report: &Report) -> Outcome<()> 
     Ok(())
 }
 
-/// The ratio of one peer in one workload, and where it stands.
+/// The ratio of one peer in one workload, and its position.
 struct Ratio {
     row: usize,
     peer: &'static str,

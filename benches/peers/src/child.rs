@@ -1,4 +1,4 @@
-//! Runs one command at a time and keeps hold of it: it ends by itself, or at the time limit, or when Ctrl-C comes.
+//! Runs one command at a time and controls it. It ends by itself, at the time limit, or at Ctrl-C.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use crate::ours::measure::Outcome;
 
-/// How a command has ended.
+/// The end of a command.
 pub(crate) enum Ended {
-    /// Well, and this is what it printed.
+    /// The command succeeded and printed this.
     Well(String),
-    /// Otherwise, in words.
+    /// The command failed. The text gives the reason.
     Badly(String),
-    /// Not by itself: Ctrl-C came.
+    /// Ctrl-C ended the command.
     Interrupted,
 }
 
 enum News {
     Interrupt,
-    /// All that the command with this number printed.
+    /// The whole output of the command with this number.
     Output(u64, std::io::Result<String>),
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// From now on Ctrl-C is news instead of the end.
+    /// Takes over Ctrl-C, which from now on is reported instead of ending the program.
     pub(crate) fn new() -> Outcome<Keeper> {
         let (teller, news) = channel();
         let interrupted = teller.clone();
-        // If nobody listens any more, the program is about to end anyway.
+        // If the receiver is gone, the program is about to end.
         ctrlc::set_handler(move || drop(interrupted.send(News::Interrupt)))?;
         Ok(Keeper { news, teller, commands: 0 })
     }
@@ -70,7 +70,8 @@ impl Keeper {
     }
 }
 
-/// A process group of its own, so that a terminal's Ctrl-C reaches us only, and we say what ends.
+/// Puts the command into a process group of its own. Then a terminal's Ctrl-C reaches only this program, which
+/// decides what to end.
 fn apart(command: &mut Command) {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
@@ -86,7 +87,7 @@ fn end(child: &mut Child, output: std::io::Result<String>) -> Ended {
     }
 }
 
-/// Ends the child by its handle. That it has ended by itself in between is as good.
+/// Ends the child by its handle. If it has ended by itself meanwhile, that is fine, too.
 fn kill(child: &mut Child, ended: Ended) -> Ended {
     let _ = child.kill();
     let _ = child.wait();

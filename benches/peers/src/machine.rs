@@ -1,11 +1,11 @@
-//! Where and with what a report was made.
+//! The machine, the tools and the versions behind a report.
 
 use std::fmt::Write as _;
 
 use crate::arguments::Options;
 use crate::registry::Peer;
 
-/// The compiler and the flags of this program.
+/// The lock file of this package, which has the versions of the peers.
 const LOCK: &str = include_str!("../Cargo.lock");
 
 /// The versions of those peers that are packages.
@@ -19,7 +19,7 @@ fn version(package: &str) -> Option<&'static str> {
     entry.split("version = \"").nth(1)?.split('"').next()
 }
 
-/// How many wanted to run in the last 1, 5 and 15 minutes. Linux only.
+/// The load averages of the last 1, 5 and 15 minutes. Linux only.
 pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let three: Vec<_> = text.split(' ').take(3).collect();

@@ -1,9 +1,9 @@
 //! Procession's workloads of processes and of jobs, and the Savina suite, side by side with those of other libraries
 //! and languages.
 //!
-//! One command runs each peer and workload in a process of its own, round after round, peers taking turns, checks
-//! every result, and writes what came of it: JSON lines, a table, a chart. The figures are of this machine at this
-//! moment; only ratios within one run count.
+//! One command runs each peer and workload in its own process, in rounds, with the peers in turn. It checks every
+//! result, and writes JSON lines, a table and a chart. The figures hold for this machine at this moment. Only ratios
+//! within one run count.
 
 #![forbid(unsafe_code)]
 
@@ -28,9 +28,9 @@ use self::ours::measure::{Outcome, Setting};
 use self::registry::Programs;
 use self::rounds::Ending;
 
-/// A result was wrong, or a run failed.
+/// The exit code if a result was wrong or a run failed.
 const WRONG: u8 = 1;
-/// Ctrl-C, as shells say it.
+/// The exit code after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
@@ -63,7 +63,8 @@ fn one(single: &Single) -> Outcome<()> {
     Err(format!("{} has no program for {}", single.peer, single.workload).into())
 }
 
-/// Runs all that is asked for, each in a process of its own, and writes the report: also when Ctrl-C came in between.
+/// Runs all requested programs, each in its own process, and writes the report. It also writes the report after
+/// Ctrl-C.
 fn all(options: &Options) -> Outcome<u8> {
     std::fs::create_dir_all(&options.out).map_err(|problem| format!("--out {}: {problem}", options.out.display()))?;
     let load_before = machine::load();

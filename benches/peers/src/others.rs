@@ -1,4 +1,5 @@
-//! Those that are not written in Rust: a script compiles and runs what its tools allow, and says what is missing.
+//! The peers that are not written in Rust. A script compiles and runs them as far as its tools allow, and reports
+//! missing tools.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,14 +8,14 @@ use std::time::Duration;
 use crate::child::{Ended, Keeper};
 use crate::ours::measure::Outcome;
 
-/// How long the compilers may take.
+/// The time limit of the compilers.
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn script() -> Command {
     Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("others/run"))
 }
 
-/// Compiles what can be compiled: each that is there, with its version. Nothing if Ctrl-C came.
+/// Compiles the available peers. Returns each with its version, or `None` after Ctrl-C.
 pub(crate) fn prepare(keeper: &mut Keeper) -> Outcome<Option<Vec<(String, String)>>> {
     eprintln!("peers: compiling what is not written in Rust");
     match keeper.run(script().arg("build"), LIMIT) {
@@ -24,7 +25,7 @@ pub(crate) fn prepare(keeper: &mut Keeper) -> Outcome<Option<Vec<(String, String
     }
 }
 
-/// A line for each: its name, a tab, its version.
+/// Reads one line for each peer: its name, a tab, its version.
 fn read(output: &str) -> Vec<(String, String)> {
     let pairs = output.lines().filter_map(|line| line.split_once('\t'));
     pairs.map(|(name, version)| (name.to_string(), version.to_string())).collect()

@@ -1,5 +1,5 @@
-//! Our own programs: the very files of `cargo bench --bench workloads`, so that there is one of each. The parts that
-//! they share with those of other libraries (the shape, the measuring) is here too.
+//! Procession's programs: the same files as in `cargo bench --bench workloads`, so that each exists only once. The
+//! modules that they share with the programs of other libraries (the shape, the measuring) are here, too.
 
 #[path = "../../workloads/births.rs"]
 mod births;

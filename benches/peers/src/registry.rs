@@ -1,5 +1,5 @@
-//! The comparisons: the groups of workloads, with our bars in each, and the peers with the programs
-//! that each has for them. Another group, or another program, is added here and nowhere else.
+//! The comparisons: the groups of workloads with Procession's target ratios, and the peers with their programs. A
+//! further group or program is added only here.
 
 use crate::jobs;
 use crate::ours::list::{JOBS, WORKLOADS};
@@ -20,21 +20,21 @@ impl Program {
     }
 }
 
-/// The one that all others are compared with.
+/// The peer that all others are compared with.
 pub(crate) const US: &str = "procession";
 
-/// The way in which the programs of a peer are run.
+/// How the programs of a peer are run.
 pub(crate) enum Programs {
-    /// This very program, in a process of its own.
+    /// In this program, each run in its own process.
     Here(Vec<Program>),
-    /// The script in `others/`, which compiles and runs what is not written in Rust.
+    /// By the script in `others/`, which compiles and runs the programs that are not written in Rust.
     Script,
 }
 
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) programs: Programs,
-    /// A note for a reader of the table: that the peer does something else in a workload, or why it has none.
+    /// Notes for a reader of the table. Each says how the peer's program differs in a workload, or why it has none.
     pub(crate) notes: &'static [(&'static str, &'static str)],
 }
 
@@ -43,7 +43,7 @@ impl Peer {
         matches!(self.programs, Programs::Script)
     }
 
-    /// Whether it has a program for a workload. The script has those of the first group.
+    /// Whether the peer has a program for a workload. The script has those of the first group.
     pub(crate) fn has(&self, workload: &str) -> bool {
         match &self.programs {
             Programs::Here(programs) => programs.iter().any(|program| program.workload == workload),
@@ -55,7 +55,7 @@ impl Peer {
 const NOTHING: &[(&str, &str)] = &[];
 const BOUNDED: &str = "the channel is bounded, and who finds it full waits";
 
-/// All peers, us first.
+/// All peers, beginning with Procession.
 pub(crate) fn peers() -> Vec<Peer> {
     let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), notes: NOTHING };
     let script = |name, notes| Peer { name, programs: Programs::Script, notes };
@@ -76,23 +76,23 @@ pub(crate) fn peers() -> Vec<Peer> {
     ]
 }
 
-/// The figures of a run that are shown.
+/// The figure of a run that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Figure {
     /// The time of an operation, in nanoseconds.
     Time,
-    /// The memory of an actor that waits, in bytes.
+    /// The memory of a waiting actor, in bytes.
     Bytes,
 }
 
-/// A ratio of our median to a peer's that is to be reached.
+/// A target for the ratio of Procession's median to a peer's.
 #[derive(Clone, Copy)]
 pub(crate) struct Bar {
     pub(crate) against: Against,
     pub(crate) limit: Limit,
 }
 
-/// Which peers a bar is about: the fastest of these.
+/// The peers that a bar is about. The fastest of these counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Against {
     All,
@@ -109,15 +109,15 @@ pub(crate) enum Limit {
 /// A workload, as a row of the table.
 pub(crate) struct Row {
     pub(crate) workload: &'static str,
-    /// The things that its count counts.
+    /// The unit of its count.
     pub(crate) counts: &'static str,
     pub(crate) op: &'static str,
     pub(crate) figure: Figure,
-    /// How much is done, and how much in a run that only shows that it works.
+    /// The count, and the count for a short run, which only checks that the program works.
     pub(crate) n: u64,
     pub(crate) smoke: u64,
     pub(crate) bars: Vec<Bar>,
-    /// The most memory that our own run may need at its peak, in MB.
+    /// The most memory that Procession's run may need at its peak, in MB.
     pub(crate) peak_limit: Option<f64>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn groups() -> Vec<Group> {
     vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }, jobs]
 }
 
-/// Our bars, and the limit of memory in MB.
+/// Procession's bars, and the limit of memory in MB.
 fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
     let at_most = |against, ratio| Bar { against, limit: Limit::AtMost(ratio) };
     match workload {
@@ -163,7 +163,7 @@ fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
         "spawn" => (vec![at_most(Against::Rust, 0.15), at_most(Against::One("go"), 0.4)], None),
         "skynet" => (vec![at_most(Against::All, 0.12)], Some(50.0)),
         "big" => (vec![at_most(Against::All, 0.5)], None),
-        // Only Rust's programs ask from a thread that is none of the runtime's.
+        // Only the programs in Rust ask from a thread outside the runtime.
         "ask" => (vec![at_most(Against::Rust, 1.0)], None),
         "idle" => (vec![at_most(Against::All, 0.3)], None),
         "pool_execute_1" | "pool_execute_2" | "pool_execute_16" | "pool_execute_64" | "pool_execute_1024" => {

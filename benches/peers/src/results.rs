@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::registry::{Against, Bar, Figure, Limit, Peer, Row, US};
 use crate::rounds::Ending;
 
-/// A program's line about itself, and what we know besides.
+/// The line that a program printed, and what the parent knows besides.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) peer: String,
@@ -22,7 +22,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Reads what a program printed. It must be about what it was asked for, and have a figure.
+    /// Reads the output of a program. It must match the request, and have a figure.
     pub(crate) fn read(output: &str, round: u64, workers: usize, asked: (&str, &str, u64)) -> Result<Run, String> {
         let run: Run =
             serde_json::from_str(output.trim()).map_err(|problem| format!("printed {output:?}: {problem}"))?;
@@ -48,7 +48,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Nothing of nothing. Of an even number of figures it is the middle of the two in the middle.
+    /// `None` if there are no figures. Of an even number of figures, it is the mean of the two in the middle.
     pub(crate) fn of(mut figures: Vec<f64>) -> Option<Spread> {
         figures.sort_by(f64::total_cmp);
         let (min, max) = (*figures.first()?, *figures.last()?);
@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// Whether a bar is reached: by which ratio, and against whom.
+/// The result of a bar: the ratio, the peer, and whether the bar is reached.
 pub(crate) struct Verdict {
     pub(crate) ratio: f64,
     pub(crate) fastest: &'static str,
@@ -103,7 +103,8 @@ impl Report {
         Some(self.spread(peer, row)?.median / self.spread(US, row)?.median)
     }
 
-    /// Holds our median against the best of those that a bar is about. Nothing if either was not measured.
+    /// Compares Procession's median with the best of the peers that a bar is about. `None` if either was not
+    /// measured.
     pub(crate) fn verdict(&self, bar: &Bar, row: &Row, peers: &[Peer]) -> Option<Verdict> {
         let is_meant = |peer: &&Peer| match bar.against {
             Against::All => peer.name != US,

@@ -1,4 +1,4 @@
-//! The rounds: every peer does a workload before the next one's turn, and in each round another peer goes first.
+//! The rounds: every peer runs a workload before the next workload begins. In each round another peer goes first.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,7 +16,8 @@ use crate::ours::measure::Outcome;
 use crate::registry::{Peer, Row};
 use crate::results::{Failure, Report, Run};
 
-/// After this long a run is taken to hang. Longer than the programs' own patience, so that they can say what hangs.
+/// The time after which a run counts as hung. It is longer than the programs' own limit, so that they can report what
+/// hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +26,7 @@ pub(crate) enum Ending {
     Interrupted,
 }
 
-/// Runs everything. The figures are on the disk after each run.
+/// Runs all programs. The figures are written to the disk after each run.
 pub(crate) fn run(options: &Options) -> Outcome<Report> {
     let mut keeper = Keeper::new()?;
     let mut lines = BufWriter::new(File::create(options.out.join("runs.jsonl"))?);
@@ -78,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Report> {
     Ok(report)
 }
 
-/// The runs, in this order: round after round, workload after workload, and all peers that have it.
+/// The runs in their order: by round, then by workload, then by peer. Peers without the workload are left out.
 fn plan<'a>(options: &'a Options, peers: &[&'a Peer]) -> Vec<(u64, &'a Row, &'a Peer)> {
     let mut plan = Vec::new();
     for round in 1..=options.runs {
@@ -103,7 +104,7 @@ fn command(peer: &Peer, row: &Row, n: u64, workers: usize) -> Outcome<Command> {
     Ok(command)
 }
 
-/// On a terminal only.
+/// A progress bar, on a terminal only.
 fn progress(runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}  {elapsed} of {duration}") {

@@ -6,7 +6,7 @@ use crate::registry::{Against, Bar, Figure, Group, Limit, Peer, Row, US, peers};
 use crate::results::{Report, Spread};
 use crate::rounds::Ending;
 
-/// The whole report. `machine` is what stands in front.
+/// The whole report. It begins with `machine`.
 pub(crate) fn report(machine: &str, groups: &[Group], report: &Report) -> String {
     let peers = peers();
     let mut text = format!("# Side by side\n\n{machine}\n");
@@ -76,7 +76,8 @@ fn cell(peer: &Peer, row: &Row, report: &Report) -> String {
     cell
 }
 
-/// Our ratio to the fastest, for each bar that is set; to the fastest of all where there is none.
+/// Procession's ratio to the fastest peer, for each bar that is set. If none is set, the ratio is to the fastest of
+/// all.
 fn verdicts(row: &Row, report: &Report, peers: &[Peer]) -> String {
     let no_bar = [Bar { against: Against::All, limit: Limit::AtMost(f64::INFINITY) }];
     let bars = if row.bars.is_empty() { &no_bar[..] } else { &row.bars };
@@ -119,7 +120,7 @@ fn memory(text: &mut String, group: &Group, columns: &[&Peer], report: &Report) 
     }
 }
 
-/// A number as one reads it: a place behind the point where there are few before it, and thousands set apart.
+/// A number in readable form. Small numbers have a decimal place, and large ones have separated thousands.
 fn rounded(number: f64) -> String {
     if number < 10.0 {
         return format!("{number:.1}");

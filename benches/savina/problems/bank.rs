@@ -1,9 +1,9 @@
-//! BankTransaction: a teller has amounts transferred from one account to another; an account that has sent an amount
+//! BankTransaction: a teller has amounts transferred from one account to another. An account that has sent an amount
 //! does nothing else until the other has confirmed it.
 //!
-//! An amount goes from an account to one with a higher number, so that no two can wait for each other; the source is
-//! one of the first eight tenths. Amounts are whole numbers here, not floating point, so that the sum is conserved
-//! exactly and each balance can be compared with what it must be, whatever the order was.
+//! An amount goes from an account to one with a higher number, so that no two can wait for each other. The source is
+//! one of the first eight tenths. Amounts are whole numbers here, not floating point. So the sum is conserved
+//! exactly. Each balance can be compared with its expected value, whatever the order was.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use super::{Verdict, same, same_each};
 
 pub(crate) const ACCOUNTS: usize = 1_000;
-/// The amount that every account has at first.
+/// The initial balance of each account.
 pub(crate) const OPENING: i64 = 1_000_000;
 
 const SEED: u64 = 123_456;
@@ -23,7 +23,7 @@ pub(crate) struct Transfer {
     pub(crate) amount: i64,
 }
 
-/// The transfers, without end.
+/// An endless sequence of transfers.
 pub(crate) struct Transfers {
     random: Xoshiro256PlusPlus,
 }
@@ -40,7 +40,7 @@ impl Transfers {
     }
 }
 
-/// Whether these are the balances after so many transfers.
+/// Checks the balances after this many transfers.
 pub(crate) fn check(balances: &[i64], transfers: u64) -> Verdict {
     same("the sum of all balances", balances.iter().sum(), ACCOUNTS as i64 * OPENING)?;
     let mut expected = vec![OPENING; ACCOUNTS];

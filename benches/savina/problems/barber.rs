@@ -1,12 +1,12 @@
-//! SleepingBarber: customers come at a pace; one is served at a time, up to 1,000 wait, and who finds no seat goes and
-//! comes back, until all have had their haircut.
+//! SleepingBarber: customers arrive at a pace. One is served at a time, and up to 1,000 wait. A customer that finds
+//! no seat leaves and comes back, until all have had their haircut.
 //!
-//! The suite calls 1,000 the average of a pace and draws from 0 to 999, to which it adds 10; so does this. The draw
-//! is a number of rounds of [`work::rounds`]. In the suite's own programs the customers who found no seat come back
-//! all at once, and again, without a pause; then it is a matter of luck whether the room ever fills, and if it does,
-//! the program measures nothing but that crowd. (Runs of one and the same program differed by a factor of fifty.) The
-//! description says only that they come back until they are served. Here the street lets in one customer at a time,
-//! at its pace, whether they are new or come back. It makes room for others after each, as the pace is work enough.
+//! The suite calls 1,000 the average of a pace. It draws from 0 to 999 and adds 10, and so does this program. The
+//! draw is a number of rounds of [`work::rounds`]. In the suite's own programs, the customers without a seat all come
+//! back at once, repeatedly and without a pause. Then it depends on chance whether the room ever fills. If it does,
+//! the program measures only that crowd. (Runs of the same program differed by a factor of fifty.) The description
+//! says only that they come back until they are served. Here the street lets in one customer at a time, at its pace,
+//! both new and returning ones. It yields after each customer, because the pace is work enough.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ const SEATS: usize = 1_000;
 const RANGE: u32 = 1_000;
 const LEAST: u32 = 10;
 
-/// How long things take, one after the other.
+/// The durations of successive actions.
 struct Pace {
     random: Xoshiro256PlusPlus,
 }
@@ -30,13 +30,13 @@ impl Pace {
         Pace { random: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
-    /// Takes as long as the next thing takes.
+    /// Works for the duration of the next action.
     fn take(&mut self) {
         work::rounds(self.random.random_range(0..RANGE) + LEAST);
     }
 }
 
-/// Where customers come from, and those whom it has let in wait to be served. Its type of a customer depends on the
+/// The source of customers, both new ones and those that wait to come back. The type of a customer depends on the
 /// library.
 pub(crate) struct Street<C> {
     pace: Pace,
@@ -46,7 +46,7 @@ pub(crate) struct Street<C> {
     to_be_served: u64,
 }
 
-/// A customer that goes in.
+/// A customer that enters.
 pub(crate) enum Arrival<C> {
     New,
     Again(C),
@@ -58,7 +58,7 @@ impl<C> Street<C> {
         Street { pace, new: customers, outside, came_back: 0, to_be_served: customers }
     }
 
-    /// Lets the next customer in, if there is one: first those who have been here before. This takes a while.
+    /// Lets the next customer in, if there is one. Returning customers come first. The call works for a while.
     pub(crate) fn next(&mut self) -> Option<Arrival<C>> {
         let arrival = match self.outside.pop_front() {
             Some(customer) => Arrival::Again(customer),
@@ -71,12 +71,12 @@ impl<C> Street<C> {
         Some(arrival)
     }
 
-    /// Whether anybody is outside.
+    /// Whether a customer is outside.
     pub(crate) fn has_more(&self) -> bool {
         self.new > 0 || !self.outside.is_empty()
     }
 
-    /// A customer found no seat.
+    /// Notes that a customer found no seat.
     pub(crate) fn came_back(&mut self, customer: C) {
         self.came_back += 1;
         self.outside.push_back(customer);
@@ -86,7 +86,7 @@ impl<C> Street<C> {
         self.to_be_served -= 1;
     }
 
-    /// Once all have been served: how often somebody came back.
+    /// How often customers came back, once all have been served.
     pub(crate) fn result(&self) -> Option<u64> {
         (self.to_be_served == 0).then_some(self.came_back)
     }
@@ -103,7 +103,7 @@ impl Scissors {
         Scissors { pace: Pace::new(2), haircuts: 0 }
     }
 
-    /// This takes a while.
+    /// Cuts one customer's hair. The call works for a while.
     pub(crate) fn cut(&mut self) {
         self.pace.take();
         self.haircuts += 1;
@@ -123,9 +123,9 @@ pub(crate) struct Room<C> {
 
 /// The result of entering the room.
 pub(crate) enum Entered<'a, C> {
-    /// The barber was asleep, and takes them.
+    /// The barber was asleep, and serves the customer.
     Served(C),
-    /// They have sat down.
+    /// The customer has sat down.
     Waits(&'a C),
     /// No seat is free.
     Full(C),
@@ -136,7 +136,7 @@ impl<C> Room<C> {
         Room { waiting: VecDeque::new(), is_barber_asleep: true, turned_away: 0 }
     }
 
-    /// How many found no seat.
+    /// The number of customers that found no seat.
     pub(crate) fn turned_away(&self) -> u64 {
         self.turned_away
     }
@@ -152,7 +152,7 @@ impl<C> Room<C> {
         Entered::Waits(self.waiting.push_back_mut(customer))
     }
 
-    /// The barber has time: for the next, or to sleep.
+    /// Notes that the barber is free. Returns the next customer. If there is none, the barber sleeps.
     pub(crate) fn next(&mut self) -> Option<C> {
         let next = self.waiting.pop_front();
         self.is_barber_asleep = next.is_none();
@@ -160,7 +160,7 @@ impl<C> Room<C> {
     }
 }
 
-/// The counts of the barber, the waiting room and the street.
+/// Checks the counts of the barber, the waiting room and the street.
 pub(crate) fn check(haircuts: u64, turned_away: u64, came_back: u64, must_be: u64) -> Verdict {
     same("haircuts", haircuts, must_be)?;
     same("customers who came back", came_back, turned_away)

@@ -1,6 +1,6 @@
-//! Big: everybody pings a random other, waits for its pong, and pings the next.
+//! Big: each actor pings a random other, waits for its pong, and pings the next.
 //!
-//! As in the suite, an actor may come upon itself.
+//! As in the suite, an actor may draw itself.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -9,7 +9,7 @@ use super::{Verdict, same_each};
 
 pub(crate) const ACTORS: usize = 120;
 
-/// Whom an actor pings, one after the other.
+/// The actors that an actor pings, one after the other.
 pub(crate) struct Targets {
     random: Xoshiro256PlusPlus,
 }
@@ -24,7 +24,7 @@ impl Targets {
     }
 }
 
-/// Each says how many pings it has answered, which is how often the others have come upon it.
+/// Each actor reports how many pings it has answered, which is how often the others have drawn it.
 pub(crate) fn check(answered: &[u64], pings: u64) -> Verdict {
     let mut expected = vec![0; ACTORS];
     for actor in 0..ACTORS {

@@ -1,11 +1,11 @@
-//! The problems of the Savina suite, without any actors: parameters, random data, what is computed for a message, and
-//! what the answer must be. The programs for every library use these, so that all of them do the same work.
+//! The problems of the Savina suite, without actors: parameters, random data, the work for a message, and the
+//! expected answer. The programs for every library use this module, so that all of them do the same work.
 //!
-//! The parameters are the defaults of the suite (Imam and Sarkar, "Savina: an actor benchmark suite", AGERE 2014),
-//! compared with the configuration that its authors publish with it (github.com/shamsimam/savina). Some of the
-//! suite's programs say what to do and not how much of it that is, have no result, or end when all has gone quiet.
-//! Where something had to be decided, so that each program has an answer that does not depend on who is faster, the
-//! file of that problem says what.
+//! The parameters are the defaults of the suite (Imam and Sarkar, "Savina: an actor benchmark suite", AGERE 2014).
+//! They were compared with the configuration that its authors publish with it (github.com/shamsimam/savina). Some of
+//! the suite's programs do not say how much work they do, have no result, or end when all actors are idle. Each
+//! program here has an answer that does not depend on speed. Where that needed a decision, the file of the problem
+//! states it.
 
 pub(crate) mod bank;
 pub(crate) mod barber;
@@ -22,12 +22,12 @@ use std::fmt::Debug;
 /// One of the programs of the suite.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// The things that `n` counts.
+    /// The unit that `n` counts.
     pub(crate) counts: &'static str,
-    /// The operation by whose count the time is divided.
+    /// The operation. The time is divided by the number of operations.
     pub(crate) op: &'static str,
     pub(crate) n: u64,
-    /// The count for a run that only shows that it works.
+    /// The count for a short run, which only checks that the program works.
     pub(crate) smoke: u64,
 }
 
@@ -100,25 +100,25 @@ pub(crate) const PROGRAMS: [Program; 12] = [
     },
 ];
 
-/// How much an actor sends, or creates, before it lets others run. In the suite a producer sends all that it has at
-/// once, which would make its consumers' mailboxes what is measured.
+/// How many messages or actors an actor sends or creates before it yields. In the suite, a producer sends all
+/// messages at once. Then mainly its consumers' mailboxes would be measured.
 pub(crate) const BATCH: u64 = 100;
 
-/// The actors of ThreadRing.
+/// The number of actors of ThreadRing.
 pub(crate) const RING: u64 = 100;
 
-/// The actors of ForkJoinThroughput.
+/// The number of actors of ForkJoinThroughput.
 pub(crate) const THROUGHPUT_ACTORS: u64 = 60;
 
-/// Nothing, or what is wrong with an answer.
+/// The check of an answer. The error says what is wrong.
 pub(crate) type Verdict = Result<(), String>;
 
-/// Whether something is what it must be.
+/// Checks that a value is as expected.
 pub(crate) fn same<T: PartialEq + Debug>(what: &str, is: T, must_be: T) -> Verdict {
     if is == must_be { Ok(()) } else { Err(format!("{what}: {is:?}, and it must be {must_be:?}")) }
 }
 
-/// The same for lists; says where they differ first.
+/// As `same`, for lists. The error gives the first difference.
 pub(crate) fn same_each<T: PartialEq + Debug>(what: &str, are: &[T], must_be: &[T]) -> Verdict {
     same(&format!("{what}: how many there are"), are.len(), must_be.len())?;
     match are.iter().zip(must_be).position(|(is, must_be)| is != must_be) {

@@ -1,5 +1,5 @@
-//! Philosophers: twenty at a round table with a fork between each two. A hungry one asks the waiter for both forks, and
-//! asks again at once if one of them is in use.
+//! Philosophers: twenty of them at a round table, with a fork between each two. A hungry one asks the waiter for both
+//! forks. If one of them is in use, it asks again at once.
 
 use super::{Verdict, same};
 
@@ -13,7 +13,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Whether the philosopher on this seat may eat now, and has both forks.
+    /// Whether the philosopher on this seat may eat now. If so, it has both forks.
     pub(crate) fn is_served(&mut self, seat: usize) -> bool {
         let forks = [seat, (seat + 1) % PHILOSOPHERS];
         let are_free = forks.iter().all(|fork| !self.in_use[*fork]);
@@ -23,7 +23,7 @@ impl Table {
         are_free
     }
 
-    /// A meal is over, and both forks are free.
+    /// Ends a meal, and frees both forks.
     pub(crate) fn has_eaten(&mut self, seat: usize) {
         for fork in [seat, (seat + 1) % PHILOSOPHERS] {
             self.in_use[fork] = false;

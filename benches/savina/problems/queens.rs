@@ -1,21 +1,21 @@
-//! NQueens: all ways to place queens so that none attacks another, or the first so many.
+//! NQueens: all ways to place queens so that none attacks another, up to a limit.
 //!
 //! A master hands boards to workers in turn. A worker sends back every board with one queen more, until four rows are
-//! filled; from there on it searches alone, and reports each solution by itself. The suite gives boards ten
-//! priorities; none of the libraries has mailboxes with priorities, so they are not here, as they are not in the
-//! suite's own programs for such libraries. The limit of solutions is beyond what twelve queens have, so all of them
-//! are found; the program stops at the limit all the same. A board is sets of bits and not an array that is copied
-//! for each queen: then what is measured is more of the messages.
+//! filled. From there on it searches alone, and reports each solution. The suite gives boards ten priorities. None of
+//! the libraries has mailboxes with priorities, so they are left out here. The suite's own programs for such
+//! libraries leave them out, too. Twelve queens have fewer solutions than the limit, so all of them are found. The
+//! program still stops at the limit. A board is made of sets of bits, and not of an array that is copied for each
+//! queen. So a larger part of the measured time is that of the messages.
 
 use super::{Verdict, same};
 
 pub(crate) const WORKERS: usize = 20;
-/// So many rows are filled by way of the master.
+/// The number of rows that are filled with the master's help.
 pub(crate) const THRESHOLD: u32 = 4;
-/// More solutions are not wanted.
+/// The number of solutions at which the search stops.
 pub(crate) const LIMIT: u64 = 1_500_000;
 
-/// For 1 queen upwards; <https://oeis.org/A000170>.
+/// The number of solutions for 1 queen upwards; <https://oeis.org/A000170>.
 const SOLUTIONS: [u64; 16] =
     [1, 0, 0, 2, 10, 4, 40, 92, 352, 724, 2_680, 14_200, 73_712, 365_596, 2_279_184, 14_772_512];
 
@@ -42,12 +42,12 @@ impl Board {
         self.filled == self.size
     }
 
-    /// Whether the rest is for the worker alone.
+    /// Whether the worker does the rest alone.
     pub(crate) fn is_deep(self) -> bool {
         self.filled >= THRESHOLD
     }
 
-    /// The board with one more queen, in each way in which that can be.
+    /// Every board with one more queen.
     pub(crate) fn next(self) -> impl Iterator<Item = Board> {
         let [straight, right, left] = self.attacked;
         let mut free = !(straight | right | left) & ((1 << self.size) - 1);
@@ -59,7 +59,7 @@ impl Board {
         })
     }
 
-    /// Searches all that can become of the board.
+    /// Searches all solutions that continue this board.
     pub(crate) fn solve(self, found: &mut impl FnMut()) {
         if self.is_full() {
             return found();
@@ -79,7 +79,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// A board is handed out; which worker gets it.
+    /// Notes that a board is sent out. Returns the worker that gets it.
     pub(crate) fn send(&mut self) -> usize {
         self.sent += 1;
         (self.sent - 1) as usize % WORKERS
@@ -93,13 +93,13 @@ impl Search {
         self.done += 1;
     }
 
-    /// The number of solutions, if no more are wanted or there are none.
+    /// The number of solutions, if the limit is reached or no board is left.
     pub(crate) fn result(&self) -> Option<u64> {
         (self.solutions >= LIMIT || self.done == self.sent).then_some(self.solutions.min(LIMIT))
     }
 }
 
-/// How many solutions there are; nothing if nobody knows.
+/// The number of solutions. `None` if it is unknown.
 pub(crate) fn solutions(size: u64) -> Option<u64> {
     Some(LIMIT.min(*SOLUTIONS.get((size as usize).checked_sub(1)?)?))
 }

@@ -1,7 +1,7 @@
-//! Sieve: a row of filters, each with the next 1,000 primes; a number that none of them divides is the next prime.
+//! Sieve: a row of filters, each with the next 1,000 primes. A number that none of them divides is the next prime.
 //!
-//! As in the suite, only odd numbers are sent through, and a filter divides by all the primes that it has until one
-//! fits, not only by those up to the square root: this program is for a message with some work in it.
+//! As in the suite, only odd numbers are sent. A filter divides by all its primes until one fits, and not only by
+//! those up to the square root. This program measures messages with some work in them.
 
 use super::{Verdict, same};
 
@@ -18,7 +18,7 @@ pub(crate) struct Filter {
 pub(crate) enum Sifted {
     Divided,
     Kept,
-    /// It is for the next filter. If there is none, it is its first prime.
+    /// The number goes to the next filter. If there is none, it is that filter's first prime.
     Passed,
 }
 
@@ -29,7 +29,7 @@ impl Filter {
         Filter { primes }
     }
 
-    /// To be told the numbers in ascending order.
+    /// Sifts a number. The numbers must come in ascending order.
     pub(crate) fn sift(&mut self, number: u64) -> Sifted {
         if self.primes.iter().any(|prime| number.is_multiple_of(*prime)) {
             Sifted::Divided
@@ -46,7 +46,7 @@ impl Filter {
     }
 }
 
-/// The numbers that are sent through; the first filter starts with 2.
+/// The numbers that are sent. The first filter starts with 2.
 pub(crate) fn candidates(limit: u64) -> impl Iterator<Item = u64> + Send + 'static {
     (3..=limit).step_by(2)
 }
@@ -55,7 +55,7 @@ pub(crate) fn check(primes: u64, limit: u64) -> Verdict {
     same("primes", primes, count(limit))
 }
 
-/// The primes up to `limit`, counted by crossing out multiples.
+/// The number of primes up to `limit`, counted by crossing out multiples.
 pub(crate) fn count(limit: u64) -> u64 {
     let mut is_crossed = vec![false; limit as usize + 1];
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! Trapezoidal: the area under a curve from 1 to 5, as the sum of narrow trapezoids; a hundred workers get a share
-//! each.
+//! Trapezoidal: the area under a curve from 1 to 5, as the sum of narrow trapezoids. A hundred workers compute a
+//! share each.
 
 use super::Verdict;
 
@@ -8,12 +8,12 @@ pub(crate) const WORKERS: u64 = 100;
 const LEFT: f64 = 1.0;
 const RIGHT: f64 = 5.0;
 
-/// The curve that the suite integrates. It swings faster to the right.
+/// The curve that the suite integrates. Its frequency rises to the right.
 fn height(x: f64) -> f64 {
     (x.powi(3) - 1.0).sin() / (x + 1.0) * (1.0 + (2.0 * x).sqrt().exp()).sqrt()
 }
 
-/// The pieces from one to another, of so many.
+/// A range of pieces, out of all pieces.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     first: u64,
@@ -37,9 +37,9 @@ impl Share {
     }
 }
 
-/// Compares with Simpson's rule, which is much more exact on a curve as smooth as this: to 2e-12 here. The trapezoids
-/// are wrong by at most `(RIGHT - LEFT)^3 / (12 pieces^2)` times the greatest second derivative, which is below
-/// 6,000. (It is about `(3 x^2)^2 = 5,625` times the height of the swing, below 1, where the curve swings fastest.)
+/// Compares with Simpson's rule, which is far more exact on so smooth a curve: to 2e-12 here. The error of the
+/// trapezoids is at most `(RIGHT - LEFT)^3 / (12 pieces^2)` times the greatest second derivative, which is below
+/// 6,000. (It is about `(3 x^2)^2 = 5,625` times the amplitude, below 1, where the frequency is greatest.)
 pub(crate) fn check(area: f64, pieces: u64) -> Verdict {
     let reference = simpson(100_000);
     let allowed = (RIGHT - LEFT).powi(3) / 12.0 * 6_000.0 / (pieces as f64).powi(2) + 1e-9;

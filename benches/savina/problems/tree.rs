@@ -1,15 +1,15 @@
 //! UnbalancedCobwebbedTree: a tree grows at random, and is then visited from the root. A new actor asks the root
-//! whether it may have children; it may, or not, with equal chance, as long as there is room for ten more.
+//! whether it may have children. The root agrees with a chance of one half, while there is room for ten more.
 //!
-//! In the suite the root begins the visit when the first actor asks too late, whatever is still growing elsewhere,
-//! and nobody hears what was visited. Here the root begins when everybody has asked, so that the tree is complete;
-//! and each actor reports what is below it, so that there is an answer. The root draws when it is asked, from one
-//! stream of random numbers. The speed of the actors decides which one gets which draw. It decides neither the number
-//! of grants nor their work.
+//! In the suite, the root begins the visit when the first actor asks too late, even if the tree still grows
+//! elsewhere. No actor learns what was visited. Here the root begins when all actors have asked, so that the tree is
+//! complete. Each actor reports the nodes below it, so that there is an answer. The root draws when it is asked, from
+//! one stream of random numbers. The speed of the actors decides which one gets which draw. It decides neither the
+//! number of grants nor their work.
 //!
-//! Work is counted in rounds of [`work::rounds`](super::work::rounds): a hundred before an actor asks, and when it is
-//! visited as many as were drawn for it and its nine siblings. Half of those who have children have an urgent child,
-//! which is visited before its siblings.
+//! Work is counted in rounds of [`work::rounds`](super::work::rounds). An actor works a hundred rounds before it
+//! asks. When it is visited, it works the number of rounds that was drawn for it and its nine siblings. Half of the
+//! actors with children have an urgent child, which is visited before its siblings.
 
 use std::f64::consts::TAU;
 
@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{Verdict, same};
 
-/// The children of an actor that has any.
+/// The number of children of an actor that has any.
 pub(crate) const CHILDREN: usize = 10;
 /// The work of an actor before it asks.
 pub(crate) const BEFORE: u32 = 100;
@@ -38,7 +38,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The children in the order in which they are to be visited.
+    /// The children in the order of their visits.
     pub(crate) fn order(self) -> impl Iterator<Item = usize> {
         let urgent = self.urgent;
         urgent.into_iter().chain((0..CHILDREN).filter(move |child| Some(*child) != urgent))
@@ -54,21 +54,21 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Of a tree that is the root alone so far; and what the root's children are.
+    /// The growth of a tree that is only the root so far, and the grant for the root's children.
     pub(crate) fn new(most: u64) -> (Growth, Grant) {
         let mut growth = Growth { random: Xoshiro256PlusPlus::seed_from_u64(SEED), most, actors: 1, asked: 0 };
         let grant = growth.grant();
         (growth, grant)
     }
 
-    /// An actor asks whether it may have children.
+    /// Answers an actor that asks whether it may have children.
     pub(crate) fn ask(&mut self) -> Option<Grant> {
         self.asked += 1;
         let is_granted = self.actors + CHILDREN as u64 <= self.most && self.random.random_bool(0.5);
         is_granted.then(|| self.grant())
     }
 
-    /// Whether all have asked; the root does not.
+    /// Whether all actors have asked. The root does not ask.
     pub(crate) fn is_finished(&self) -> bool {
         self.asked == self.actors - 1
     }
@@ -80,7 +80,7 @@ impl Growth {
         Grant { work, urgent }
     }
 
-    /// A normal distribution, by the method of Box and Muller; what is less than one round is drawn again.
+    /// A normal distribution, by the method of Box and Muller. Results of less than one round are drawn again.
     fn normal(&mut self) -> u32 {
         loop {
             let (one, other) = (1.0 - self.random.random::<f64>(), self.random.random::<f64>());
@@ -92,7 +92,7 @@ impl Growth {
     }
 }
 
-/// The actors of a part of the tree, and the work that they have done when they were visited.
+/// The number of actors of a part of the tree, and their work when they were visited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) actors: u64,
@@ -110,7 +110,7 @@ impl Part {
     }
 }
 
-/// How large the tree becomes, found without growing one: only how many may still ask matters.
+/// The final size of the tree, computed without growing one. Only the number of actors that may still ask matters.
 pub(crate) fn size(most: u64) -> Part {
     let mut all = Part::one(0);
     let mut count = |grant: Grant| {

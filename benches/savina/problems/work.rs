@@ -1,8 +1,8 @@
-//! Work for its own sake. The suite has it as empty loops, or as calls of a random generator.
+//! Artificial work. The suite has it as empty loops, or as calls of a random generator.
 
 use std::hint::black_box;
 
-/// The angle that the actors of both ForkJoin programs are given in the suite.
+/// The angle that the suite gives to the actors of both ForkJoin programs.
 const ANGLE: f64 = 37.2;
 
 /// The work of an actor of the ForkJoin programs for each message: the square of a sine.
@@ -11,7 +11,7 @@ pub(crate) fn square_of_sine() {
     black_box(sine * sine);
 }
 
-/// So many rounds that build on each other, three shifts each. Empty loops would be optimised away.
+/// Computes this many dependent rounds, of three shifts each. Empty loops would be optimised away.
 pub(crate) fn rounds(count: u32) {
     let mut bits = u64::from(count) | 1 << 63;
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Random programs against the ledger's invariant, and its sums.
+//! Random programs that check the ledger's invariant and its sums.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::pool::stats::PoolStatus;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a random program does to a ledger.
+/// An action of a random program on a ledger.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Submit,
-    /// Some worker with nothing in hand asks.
+    /// An idle worker asks.
     Next(usize),
     JobEnded(usize),
-    /// The same, and the worker runs code of the user's before it looks for the next job.
+    /// An idle worker asks, and runs user code before it checks for the next job.
     GoesAway(usize),
     IsBack(usize),
     Withdraw(u64),
@@ -51,29 +51,29 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The workers as the ledger must believe them to be.
+/// The workers, as the ledger must believe them to be.
 #[derive(Default)]
 struct Model {
     free: Vec<Parker>,
-    // With the number of the job that it is started with, as long as that can fail.
+    // Each with the number of the job that it is started with, until the start can no longer fail.
     busy: Vec<(Parker, Option<u64>)>,
     away: Vec<Parker>,
     pauses: VecDeque<u64>,
     given_back: u64,
     start_failed: bool,
-    // Workers that were called and have not looked since.
+    // Workers that were woken and have not checked the queue since.
     called: Vec<Parker>,
-    // Workers that rest with a limit.
+    // Parked workers with a deadline.
     watches: Vec<Parker>,
 }
 
 fn follow(model: &mut Model, wanted: &Wanted) {
-    // Who is called is free in any case; who is started comes to be.
+    // A woken worker is free in any case. A started worker is added.
     (0..wanted.start).for_each(|_| model.free.push(Parker::new()));
     model.called.extend(wanted.wake.iter().cloned());
 }
 
-/// A worker with nothing in hand asks what to do, and does that.
+/// An idle worker asks for its next action and does it.
 fn look(
     ledger: &mut Ledger<u32>,
     model: &mut Model,
@@ -91,7 +91,7 @@ fn look(
         }
         Next::Spin => {
             prop_assert!(before == Before::Job, "once");
-            // It comes back from that before anything else here.
+            // The worker returns from user code before anything else happens here.
             look(ledger, model, parker, Before::Spinning, now)?;
         }
         Next::Park(deadline, watcher) => {
@@ -110,7 +110,7 @@ fn look(
     Ok(())
 }
 
-/// The invariant on top of the ledger, and the sums.
+/// Checks the ledger's invariant and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|parker| !parker.is_parked()).count();
     prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len() + model.away.len());
@@ -128,7 +128,8 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every worker that is awake or was called looks, until none is left. All that may begin has begun then.
+/// Every worker that is awake or was woken checks the queue, until none is left. Then all jobs that may begin have
+/// begun.
 fn come_to_rest(ledger: &mut Ledger<u32>, model: &mut Model, now: Instant) -> Result<(), TestCaseError> {
     let is_called = |model: &Model, parker: &Parker| model.called.iter().any(|other| other.is(parker));
     while let Some(place) = model.free.iter().position(|parker| !parker.is_parked() || is_called(model, parker)) {
@@ -205,7 +206,10 @@ proptest! {
                         let Some(place) = model.busy.iter().position(|(_, number)| number.is_some()) else { continue };
                         model.busy.swap_remove(place).1
                     } else {
-                        let Some(place) = model.free.iter().position(|parker| !parker.is_parked() && !parker.is_coming()) else { continue };
+                        let Some(place) = model.free.iter().position(|parker| !parker.is_parked() && !parker.is_coming())
+                        else {
+                            continue;
+                        };
                         model.free.swap_remove(place);
                         None
                     };
@@ -233,14 +237,15 @@ proptest! {
             ledger.is_back();
             model.free.push(parker);
         }
-        // A worker that is at a job sees to the watch when it rests.
+        // A busy worker takes care of the deadline when it parks.
         loop {
             come_to_rest(&mut ledger, &mut model, now)?;
             let Some((parker, _)) = model.busy.pop() else { break };
             ledger.job_ended(false, false);
             model.free.push(parker);
         }
-        // While more rest than may stay, the bottom watches the time; and so it goes on until the minimum is left.
+        // While more workers are parked than may stay, the bottom has a deadline. This goes on until the minimum is
+        // left.
         let mut periods = 0;
         loop {
             let surplus = ledger.workers > ledger.limits.min && ledger.pauses.is_empty();

@@ -1,4 +1,4 @@
-//! The ledger's rules as functions: no thread, no clock.
+//! Tests of the ledger's rules as functions, without threads or a clock.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ impl Bench {
         }
     }
 
-    /// A pool of `n` workers that have all come to rest.
+    /// A pool of `n` workers that are all parked.
     fn at_rest(n: usize, limits: Limits) -> Bench {
         let mut bench = Bench::new(limits);
         for job in 0..n {
@@ -296,7 +296,7 @@ fn a_parked_worker_is_woken_in_place_of_one_that_cannot_start() {
     let _ = (bench.submit(1), bench.submit(2));
     bench.ledger.job_ended(false, false);
     bench.ledger.job_ended(false, false);
-    // One is awake when a third is counted on: three jobs come at once while nobody rests.
+    // One worker is awake when a third is counted on. Three jobs arrive at once while no worker is parked.
     let _ = (bench.submit(3), bench.submit(4));
     assert!(matches!(bench.submit(5), Placed::Start));
     assert_eq!((bench.runs(0), bench.runs(1)), (3, 4));
@@ -399,7 +399,7 @@ fn a_worker_in_user_code_has_others_run_the_waiting_jobs() {
 fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     let rings = |ledger: &Ledger<u32>, parker: &Parker| ledger.waiters().iter().any(|called| called.is(parker));
     let bell = || Parker::with_waker(std::task::Waker::noop().clone());
-    // One works and counts on the one that rests, which is called.
+    // One worker runs a job and counts on the parked one, which is woken.
     let two = || {
         let (mut bench, parker) = (Bench::at_rest(2, limits(0, 2)), bell());
         let _ = bench.submit(1);
@@ -426,7 +426,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     assert!(!rings(&bench.ledger, &parker), "nothing waits");
     bench.ledger.unwatch(&parker);
 
-    // And on one that could not be started.
+    // The same with a worker that could not be started.
     let (mut bench, parker) = (Bench::new(limits(0, 2)), bell());
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     bench.ledger.job_ended(false, false);
@@ -440,7 +440,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
 fn room_in_a_pause_is_told_when_a_job_begins() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(1), ..limits(0, 1) });
     let _ = (bench.submit(1), bench.submit(2));
-    // It keeps what comes; what waits is still run, and then there is room for one.
+    // The ledger keeps new jobs. The waiting ones still run, and then there is room for one.
     let _ = bench.ledger.pause().unwrap();
     assert_eq!(bench.refused(), Refusal::Full);
     let stands = Parker::new();
@@ -453,7 +453,7 @@ fn room_in_a_pause_is_told_when_a_job_begins() {
     assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&stands)).is_ok());
 }
 
-/// Else the pool would stop shrinking.
+/// Otherwise the pool would stop shrinking.
 #[test]
 fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
     let idles = |min, max| Limits { idle_period: Some(SECOND), ..limits(min, max) };
@@ -461,7 +461,7 @@ fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
         Next::Park(_, watcher) => watcher,
         _ => panic!("it does not rest"),
     };
-    // One that was away is back, and is one too many.
+    // A worker that was away is back, and is surplus.
     let mut bench = Bench::at_rest(2, idles(1, 2));
     assert!(wakes(&bench.submit(1), &mut bench, 1));
     assert_eq!(bench.runs(1), 1);
@@ -478,13 +478,13 @@ fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
     assert_eq!(bench.rests(0), Deadline::NEVER);
     assert!(bench.ledger.resize(1, 2).wake.iter().any(|parker| parker.is(&bottom)));
 
-    // The bottom, which watches, takes a job that was not meant for it: another one is the bottom.
+    // The bottom, which has the deadline, takes a job that was not meant for it. Another worker becomes the bottom.
     let mut bench = Bench::at_rest(3, idles(1, 3));
     assert_ne!(bench.rests(0), Deadline::NEVER);
     assert!(wakes(&bench.submit(1), &mut bench, 2));
     assert!(matches!(bench.submit(2), Placed::Queued { .. }));
     let Next::Run(1, wanted) = bench.next(0) else { panic!("it does not run") };
-    // At once, for the job may take long.
+    // This happens at once, because the job may take long.
     let bottom = bench.parker(1);
     assert!(wanted.wake.iter().any(|parker| parker.is(&bottom)));
     assert_eq!(bench.runs(2), 2);

@@ -1,4 +1,4 @@
-//! The arrows of the slots: the two tables of the protocol are read, and each of their cells is tried.
+//! Tests of the transitions. They read the two tables of the protocol and try each cell.
 
 use crate::clock::Clock;
 use crate::outcome::Reason;
@@ -17,7 +17,7 @@ fn clock() -> Clock {
     Clock::system()
 }
 
-/// The rows of the table whose first column is headed so: cells without their quotes.
+/// The rows of the table with this first column heading. Cells are without their quotes.
 fn table(head: &str) -> Vec<Vec<String>> {
     let text = include_str!("../slots.rs");
     let lines = text.lines().skip_while(|line| !line.starts_with(&format!("//! | {head} |")));
@@ -66,7 +66,7 @@ fn at_rest(slots: &mut Small, place: &str) -> TaskletId {
         "handed" => assert!(slots.redirect(id, Directive::Pool, &clock()).unwrap().unwrap().start.is_some()),
         "held" => {
             slots.enter(Presence::Away);
-            // Only from waiting: a queued one is refused.
+            // The directive is only possible for a waiting tasklet. A queued one is refused.
             let _ = slots.redirect(id, Directive::Pool, &clock());
         }
         _ => {}
@@ -271,7 +271,7 @@ fn a_resumption_of_a_wait_that_is_over_ends_no_later_one() {
     let mut slots = slots();
     let id = at_rest(&mut slots, "ready");
     let begun = slots.begin_home().unwrap();
-    // What it asks for is there at once; it has a limit for it all the same.
+    // The requested event is there at once. The wait has a limit all the same.
     let at_once = slots.suspend(id, true);
     let _ = slots.resume(at_once, Directive::Home, false, &clock());
     let limit = slots.suspend(id, false);

@@ -1,8 +1,8 @@
-//! Jobs and tasks on pools of threads that others have made. Every program does what ours does: so many empty closures,
-//! each of them counted, or each waited for.
+//! Jobs and tasks on the thread pools of other libraries. Every program does the same as Procession's: it runs empty
+//! closures, and counts each or waits for each.
 //!
-//! Elastic are ours, tokio's and `blocking`'s: their threads come when there is something to do, and go. Those of
-//! `rayon` and `threadpool` are there from the beginning to the end, and those of `rayon` are not meant to block.
+//! The pools of Procession, tokio and `blocking` are elastic: their threads start on demand and end when idle. The
+//! pools of `rayon` and `threadpool` have a fixed number of threads. Those of `rayon` are not meant to block.
 
 pub(crate) mod with_rayon;
 pub(crate) mod with_threadpool;
@@ -11,7 +11,7 @@ pub(crate) mod with_tokio;
 
 use crate::ours::measure::{Outcome, Setting, check};
 
-/// The sum that the jobs return if each returns its number.
+/// Checks the sum of the results of jobs that each return their number.
 fn check_sum(sum: u64, setting: &Setting) -> Outcome<()> {
     check("sum of what the jobs return", sum, setting.n * (setting.n - 1) / 2)
 }

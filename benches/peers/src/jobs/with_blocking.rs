@@ -1,5 +1,5 @@
-//! blocking: the elastic pool of the smol family. There is one for the whole program, and an environment variable,
-//! which the parent process has set, says how many threads it may have.
+//! blocking: the elastic pool of the smol family. The whole program has one pool. An environment variable, which the
+//! parent process has set, limits its threads.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("task_submit", submit),
 ];
 
-/// How many threads the pool may have.
+/// The variable that limits the threads of the pool.
 pub(crate) const THREADS: &str = "BLOCKING_MAX_THREADS";
 
 fn execute<const AT_MOST: usize>(setting: &Setting) -> Outcome<Measured> {
@@ -60,7 +60,7 @@ fn submit(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The comparison is about as many threads as the others have.
+/// Checks that the pool has as many threads as the other pools have.
 fn has(threads: usize) -> Outcome<()> {
     match std::env::var(THREADS) {
         Ok(given) if given == threads.to_string() => Ok(()),

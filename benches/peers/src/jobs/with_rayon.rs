@@ -1,4 +1,4 @@
-//! rayon: a fixed pool of threads for work that computes.
+//! rayon: a fixed pool of threads for computations.
 
 use std::time::Instant;
 

@@ -30,7 +30,7 @@ fn execute<const THREADS: usize>(setting: &Setting) -> Outcome<Measured> {
     Ok(Measured::since(began, setting.n))
 }
 
-/// It has no results of its own: a channel brings each, as in its documentation.
+/// The pool returns no results. A channel brings each result, as in the pool's documentation.
 fn run(setting: &Setting) -> Outcome<Measured> {
     let pool = ThreadPool::new(setting.workers);
     let (teller, results) = channel();
@@ -39,7 +39,7 @@ fn run(setting: &Setting) -> Outcome<Measured> {
     for number in 0..setting.n {
         let teller = teller.clone();
         pool.execute(move || {
-            // If nobody listens any more, the run has failed already.
+            // If the receiver is gone, the run has already failed.
             let _ = teller.send(number);
         });
         sum += report(&results)?;

@@ -1,4 +1,4 @@
-//! tokio: the elastic pool for what blocks, beside a runtime of one thread.
+//! tokio: the elastic pool for blocking work, beside a runtime of one thread.
 
 use std::time::Instant;
 
@@ -64,8 +64,8 @@ fn submit(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// A timeout is a timer around the handle, which begins when it is first waited for; the job itself knows nothing of
-/// it.
+/// A timeout is a timer around the handle. It begins when the handle is first waited for. It does not affect the job
+/// itself.
 fn submit_with_timeout(setting: &Setting) -> Outcome<Measured> {
     let runtime = runtime(setting.workers)?;
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! The same workloads with other libraries, each used as its own documentation says for speed. Every program does what
-//! ours does: the same counts, the same batches, the same check of what came of it.
+//! The same workloads with other libraries, each used as its own documentation recommends for speed. Every program
+//! does the same as Procession's: the same counts, the same batches, the same check of the result.
 
 pub(crate) mod with_tokio;
 pub(crate) mod with_actix;
@@ -13,18 +13,18 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::ours::measure::{Outcome, PATIENCE, Setting, Tally};
 
-/// The actors that report before the clock stops: each actor that ends, or each that waits.
+/// Counts the actors that report before the clock stops: each that ends, or each that waits.
 pub(crate) static REPORTS: Tally = Tally::new();
-/// The actors that end after the clock has stopped, so that nothing is lost unseen.
+/// Counts the actors that end after the clock has stopped, so that a loss is noticed.
 pub(crate) static ENDS: Tally = Tally::new();
 
-/// The runtime of all libraries on tokio: its scheduler of many threads. No driver for the network is started, which
-/// spares each thread that parks a system call or two; timers are there, as some of the libraries ask for them.
+/// The runtime of all libraries on tokio, with its multi-threaded scheduler. No network driver is started, which
+/// saves a system call or two whenever a thread parks. Timers are enabled, because some of the libraries need them.
 pub(crate) fn tokio_runtime(setting: &Setting) -> Outcome<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(setting.workers).build()?)
 }
 
-/// The report of an actor to the thread that waits for it.
+/// Receives the report of an actor.
 pub(crate) fn report<T>(from: &Receiver<T>) -> Outcome<T> {
     Ok(from.recv_timeout(PATIENCE).map_err(|problem| format!("no report: {problem}"))?)
 }

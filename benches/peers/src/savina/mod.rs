@@ -1,5 +1,5 @@
-//! The Savina suite, side by side: our own programs, which are the very files of `cargo bench --bench savina`, and
-//! the same programs on raw tokio and on actix. The problems, apart from the actors, are the same files for all.
+//! The Savina suite, side by side. Procession's programs are the same files as in `cargo bench --bench savina`. The
+//! same programs exist on raw tokio and on actix. The problems, without the actors, are the same files for all.
 
 pub(crate) mod ours;
 pub(crate) mod with_tokio;

@@ -1,7 +1,7 @@
-//! Our own programs of the suite.
+//! Procession's programs of the suite.
 
 use self::list::RUNS;
-// The programs find what they share beside them.
+// The programs expect the shared modules beside them.
 use super::problems::{self, PROGRAMS};
 use crate::ours::{measure, runtime};
 use crate::registry::Program;

@@ -1,4 +1,4 @@
-//! Workloads of births on actix.
+//! Workloads that spawn actors, on actix.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -19,12 +19,12 @@ impl Message for Hello {
     type Result = ();
 }
 
-/// An actor that can be started by the many.
+/// An actor that the workloads start in large numbers.
 trait Child: Actor<Context = Context<Self>> + Handler<Hello> {
     fn new() -> Self;
 }
 
-/// Starts actors, and sends each a message. The children live on its own thread: to have another one start them costs
+/// Starts actors, and sends each a message. The children are on its own thread. Starting them on another thread costs
 /// more than it saves.
 struct Spawner<C: Child> {
     left: u64,
@@ -60,7 +60,7 @@ impl<C: Child> Actor for Spawner<C> {
     }
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -100,7 +100,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -145,14 +145,14 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(Addr<Node>),
     Caller(Sender<u64>),
 }
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on. The children of the root take turns on the
-/// threads, and each starts all that is below it on its own.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`. The children of the root take turns
+/// on the threads. Each starts all actors below it on its own thread.
 struct Node {
     parent: Parent,
     threads: Vec<ArbiterHandle>,
@@ -194,7 +194,7 @@ impl Actor for Node {
     }
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
 impl Message for Sum {

@@ -21,7 +21,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
 }
 
 enum Token {
-    /// To be passed on so many more times.
+    /// The number of hops that are left.
     Hop(u64),
     Meet(Addr<Hopper>),
     Stop,
@@ -66,7 +66,7 @@ impl Handler<Token> for Hopper {
     }
 }
 
-/// A token goes round a circle. The last actor to get it reports.
+/// A token goes round a circle. The last actor that gets it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let ((over, is_over), (end, ends)) = (channel(), channel());
@@ -136,8 +136,8 @@ impl Handler<Read> for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch. It is a future of the actor's,
-/// since an actor that sends itself a message is called again before any other is.
+/// Sends without waiting, and yields after each batch. It is a future of the actor's. An actor that sends itself a
+/// message is called again before all others.
 struct Producer {
     to: Addr<Counter>,
     left: u64,
@@ -166,7 +166,7 @@ impl Actor for Producer {
     }
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let stage = Stage::new(setting);
     let (over, is_over) = channel();
@@ -186,9 +186,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The identity is the place among the friends: an address in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. An address in each message would have to be counted.
 enum Chat {
-    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    /// All actors, in order. All get this before one begins, because an actor that is pinged must know the sender.
     Meet(Arc<Vec<Addr<Friend>>>),
     Begin,
     Ping(usize),
@@ -307,7 +307,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other.
+/// Answers each request with the next number.
 struct Numbers {
     last: u64,
 }

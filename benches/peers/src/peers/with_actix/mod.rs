@@ -1,14 +1,14 @@
-//! actix: an actor for each process, `do_send` for a message, `send` for a question; an arbiter, which is a thread
-//! with a queue of its own, for each worker.
+//! actix: an actor for each process, `do_send` for a message, `send` for a question. Each worker has an arbiter,
+//! which is a thread with its own queue.
 //!
-//! Where it differs: an actor stays on the thread it was started on, and nothing is stolen, so where it is placed
-//! decides what it costs. Here each workload has the placement that was fastest with two threads: all actors on one
-//! of them, where they are also handed their messages without a wake-up; only `skynet` spreads the root's children
-//! over both. Tried and slower by a third or more: actors on both threads in turn in `counting` and `big`, and
-//! children started on both threads in turn in `spawn` and `idle`. In `fanin` the figures of both ways overlapped; on
-//! the whole those of one thread were the lower ones. `do_send` passes by the bound of the mailbox (16), so mailboxes
-//! are unbounded. An actor handles all messages that it finds before another gets its turn. An actor ends when its
-//! addresses are gone, so somebody has to keep them.
+//! Differences: an actor stays on the thread on which it was started. No thread steals work, so the placement of an
+//! actor decides its cost. Here each workload has the placement that was fastest with two threads. All actors are on
+//! one thread, where messages also need no wake-up. Only `skynet` distributes the root's children over both. Two
+//! other placements were slower by a third or more: actors on both threads in turn in `counting` and `big`, and
+//! children on both threads in turn in `spawn` and `idle`. In `fanin` the figures of both placements overlapped. On
+//! the whole, those of one thread were lower. `do_send` ignores the bound of the mailbox (16), so mailboxes are
+//! unbounded. An actor handles all its waiting messages before another gets its turn. An actor ends when its
+//! addresses are gone, so the program must keep them.
 
 mod births;
 mod messages;

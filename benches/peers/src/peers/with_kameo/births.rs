@@ -1,4 +1,4 @@
-//! Workloads of births on kameo.
+//! Workloads that spawn actors, on kameo.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Sender, channel};
@@ -56,7 +56,7 @@ impl<C: Actor<Args = C> + Message<Hello>> Message<Go> for Spawner<C> {
     }
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -96,7 +96,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(Measured::since(began, setting.n))
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -142,16 +142,16 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(ActorRef<Node>),
     Caller(Sender<u64>),
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
     parent: Parent,
     first: u64,
@@ -175,7 +175,7 @@ impl Actor for Node {
 
     async fn on_start(mut node: Self, me: ActorRef<Self>) -> Result<Self, Infallible> {
         if node.leaves == 1 {
-            // Nobody keeps a reference to a leaf, so it ends by itself.
+            // The program keeps no reference to a leaf, so it ends by itself.
             node.sum = node.first;
             node.end();
             return Ok(node);

@@ -23,7 +23,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
 }
 
 enum Token {
-    /// To be passed on so many more times.
+    /// The number of hops that are left.
     Hop(u64),
     Meet(ActorRef<Hopper>),
     Stop,
@@ -66,7 +66,7 @@ impl Message<Token> for Hopper {
     }
 }
 
-/// A token goes round a circle. The last actor to get it reports.
+/// A token goes round a circle. The last actor that gets it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let _inside = runtime.enter();
@@ -92,7 +92,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// A refusal in words: it holds the message, which need not be fit to be an error.
+/// A refusal as text. The refusal holds the message, which need not be a valid error.
 fn drop_message<T>(refused: kameo::error::SendError<T>) -> String {
     refused.to_string()
 }
@@ -138,7 +138,7 @@ impl Message<Read> for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch.
+/// Sends without waiting, and yields after each batch.
 struct Producer {
     to: ActorRef<Counter>,
     left: u64,
@@ -173,7 +173,7 @@ impl Message<Go> for Producer {
     }
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let _inside = runtime.enter();
@@ -194,9 +194,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The identity is the place among the friends: a reference in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A reference in each message would have to be counted.
 enum Chat {
-    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    /// All actors, in order. All get this before one begins, because an actor that is pinged must know the sender.
     Meet(Arc<Vec<ActorRef<Friend>>>),
     Begin,
     Ping(usize),
@@ -317,7 +317,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other.
+/// Answers each request with the next number.
 struct Numbers {
     last: u64,
 }

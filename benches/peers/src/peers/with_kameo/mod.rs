@@ -1,9 +1,9 @@
-//! kameo on tokio: an actor for each process, `tell` for a message, `ask` for a question, with unbounded mailboxes,
-//! since the usual bounded one (64) makes who sends wait; so `tell(..).try_send()` never fails for want of room.
+//! kameo on tokio: an actor for each process, `tell` for a message, `ask` for a question. Mailboxes are unbounded,
+//! because the default bound (64) makes senders wait. So `tell(..).try_send()` never fails because of a full mailbox.
 //!
-//! Where it differs: each message is boxed, handled by a boxed future, and holds a reference to its actor, which is
-//! several counted pointers. An actor ends when the references to it are gone, so somebody has to keep them. The
-//! features `tracing` and `macros` are off: the first would cost more, the second is not needed.
+//! Differences: each message is boxed, and handled by a boxed future. It holds a reference to its actor, which is
+//! several counted pointers. An actor ends when the references to it are gone, so the program must keep them. The
+//! features `tracing` and `macros` are off. The first would cost more, and the second is not needed.
 
 mod births;
 mod messages;

@@ -1,4 +1,4 @@
-//! Workloads of births on ractor.
+//! Workloads that spawn actors, on ractor.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -56,7 +56,7 @@ impl<C: Actor<Msg = Hello, Arguments = ()>> Actor for Spawner<C> {
 /// Ends with its first message.
 struct Mayfly;
 
-/// That an actor has ended is seen by that its state is dropped.
+/// The state of an actor. Its drop shows that the actor has ended.
 struct Life;
 
 impl Drop for Life {
@@ -91,7 +91,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(Measured::since(began, setting.n))
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -132,16 +132,16 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(ActorRef<Sum>),
     Caller(Sender<u64>),
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
     parent: Parent,
     first: u64,

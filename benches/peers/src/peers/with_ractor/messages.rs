@@ -22,13 +22,13 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
 }
 
 enum Token {
-    /// To be passed on so many more times.
+    /// The number of hops that are left.
     Hop(u64),
     Meet(ActorRef<Token>),
     Stop,
 }
 
-/// Passes the token on. All there is to know of an actor is its state.
+/// Passes the token on. All its data is in the actor's state.
 struct Hopper;
 
 struct Hops {
@@ -66,7 +66,7 @@ impl Actor for Hopper {
     }
 }
 
-/// A token goes round a circle. The last actor to get it reports.
+/// A token goes round a circle. The last actor that gets it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let ((over, is_over), (end, ends)) = (channel(), channel());
@@ -125,7 +125,7 @@ impl Actor for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch. Its state is what is left.
+/// Sends without waiting, and yields after each batch. Its state is the number of messages that are left.
 struct Producer {
     to: ActorRef<CounterMessage>,
     over: Sender<()>,
@@ -158,7 +158,7 @@ impl Actor for Producer {
     }
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (over, is_over) = channel();
@@ -177,9 +177,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The identity is the place among the friends: a reference in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A reference in each message would have to be counted.
 enum Chat {
-    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    /// All actors, in order. All get this before one begins, because an actor that is pinged must know the sender.
     Meet(Arc<Vec<ActorRef<Chat>>>),
     Begin,
     Ping(usize),
@@ -246,7 +246,7 @@ impl Actor for Friend {
 
 struct OneIsDone;
 
-/// Says when all are done. Its state is how many are not.
+/// Reports when all actors are done. Its state is the number of actors that are not.
 struct Referee {
     over: Sender<()>,
 }
@@ -299,7 +299,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other. Its state is the last one.
+/// Answers each request with the next number. Its state is the last number.
 struct Numbers;
 
 struct Next(RpcReplyPort<u64>);

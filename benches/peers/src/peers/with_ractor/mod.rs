@@ -1,9 +1,8 @@
 //! ractor on tokio: an actor for each process, `cast` for a message, `call` for a question.
 //!
-//! Where it differs: mailboxes are unbounded, and signals, stops, supervision events and messages each have a channel
-//! of their own. Each message is boxed. An actor ends when it is stopped and not when nobody holds it. Actors are
-//! spawned without a link to a supervisor, and without the feature that carries tracing spans in messages: both would
-//! cost more.
+//! Differences: mailboxes are unbounded. Signals, stops, supervision events and messages each have their own channel.
+//! Each message is boxed. An actor ends when it is stopped, and not when its references are gone. Actors are spawned
+//! without a link to a supervisor. The feature that carries tracing spans in messages is off. Both would cost more.
 
 mod births;
 mod messages;

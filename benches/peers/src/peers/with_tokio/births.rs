@@ -1,4 +1,4 @@
-//! Workloads of births on raw tokio.
+//! Workloads that spawn tasks, on raw tokio.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::peers::{ENDS, REPORTS, tokio_runtime};
 
 struct Hello;
 
-/// That it has ended is seen by that it is dropped.
+/// Its drop shows that the task has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -64,7 +64,7 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     ENDS.expect(setting.n);
     let (before, mut left) = (memory("VmRSS"), setting.n);
     let began = Instant::now();
-    // Somebody has to keep the senders, or the tasks would end.
+    // The program must keep the senders. Otherwise the tasks would end.
     let waiting = runtime.block_on(runtime.spawn(async move {
         let mut waiting = Vec::with_capacity(left as usize);
         while left > 0 {
@@ -87,7 +87,7 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// A task of the tree, which stands for `leaves` numbers from `first` on, and tells its parent their sum.
+/// A task of the tree. It represents `leaves` numbers, starting with `first`, and sends their sum to its parent.
 fn node(parent: UnboundedSender<u64>, first: u64, leaves: u64) {
     tokio::spawn(async move {
         let mut sum = first;

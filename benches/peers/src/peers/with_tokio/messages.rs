@@ -19,7 +19,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
     circle(setting, RING)
 }
 
-/// To be passed on so many more times.
+/// The number of hops that are left.
 struct Token(u64);
 
 async fn hop(mut inbox: UnboundedReceiver<Token>, next: UnboundedSender<Token>) -> u64 {
@@ -33,8 +33,8 @@ async fn hop(mut inbox: UnboundedReceiver<Token>, next: UnboundedSender<Token>) 
     had
 }
 
-/// A token goes round a circle, and ends with the task that gets it last; that one's end ends the others, as each loses
-/// its only sender.
+/// A token goes round a circle, and ends at the task that gets it last. That task's end ends the others, because each
+/// loses its only sender.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..size).map(|_| unbounded_channel()).unzip();
@@ -75,13 +75,13 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
             CounterMessage::Add(n) => total += n,
-            // The asker may have ended. Then no task misses the answer.
+            // The asker may have ended. Then the answer is not needed.
             CounterMessage::Read(reply) => drop(reply.send(total)),
         }
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch.
+/// Sends without waiting, and yields after each batch.
 async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64) -> Result<(), &'static str> {
     while left > 0 {
         let batch = left.min(BATCH);
@@ -94,7 +94,7 @@ async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64) -> Result<(
     Ok(())
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (counter, inbox) = unbounded_channel();
@@ -117,7 +117,7 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The identity is the place among the friends: a sender in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A channel sender in each message would have to be counted.
 enum Chat {
     Begin,
     Ping(usize),
@@ -137,7 +137,7 @@ struct Friend {
 impl Friend {
     fn next(&mut self) {
         if self.left == 0 {
-            // The referee waits for all; it has gone only if one of them has failed, which is seen then.
+            // The referee waits for all actors. It is gone only if one of them has failed, which is noticed then.
             let _ = self.referee.send(());
             return;
         }
@@ -169,7 +169,7 @@ impl Friend {
 pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (referee, mut done) = unbounded_channel();
-    // All channels are there before one begins, so that who is pinged knows whom to answer.
+    // All channels exist before one actor begins, so an actor that is pinged knows the sender.
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..FRIENDS).map(|_| unbounded_channel()).unzip();
     let friends: Arc<[_]> = senders.into();
     let mut talking = Vec::new();
@@ -200,7 +200,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other.
+/// Answers each request with the next number.
 async fn number(mut inbox: UnboundedReceiver<oneshot::Sender<u64>>) {
     let mut last = 0;
     while let Some(reply) = inbox.recv().await {

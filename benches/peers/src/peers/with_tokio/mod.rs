@@ -1,10 +1,10 @@
-//! Raw tokio: a task for each process, an unbounded channel for each mailbox, a oneshot for an answer. This is what a
-//! program has that does without a library of actors.
+//! Raw tokio: a task for each process, an unbounded channel for each mailbox, a oneshot for an answer. A program
+//! without a library of actors is written like this.
 //!
-//! Where it differs: there is no PID, so who would send must hold a sender, which is counted; a task ends when its
-//! senders are gone, so somebody has to keep them. A message is sent at once and not when the step is over, thus not
-//! taken back if the step fails. A task that is busy gives way of itself every 128 messages, by tokio's budget. The
-//! leaves of `skynet` get no message, so they have no channel.
+//! Differences: there is no PID, so a task must hold a sender to send, and senders are counted. A task ends when its
+//! senders are gone, so the program must keep them. A message is sent at once, and not at the end of the step. So it
+//! is not taken back if the step fails. By tokio's budget, a busy task yields every 128 messages. The leaves of
+//! `skynet` get no message, so they have no channel.
 
 mod births;
 mod messages;

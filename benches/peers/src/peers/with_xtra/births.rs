@@ -1,4 +1,4 @@
-//! Workloads of births on xtra.
+//! Workloads that spawn actors, on xtra.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -50,7 +50,7 @@ impl<C: Actor<Stop = ()> + Handler<Hello, Return = ()>> Handler<Go> for Spawner<
     }
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {
@@ -87,7 +87,7 @@ pub(crate) fn spawn(setting: &Setting) -> Outcome<Measured> {
     Ok(Measured::since(began, setting.n))
 }
 
-/// Waits for more after its first message.
+/// Waits for more messages after its first.
 struct Waiter;
 
 impl Drop for Waiter {
@@ -130,18 +130,18 @@ pub(crate) fn idle(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Whom an actor of the tree tells its sum.
+/// The receiver of an actor's sum.
 enum Parent {
     Node(Address<Node>),
     Caller(Sender<u64>),
 }
 
-/// The sum of the numbers of all leaves below.
+/// The sum of the numbers of all leaves below it.
 struct Sum(u64);
 
-/// An actor of the tree. It stands for `leaves` numbers, from `first` on.
+/// An actor of the tree. It represents `leaves` numbers, starting with `first`.
 struct Node {
-    /// Its own address, until it has started: before that somebody has to have it, or it would end.
+    /// Its own address, until it has started. Before that, the program must keep an address, or the actor would end.
     me: Option<Address<Node>>,
     parent: Parent,
     first: u64,
@@ -170,7 +170,7 @@ impl Actor for Node {
     async fn started(&mut self, _: &Mailbox<Self>) -> Result<(), ()> {
         let me = self.me.take().ok_or(())?;
         if self.leaves == 1 {
-            // Nobody has the address of a leaf from now on, so it ends by itself.
+            // From now on the program keeps no address of a leaf, so it ends by itself.
             self.sum = self.first;
             self.end().await;
             return Ok(());

@@ -21,7 +21,7 @@ pub(crate) fn ring(setting: &Setting) -> Outcome<Measured> {
 }
 
 enum Token {
-    /// To be passed on so many more times.
+    /// The number of hops that are left.
     Hop(u64),
     Meet(Address<Hopper>),
     Stop,
@@ -61,7 +61,7 @@ impl Handler<Token> for Hopper {
     }
 }
 
-/// A token goes round a circle. The last actor to get it reports.
+/// A token goes round a circle. The last actor that gets it reports.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let _inside = runtime.enter();
@@ -125,7 +125,7 @@ impl Handler<Read> for Counter {
     }
 }
 
-/// Sends without waiting for anything, and makes room for others after each batch.
+/// Sends without waiting, and yields after each batch.
 struct Producer {
     to: Address<Counter>,
     left: u64,
@@ -157,7 +157,7 @@ impl Handler<Go> for Producer {
     }
 }
 
-/// One or several send to one, who is asked for the total behind the last message.
+/// One or several actors send to one. After the last message, that one is asked for the total.
 fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let _inside = runtime.enter();
@@ -178,9 +178,9 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// The identity is the place among the friends: a reference in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A reference in each message would have to be counted.
 enum Chat {
-    /// Everybody, in order. All are told before one begins, since who is pinged must know whom to answer.
+    /// All actors, in order. All get this before one begins, because an actor that is pinged must know the sender.
     Meet(Arc<Vec<Address<Friend>>>),
     Begin,
     Ping(usize),
@@ -295,7 +295,7 @@ pub(crate) fn big(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Answers with one number after the other.
+/// Answers each request with the next number.
 struct Numbers {
     last: u64,
 }
@@ -306,9 +306,8 @@ impl Actor for Numbers {
     async fn stopped(self) {}
 }
 
-/// The answer comes by tokio's channel and not by xtra's own, which is guarded by a spin lock: a thread that waits
-/// for an answer spins for as long as its sender is kept from running, and that can be milliseconds for a call on a
-/// busy machine.
+/// The answer uses tokio's channel, and not xtra's own. A spin lock guards xtra's channel. A thread that waits for an
+/// answer spins until its sender runs again. On a busy machine, that can take milliseconds for a call.
 struct Next(oneshot::Sender<u64>);
 
 impl Handler<Next> for Numbers {

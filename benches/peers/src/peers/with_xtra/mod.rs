@@ -1,11 +1,11 @@
 //! xtra on tokio: an actor for each process, a detached `send` for a message, with unbounded mailboxes. A question of
-//! `ask` is a message that brings tokio's oneshot for the answer.
+//! `ask` is a message with tokio's oneshot for the answer.
 //!
-//! Where it differs: a mailbox has priorities and may be shared by several actors, behind one lock; each message is
-//! boxed, handled by a boxed future, and has room for an answer, also when nobody waits for one. An awaited `send`
-//! would be the usual way to ask, but what brings its answer is guarded by a spin lock, and on a busy machine a call
-//! took milliseconds. For the same reason its other figures suffer more than others' when something else wants the
-//! processors. An actor ends when its addresses are gone, so somebody has to keep them.
+//! Differences: a mailbox has priorities, and several actors may share it, behind one lock. Each message is boxed,
+//! handled by a boxed future, and has room for an answer, even if no caller waits for one. An awaited `send` would be
+//! the usual way to ask. But a spin lock guards its answer, and on a busy machine a call took milliseconds. For the
+//! same reason, other programs on the machine affect its other figures more than those of the other peers. An actor
+//! ends when its addresses are gone, so the program must keep them.
 
 mod births;
 mod messages;

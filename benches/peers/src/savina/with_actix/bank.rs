@@ -1,5 +1,5 @@
-//! BankTransaction on actix. An account that has sent an amount has its context wait for the answer; what else it is
-//! sent waits in its mailbox.
+//! BankTransaction on actix. The context of an account that has sent an amount waits for the answer. Other messages
+//! wait in its mailbox.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -39,7 +39,7 @@ impl Handler<Meet> for Account {
     }
 }
 
-/// An account is named by its place: an address in each message would have to be counted up and down.
+/// An account is identified by its place. An address in each message would have to be counted.
 struct Pay {
     amount: i64,
     to: usize,
@@ -93,7 +93,7 @@ impl Handler<Balance> for Account {
     }
 }
 
-/// Says when all transfers are done.
+/// Reports when all transfers are done.
 struct Teller {
     accounts: Arc<[Addr<Account>]>,
     to_order: u64,

@@ -1,5 +1,5 @@
 //! SleepingBarber on actix. The street and its customers are on one thread, the waiting room and the barber on
-//! another, so that what takes time on either side does so at once.
+//! another. So both sides can work at the same time.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Message for CustomerMessage {
     type Result = ();
 }
 
-/// Ends when it has had its haircut.
+/// Ends after its haircut.
 struct Customer {
     door: Addr<Door>,
 }
@@ -52,7 +52,7 @@ impl Handler<CustomerMessage> for Customer {
 
 enum RoomMessage {
     Enter(Addr<Customer>),
-    /// The barber has time.
+    /// The barber is free.
     Next,
 }
 
@@ -116,7 +116,7 @@ impl Handler<Serve> for Barber {
     }
 }
 
-/// How much of it there was: customers turned away, or haircuts.
+/// A count: of customers turned away, or of haircuts.
 struct Count;
 
 impl Message for Count {
@@ -140,7 +140,7 @@ impl Handler<Count> for Barber {
 }
 
 enum StreetMessage {
-    /// A customer found no seat.
+    /// A customer found no free seat.
     Returned(Addr<Customer>),
     Served,
 }
@@ -149,7 +149,7 @@ impl Message for StreetMessage {
     type Result = ();
 }
 
-/// Lets one customer in at a time. Says how often somebody came back, when all have been served.
+/// Lets one customer in at a time. When all have been served, it reports how often customers came back.
 struct Door {
     street: Street<Addr<Customer>>,
     room: Addr<WaitingRoom>,
@@ -158,7 +158,8 @@ struct Door {
 }
 
 impl Door {
-    /// Lets the next customer in when the others have had their turn, and so on until nobody is outside.
+    /// Lets the next customer in when the other actors have had their turn. Repeats this until no customer is
+    /// outside.
     fn open(&mut self, context: &mut Context<Self>) {
         self.is_busy = true;
         context.spawn(yield_now().into_actor(self).map(|(), door, context| {

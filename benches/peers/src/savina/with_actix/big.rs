@@ -11,9 +11,9 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::big::{ACTORS, Targets, check as check_each};
 
-/// The identity is the place among the friends: an address in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. An address in each message would have to be counted.
 enum Chat {
-    /// Everybody, in order.
+    /// All actors, in order.
     Meet(Arc<[Addr<Friend>]>),
     Begin,
     Ping(usize),
@@ -32,7 +32,7 @@ struct Friend {
     pinged: usize,
     left: u64,
     answered: u64,
-    /// Pongs from somebody who was not asked.
+    /// The number of pongs from actors that were not pinged.
     astray: u64,
 }
 
@@ -71,7 +71,7 @@ impl Handler<Chat> for Friend {
     }
 }
 
-/// How many pings somebody has answered; nothing if they were answered by the wrong one.
+/// The number of pings that an actor has answered. `None` if a wrong actor answered.
 struct Answered;
 
 impl Message for Answered {
@@ -126,7 +126,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
     for friend in friends.iter() {
         friend.do_send(Chat::Meet(friends.clone()));
     }
-    // Only now: who is pinged must have met everybody.
+    // This must come last, because an actor that is pinged must know all others.
     for friend in friends.iter() {
         friend.do_send(Chat::Begin);
     }

@@ -47,7 +47,7 @@ impl Handler<Report> for Counter {
     }
 }
 
-/// Says what the counter has reported.
+/// Reports the count of the counter.
 struct Producer {
     counter: Addr<Counter>,
     left: u64,

@@ -18,7 +18,7 @@ impl Message for Work {
     type Result = ();
 }
 
-/// Ends when it has done so much work, and says how much it was.
+/// Ends when it has done its share of the work, and reports how much it was.
 struct Worker {
     left: u64,
     done: u64,
@@ -43,7 +43,7 @@ impl Handler<Work> for Worker {
     }
 }
 
-/// Sends a message to each worker, and makes room for others, again and again.
+/// Repeatedly sends a message to each worker and yields.
 struct Rounds {
     workers: Vec<Addr<Worker>>,
     left: u64,
@@ -83,7 +83,7 @@ pub(crate) fn throughput(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {

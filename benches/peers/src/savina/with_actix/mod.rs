@@ -1,10 +1,10 @@
 //! The Savina suite on actix: an actor for each actor, `do_send` for a message, an arbiter for each worker.
 //!
-//! Where it differs: an actor stays on the thread it was started on, and nothing is stolen. Where there is work to be
-//! shared, the actors of a program take turns on the threads; where there are only messages, all are on the first,
-//! since that was faster: waking the other thread costs more than a message. A producer is a future of its actor's
-//! that gives way after each batch, since an actor that sends itself a message is called again before any other is. A
-//! message is sent at once and not when the step is over.
+//! Differences: an actor stays on the thread on which it was started. No thread steals work. If there is work to
+//! share, the actors of a program take turns on the threads. If there are only messages, all actors are on the first
+//! thread, which was faster: waking the other thread costs more than a message. A producer is a future of its
+//! actor's, and yields after each batch. An actor that sends itself a message would be called again before all
+//! others. A message is sent at once, and not at the end of the step.
 
 mod ring;
 mod counting;

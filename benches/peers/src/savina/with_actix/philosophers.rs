@@ -10,9 +10,9 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::philosophers::{PHILOSOPHERS, Table, check};
 
-/// From the philosopher on this seat.
+/// Sent by the philosopher on this seat.
 enum WaiterMessage {
-    /// Before all others: all philosophers, in order.
+    /// All philosophers, in order. It is the first message.
     Meet(Vec<Addr<Philosopher>>),
     Hungry(usize),
     Eaten(usize),
@@ -23,7 +23,7 @@ impl Message for WaiterMessage {
     type Result = ();
 }
 
-/// Says how often each has eaten when all have left.
+/// Reports how often each has eaten, when all philosophers have left.
 struct Waiter {
     table: Table,
     philosophers: Vec<Addr<Philosopher>>,

@@ -11,10 +11,10 @@ use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::queens::{Board, Search, WORKERS, check, solutions};
 
 enum MasterMessage {
-    /// A board that is to be worked on.
+    /// A board to work on.
     Board(Board),
     Solution,
-    /// A worker is done with a board.
+    /// A worker has finished a board.
     Done,
     /// A worker has ended.
     Stopped,
@@ -24,7 +24,7 @@ impl Message for MasterMessage {
     type Result = ();
 }
 
-/// Says the number of solutions when all workers have ended. They take turns on the threads.
+/// Reports the number of solutions when all workers have ended. The workers take turns on the threads.
 struct Master {
     root: Board,
     threads: Vec<ArbiterHandle>,
@@ -65,7 +65,7 @@ impl Handler<MasterMessage> for Master {
                     context.stop();
                 }
             }
-            // Results beyond the limit are dropped.
+            // Results beyond the limit are ignored.
             (_, Some(_)) | (MasterMessage::Stopped, None) => {}
             (MasterMessage::Board(board), None) => self.hand_out(board),
             (MasterMessage::Solution, None) => self.search.is_solved(),

@@ -13,7 +13,7 @@ use crate::savina::problems::RING;
 enum RingMessage {
     /// The next actor of the ring.
     Meet(Addr<Hopper>),
-    /// The token, which is to be passed on so many more times.
+    /// The token, with the number of hops that are left.
     Token(u64),
 }
 
@@ -48,7 +48,7 @@ impl Handler<RingMessage> for Hopper {
     }
 }
 
-/// How often somebody had the token.
+/// How often an actor had the token.
 struct Had;
 
 impl Message for Had {

@@ -16,7 +16,7 @@ use crate::savina::problems::sieve::{Filter, Sifted, candidates, check};
 
 enum FilterMessage {
     Number(u64),
-    /// There are no more; the filters so far have so many primes.
+    /// No more numbers follow. Holds the number of primes of the filters so far.
     End(u64),
 }
 
@@ -24,10 +24,10 @@ impl Message for FilterMessage {
     type Result = ();
 }
 
-/// Ends with the numbers. The last of the row says how many primes there are.
+/// Ends after the last number. The last filter of the row reports the number of primes.
 struct Sifter {
     filter: Filter,
-    /// How many filters are before this one.
+    /// The number of filters before this one.
     place: usize,
     threads: Vec<ArbiterHandle>,
     next: Option<Addr<Sifter>>,
@@ -71,7 +71,7 @@ impl Handler<FilterMessage> for Sifter {
     }
 }
 
-/// Sends the numbers through.
+/// Sends the numbers.
 struct Source {
     limit: u64,
     first: Addr<Sifter>,

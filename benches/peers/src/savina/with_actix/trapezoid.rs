@@ -10,7 +10,7 @@ use crate::peers::report;
 use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::trapezoid::{Share, WORKERS, check};
 
-/// Says the area. The workers take turns on the threads.
+/// Reports the area. The workers take turns on the threads.
 struct Master {
     pieces: u64,
     threads: Vec<ArbiterHandle>,
@@ -56,7 +56,7 @@ impl Message for Work {
     type Result = ();
 }
 
-/// Ends with its share.
+/// Ends with the area of its share.
 struct Worker {
     master: Addr<Master>,
 }

@@ -1,5 +1,5 @@
-//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads, and each starts all that is
-//! below it on its own.
+//! UnbalancedCobwebbedTree on actix. The children of the root take turns on the threads. Each starts all nodes below
+//! it on its own thread.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
@@ -12,14 +12,14 @@ use crate::peers::with_actix::stage::Stage;
 use crate::savina::problems::tree::{BEFORE, CHILDREN, Grant, Growth, Part, check};
 use crate::savina::problems::work;
 
-/// To the root: whether this actor may have children.
+/// Asks the root whether this actor may have children.
 struct Ask(Addr<Node>);
 
 impl Message for Ask {
     type Result = ();
 }
 
-/// From a child: all below it has been visited.
+/// Sent by a child: all nodes below it have been visited.
 struct Visited(Part);
 
 impl Message for Visited {
@@ -38,14 +38,14 @@ impl Children {
         self.order.order().for_each(|child| self.addresses[child].do_send(NodeMessage::Visit));
     }
 
-    /// A child has been visited; whether it was the last one.
+    /// Notes that a child has been visited. Returns whether it was the last one.
     fn is_last(&mut self) -> bool {
         self.to_come -= 1;
         self.to_come == 0
     }
 }
 
-/// Says how much was visited when everything has been.
+/// Reports the number and the work of the visited nodes, when all have been visited.
 struct Root {
     growth: Growth,
     children: Children,
@@ -95,7 +95,7 @@ enum Parent {
     Node(Addr<Node>),
 }
 
-/// Ends when all below it has been visited.
+/// Ends when all nodes below it have been visited.
 struct Node {
     parent: Parent,
     root: Addr<Root>,
@@ -129,9 +129,9 @@ impl Actor for Node {
 }
 
 enum NodeMessage {
-    /// From the root.
+    /// Sent by the root.
     Granted(Grant),
-    /// From the parent, when the tree is complete.
+    /// Sent by the parent, when the tree is complete.
     Visit,
 }
 

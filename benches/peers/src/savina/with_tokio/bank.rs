@@ -1,5 +1,5 @@
-//! BankTransaction on raw tokio. An account that has sent an amount awaits the answer where it stands; what else it
-//! is sent waits in its channel.
+//! BankTransaction on raw tokio. An account that has sent an amount awaits the answer in place. Other messages wait
+//! in its channel.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::peers::tokio_runtime;
 use crate::savina::problems::BATCH;
 use crate::savina::problems::bank::{ACCOUNTS, OPENING, Transfer, Transfers, check as check_balances};
 
-/// An account is named by its place: a sender in each message would have to be counted up and down.
+/// An account is identified by its place. A channel sender in each message would have to be counted.
 enum AccountMessage {
     Send { amount: i64, to: usize },
     Receive { amount: i64, confirm: oneshot::Sender<()> },
@@ -51,7 +51,7 @@ async fn keep_account(
     balance
 }
 
-/// Orders so many transfers, and waits for them; how many were done.
+/// Orders the transfers, and waits for them. Returns how many were done.
 async fn order(accounts: Accounts, mut inbox: UnboundedReceiver<Transferred>, of: u64) -> u64 {
     let (mut transfers, mut to_order, mut done) = (Transfers::new(), of, 0);
     while to_order > 0 {

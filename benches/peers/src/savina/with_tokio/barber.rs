@@ -1,4 +1,4 @@
-//! SleepingBarber on raw tokio. The sender to a customer goes from hand to hand with the customer.
+//! SleepingBarber on raw tokio. The sender to a customer is passed on together with the customer.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::savina::problems::barber::{Arrival, Entered, Room, Scissors, Street, 
 type ToCustomer = UnboundedSender<CustomerMessage>;
 
 enum CustomerMessage {
-    /// The room returns the sender by which it reaches the customer.
+    /// Returns the sender to the customer.
     Full(ToCustomer),
     Wait,
     Start,
     Done,
 }
 
-/// Ends when it has had its haircut.
+/// Ends after its haircut.
 async fn visit(mut inbox: UnboundedReceiver<CustomerMessage>, street: UnboundedSender<StreetMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
@@ -35,12 +35,12 @@ async fn visit(mut inbox: UnboundedReceiver<CustomerMessage>, street: UnboundedS
 
 enum RoomMessage {
     Enter(ToCustomer),
-    /// The barber has time.
+    /// The barber is free.
     Next,
     Close,
 }
 
-/// Returns how many it has turned away.
+/// Returns the number of customers that it has turned away.
 async fn keep_room(mut inbox: UnboundedReceiver<RoomMessage>, barber: UnboundedSender<ToCustomer>) -> u64 {
     let mut room = Room::new();
     while let Some(message) = inbox.recv().await {
@@ -64,7 +64,7 @@ async fn keep_room(mut inbox: UnboundedReceiver<RoomMessage>, barber: UnboundedS
     room.turned_away()
 }
 
-/// Returns how many haircuts there were.
+/// Returns the number of haircuts.
 async fn cut(mut inbox: UnboundedReceiver<ToCustomer>, room: UnboundedSender<RoomMessage>) -> u64 {
     let mut scissors = Scissors::new();
     while let Some(customer) = inbox.recv().await {
@@ -77,7 +77,7 @@ async fn cut(mut inbox: UnboundedReceiver<ToCustomer>, room: UnboundedSender<Roo
 }
 
 enum StreetMessage {
-    /// A customer found no seat.
+    /// A customer found no free seat.
     Returned(ToCustomer),
     Served,
 }
@@ -89,7 +89,7 @@ fn hear(street: &mut Street<ToCustomer>, message: StreetMessage) {
     }
 }
 
-/// Lets customers in, one at a time, until all have been served; how often somebody came back.
+/// Lets customers in, one at a time, until all have been served. Returns how often customers came back.
 async fn let_in(mut street: Street<ToCustomer>, room: UnboundedSender<RoomMessage>) -> Option<u64> {
     let (me, mut inbox) = unbounded_channel();
     loop {

@@ -9,7 +9,7 @@ use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::big::{ACTORS, Targets, check as check_each};
 
-/// The identity is the place among the friends: a sender in each message would have to be counted up and down.
+/// The number is the sender's place among the friends. A channel sender in each message would have to be counted.
 enum Chat {
     Ping(usize),
     Pong(usize),
@@ -29,7 +29,7 @@ struct Friend {
 impl Friend {
     fn next(&mut self) {
         if self.left == 0 {
-            // The sink waits for all; it has gone only if one of them has failed, which is seen then.
+            // The sink waits for all actors. It is gone only if one of them has failed, which is noticed then.
             let _ = self.sink.send(());
             return;
         }
@@ -55,7 +55,7 @@ impl Friend {
     }
 }
 
-/// Ends when all are done, or gone; how many were done.
+/// Ends when all actors are done or gone. Returns how many were done.
 async fn wait_for_all(mut done: UnboundedReceiver<()>) -> u64 {
     let mut count = 0;
     while count < ACTORS as u64 && done.recv().await.is_some() {

@@ -20,13 +20,13 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
     while let Some(message) = inbox.recv().await {
         match message {
             CounterMessage::Increment => count += 1,
-            // The asker may have ended. Then no task misses the answer.
+            // The asker may have ended. Then the answer is not needed.
             CounterMessage::Report(to) => drop(to.send(count)),
         }
     }
 }
 
-/// Returns what the counter has reported, if it is still there.
+/// Returns the count that the counter has reported, if the counter still exists.
 async fn produce(counter: UnboundedSender<CounterMessage>, mut left: u64) -> Option<u64> {
     while left > 0 {
         let batch = left.min(BATCH);

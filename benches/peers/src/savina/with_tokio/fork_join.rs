@@ -12,7 +12,7 @@ use crate::savina::problems::{BATCH, THROUGHPUT_ACTORS};
 
 struct Work;
 
-/// Ends when it has done so much work.
+/// Ends when it has done its share of the work.
 async fn work(mut inbox: UnboundedReceiver<Work>, of: u64) -> u64 {
     let mut done = 0;
     while done < of && inbox.recv().await.is_some() {
@@ -22,11 +22,11 @@ async fn work(mut inbox: UnboundedReceiver<Work>, of: u64) -> u64 {
     done
 }
 
-/// Sends a message to each worker, and makes room for others, again and again.
+/// Repeatedly sends a message to each worker and yields.
 async fn send_rounds(workers: Vec<UnboundedSender<Work>>, rounds: u64) {
     for _ in 0..rounds {
         for worker in &workers {
-            // If it has ended too early, its count will tell.
+            // If the worker has ended too early, its count shows that.
             let _ = worker.send(Work);
         }
         yield_now().await;
@@ -52,7 +52,7 @@ pub(crate) fn throughput(setting: &Setting) -> Outcome<Measured> {
     Ok(measured)
 }
 
-/// Ends with its first message. That it has ended is seen by that it is dropped.
+/// Ends with its first message. Its drop shows that it has ended.
 struct Mayfly;
 
 impl Drop for Mayfly {

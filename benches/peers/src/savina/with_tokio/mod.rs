@@ -1,8 +1,8 @@
 //! The Savina suite on raw tokio: a task for each actor, an unbounded channel for each mailbox.
 //!
-//! Where it differs: a channel is there before its task, so nobody has to be introduced by a message. A task that
-//! waits for one answer takes a oneshot channel. A message is sent at once and not when the step is over. Actors that
-//! know each other in a circle do not end by themselves, and are told to.
+//! Differences: a channel exists before its task, so tasks need no introduction by a message. A task that waits for
+//! one answer uses a oneshot channel. A message is sent at once, and not at the end of the step. Actors that know
+//! each other in a circle do not end by themselves, and must be told to end.
 
 mod ring;
 mod counting;

@@ -8,13 +8,13 @@ use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::philosophers::{PHILOSOPHERS, Table, check};
 
-/// From the philosopher on this seat.
+/// Sent by the philosopher on this seat.
 enum WaiterMessage {
     Hungry(usize),
     Eaten(usize),
 }
 
-/// Ends when all philosophers have left, with how often each has eaten.
+/// Ends when all philosophers have left. Returns how often each has eaten.
 async fn wait(
     mut inbox: UnboundedReceiver<WaiterMessage>,
     philosophers: Vec<UnboundedSender<PhilosopherMessage>>,
@@ -41,7 +41,7 @@ enum PhilosopherMessage {
     Denied,
 }
 
-/// Leaves after so many meals, which the waiter sees by that its last sender is gone.
+/// Ends after its meals. The waiter notices this when its last sender is gone.
 async fn dine(
     seat: usize,
     waiter: UnboundedSender<WaiterMessage>,

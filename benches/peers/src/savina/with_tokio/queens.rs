@@ -9,16 +9,16 @@ use crate::peers::tokio_runtime;
 use crate::savina::problems::queens::{Board, Search, WORKERS, check, solutions};
 
 enum MasterMessage {
-    /// A board that is to be worked on.
+    /// A board to work on.
     Board(Board),
     Solution,
-    /// A worker is done with a board.
+    /// A worker has finished a board.
     Done,
     /// A worker has ended.
     Stopped,
 }
 
-/// Ends when all workers have, with the number of solutions.
+/// Ends when all workers have ended. Returns the number of solutions.
 async fn lead(root: Board) -> Option<u64> {
     let (me, mut inbox) = unbounded_channel();
     let workers: Vec<_> = (0..WORKERS)
@@ -33,7 +33,7 @@ async fn lead(root: Board) -> Option<u64> {
     while stopped < WORKERS {
         match (inbox.recv().await?, result) {
             (MasterMessage::Stopped, _) => stopped += 1,
-            // Results beyond the limit are dropped.
+            // Results beyond the limit are ignored.
             (_, Some(_)) => {}
             (MasterMessage::Board(board), None) => {
                 workers[search.send()].send(WorkerMessage::Board(board)).ok()?;

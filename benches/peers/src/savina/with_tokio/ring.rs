@@ -8,10 +8,10 @@ use crate::ours::measure::{Measured, Outcome, Setting, check};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::RING;
 
-/// To be passed on so many more times.
+/// The number of hops that are left.
 struct Token(u64);
 
-/// Ends with the last hop, or when nobody is left who could send it the token.
+/// Ends with the last hop, or when no task is left that could send it the token.
 async fn hop(mut inbox: UnboundedReceiver<Token>, next: UnboundedSender<Token>) -> u64 {
     let mut had = 0;
     while let Some(Token(left)) = inbox.recv().await {
@@ -32,7 +32,7 @@ pub(crate) fn run(setting: &Setting) -> Outcome<Measured> {
         hoppers.push(runtime.spawn(hop(inbox, next.clone())));
     }
     senders[0].send(Token(setting.n - 1))?;
-    // That one's end will end the others, as each loses its only sender.
+    // The last task's end ends the others, because each loses its only sender.
     drop(senders);
     let last = hoppers.swap_remove(((setting.n - 1) % RING) as usize);
     let mut had = runtime.block_on(last)?;

@@ -12,11 +12,11 @@ use crate::savina::problems::sieve::{Filter, Sifted, candidates, check};
 
 enum FilterMessage {
     Number(u64),
-    /// There are no more; the filters so far have so many primes.
+    /// No more numbers follow. Holds the number of primes of the filters so far.
     End(u64),
 }
 
-/// Starts a filter with its first prime, which ends with the numbers.
+/// Starts a filter with its first prime. It ends after the last number.
 fn start_filter(first: u64, source: UnboundedSender<u64>) -> UnboundedSender<FilterMessage> {
     let (filter, inbox) = unbounded_channel();
     tokio::spawn(sift(Filter::new(first), inbox, source));
@@ -44,7 +44,7 @@ async fn sift(mut filter: Filter, mut inbox: UnboundedReceiver<FilterMessage>, s
     }
 }
 
-/// Sends the numbers through, and returns how many primes the last filter has told.
+/// Sends the numbers, and returns the number of primes that the last filter has reported.
 async fn send_numbers(limit: u64) -> Option<u64> {
     let (me, mut inbox) = unbounded_channel();
     let first = start_filter(2, me);

@@ -8,14 +8,14 @@ use crate::ours::measure::{Measured, Outcome, Setting};
 use crate::peers::tokio_runtime;
 use crate::savina::problems::trapezoid::{Share, WORKERS, check};
 
-/// Ends with its share.
+/// Ends with the area of its share.
 async fn work(mut inbox: UnboundedReceiver<Share>, master: UnboundedSender<f64>) {
     if let Some(share) = inbox.recv().await {
         let _ = master.send(share.area());
     }
 }
 
-/// Gives each worker its share, and adds up.
+/// Gives each worker its share, and adds up the areas.
 async fn lead(pieces: u64) -> Option<f64> {
     let (me, mut inbox) = unbounded_channel();
     for number in 0..WORKERS {

@@ -12,13 +12,13 @@ use crate::savina::problems::work;
 type ToNode = UnboundedSender<TreeMessage>;
 
 enum TreeMessage {
-    /// To the root: whether this task may have children.
+    /// Asks the root whether this task may have children.
     Ask(ToNode),
-    /// From the root.
+    /// Sent by the root.
     Granted(Grant),
-    /// From the parent, when the tree is complete.
+    /// Sent by the parent, when the tree is complete.
     Visit,
-    /// From a child: all below it has been visited.
+    /// Sent by a child: all nodes below it have been visited.
     Visited(Part),
 }
 
@@ -30,7 +30,7 @@ struct Children {
 }
 
 impl Children {
-    /// Starts them.
+    /// Starts the children.
     fn start(grant: Grant, parent: &ToNode, root: &ToNode) -> Children {
         let senders = (0..CHILDREN).map(|_| {
             let (me, inbox) = unbounded_channel();
@@ -52,14 +52,14 @@ impl Children {
         self.order.order().for_each(|child| drop(self.senders[child].send(TreeMessage::Visit)));
     }
 
-    /// A child has been visited; whether it was the last one.
+    /// Notes that a child has been visited. Returns whether it was the last one.
     fn is_last(&mut self) -> bool {
         self.to_come -= 1;
         self.to_come == 0
     }
 }
 
-/// Ends when everything has been visited, with how much that was.
+/// Ends when all nodes have been visited. Returns their number and work.
 async fn grow(most: u64) -> Option<Part> {
     let (me, mut inbox) = unbounded_channel();
     let (mut growth, first) = Growth::new(most);
@@ -94,7 +94,7 @@ struct Node {
 }
 
 impl Node {
-    /// Ends when all below it has been visited.
+    /// Ends when all nodes below it have been visited.
     async fn live(mut self, mut inbox: UnboundedReceiver<TreeMessage>) {
         work::rounds(BEFORE);
         let _ = self.root.send(TreeMessage::Ask(self.me.clone()));
