@@ -14,7 +14,7 @@ pub struct Cycle {
 }
 
 /// The most processes that are printed. A longer cycle is printed with so many from its beginning, and the number of
-/// the others. Eight fit in a line.
+/// the others.
 const PRINTED: usize = 8;
 
 impl Cycle {
