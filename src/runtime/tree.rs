@@ -88,15 +88,15 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     Some(text)
 }
 
-/// A shutdown of a runtime in which processes or jobs had to be forced or are left. It is the error of the runtime's
-/// [shutdown node](crate::Runtime::shutdown_node), however the runtime was shut down.
+/// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) if the runtime did not end in order.
+/// Something had to be forced, or is left, however the runtime was shut down.
 #[derive(Clone, Debug)]
 pub struct UncleanShutdown {
     report: ShutdownReport,
 }
 
 impl UncleanShutdown {
-    /// The report, which lists the processes and jobs that were forced or are left.
+    /// The report, which lists everything that was forced or is left.
     pub fn report(&self) -> &ShutdownReport {
         &self.report
     }
