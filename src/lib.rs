@@ -100,9 +100,14 @@
 //! [`ShutdownNode`]. The program that puts the nodes together calls [`ShutdownNode::depends_on`] to say in which
 //! order they end. A [`Runtime`], a pool, a scheduler of tasks and a loop have a node each: `shutdown_node()`.
 //!
-//! All rungs share [`Exit`] and [`Reason`] (how something ended, and why), [`CancelToken`] (a request to stop),
-//! [`sync::Latch`] (a value that is set once), [`sync::Gate`] (counts those inside, and closes), [`clock`] and [`timer`] (time,
-//! with a manual clock for tests), and [`Rejected`] (an error that hands back the refused value).
+//! All rungs share these items:
+//!
+//! - [`Exit`] and [`Reason`] say how something ended, and why.
+//! - [`CancelToken`] is a request to stop.
+//! - [`sync::Latch`] is a value that is set once.
+//! - [`sync::Gate`] counts the guards inside, and closes.
+//! - [`clock`] and [`timer`] have the time, with a manual clock for tests.
+//! - [`Rejected`] is an error that hands back the refused value.
 //!
 //! # Where things are
 //!

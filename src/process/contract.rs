@@ -84,8 +84,8 @@ pub trait Process: Sized + Send + 'static {
     ///
     /// - Monitors that it set, subscriptions and groups that it joined, and events of them that wait in the mailbox.
     /// - Links that it made. The other end has the failure as this one's exit, unless it has made the link, too.
-    /// - Timers, questions and other commands. Their answers are discarded and counted, and never reach the next state machine.
-    ///   The [`CancelToken`](crate::CancelToken) of its blocking work is cancelled.
+    /// - Timers, questions and other commands. Their answers are discarded and counted, and never reach the next
+    ///   state machine. The [`CancelToken`](crate::CancelToken) of its blocking work is cancelled.
     /// - Replies that it held. Their askers are told that they were dropped.
     /// - [`trap_exits`](StepOutput::trap_exits) is again as the spawn options say.
     ///

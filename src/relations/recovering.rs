@@ -67,7 +67,8 @@ impl Relations {
         LeftBehind { told, inbox, signals }
     }
 
-    /// Ends the relations that the failed state machine had begun. Whether its parent was told that the process goes on.
+    /// Ends the relations that the failed state machine had begun. Returns whether its parent was told that the
+    /// process goes on.
     fn give_up(
         &self,
         cells: &impl Cells,

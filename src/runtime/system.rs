@@ -234,8 +234,8 @@ impl Runtime {
     /// reached have the exit [`Terminated`](crate::Exit::Terminated), and their `join` returns. A step that does not
     /// return is in the report, too. Its process ends when the step returns.
     ///
-    /// Any number of threads may call this, any number of times. The first call's limit counts, and all calls return the same
-    /// report.
+    /// Any number of threads may call this, any number of times. The limit of the first call counts, and all calls
+    /// return the same report.
     ///
     /// # Errors
     /// The call is refused in a step of any runtime, because it would block the worker. It is refused in an `init`, a
@@ -247,13 +247,13 @@ impl Runtime {
 
     /// The node of the runtime in a [shutdown tree](crate::shutdown). Each call returns the same node. The processes
     /// end first, then the timers, then the pool, and the workers last. [`ShutdownNode::depends_on`] says which nodes
-    /// close before it and after it.
-    ///
     /// If the node is asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of
     /// its own. The limit is [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). If the runtime is
-    /// shut down otherwise, or dropped, the node closes. If processes, jobs or threads had to be forced or are left,
-    /// the error of the node is an [`UncleanShutdown`](crate::observe::UncleanShutdown). While processes keep the
-    /// node from ending, the error of the tree's shutdown names them: `runtime: processes: timeout expired (1 process
+    /// shut down otherwise, or dropped, the node closes. If anything had to be forced or is left, the error of the
+    /// node is an [`UncleanShutdown`](crate::observe::UncleanShutdown).
+    ///
+    /// While processes keep the node from ending, the error of the tree's shutdown names them: `runtime: processes:
+    /// timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     /// is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
