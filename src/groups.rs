@@ -257,7 +257,7 @@ impl Groups {
         self.processes_gone.count(&self.of);
     }
 
-    /// Removes the subscriptions and the own memberships of a process, whose body is in hand and whose failed state
+    /// Removes the subscriptions and the own memberships of a process. Its body is in hand, and its failed state
     /// machine is replaced. The given memberships stay.
     #[cold]
     pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {

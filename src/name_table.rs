@@ -20,7 +20,7 @@ use dashmap::mapref::entry::Entry;
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{NameError, NoSuchProcessError, Pid};
 
-/// After so many removals, a map is checked: it may have room for far more entries than it has.
+/// The number of removals after which a map is checked. It may have room for far more entries than it has.
 const TAKEN_OUT: usize = 4096;
 
 /// Counts removals from a map, and releases memory of the map.

@@ -46,7 +46,7 @@ impl Pid {
         NonZeroU64::new(word).map(Pid)
     }
 
-    /// A PID that no process of a real program gets: the last one of the last slot.
+    /// A PID that no process of a real program gets. It is the last PID of the last slot.
     pub(crate) fn nobody(node: u32) -> Option<Pid> {
         Pid::new(node, Pid::MAX_SLOT, Pid::MAX_GENERATION)
     }

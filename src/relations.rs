@@ -53,7 +53,8 @@ use crate::sched::mailbox::{Control, Signal, Unwanted};
 /// The number of shards, a power of two. There are few under the model checker, so that two processes can share one.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// A shard with room for more entries than this releases memory when it has lost most of them.
+/// The room, in entries, up to which a shard keeps its memory. A larger one releases memory when it has lost most of
+/// its entries.
 const KEPT: usize = 256;
 
 /// All relations of a runtime.
@@ -250,7 +251,8 @@ impl Relations {
         (linked, told)
     }
 
-    /// Relates a child, which is not in the table of processes yet, to its parent, whose body is in hand.
+    /// Relates a child to its parent. The child is not in the table of processes yet, and the parent's body is in
+    /// hand.
     pub(crate) fn bond(&self, cells: &impl Cells, child: Pid, bond: Bond) {
         let mut both = self.both(bond.parent, child);
         if let Some(monitor) = bond.monitor {
@@ -306,7 +308,7 @@ impl Relations {
     }
 }
 
-/// At the end of the runtime, the watchers outside that have not been told get an exit.
+/// Tells the end of the runtime to the watchers outside that have not been told.
 impl Drop for Relations {
     fn drop(&mut self) {
         for shard in &self.shards {

@@ -1,3 +1,3 @@
-//! Options of a new process: entry methods, the bound of the mailbox, and the relations to its spawner.
+//! Options of a new process, and the description that a step gets of its child.
 
 pub use crate::process::{EntryError, EntryMethods, Overflow, Spawned};

@@ -102,7 +102,7 @@ impl<T: 'static> AsTag for Option<Tag<T>> {
 pub struct CancelRequest {
     /// The reason for the request.
     pub reason: Reason,
-    /// The time by which the process should have stopped, if the caller has set a limit.
+    /// The time by which the process should have stopped. `None` if the caller has set no limit.
     pub deadline: Option<Instant>,
 }
 
@@ -167,7 +167,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// An error as a handler returns it, for a test that takes the place of the handler.
+    /// An error of a handler, for a test that takes its place.
     pub fn failed(error: impl Into<BoxError>) -> CommandError {
         CommandError::Failed(Failure::from(error.into()))
     }
@@ -234,7 +234,8 @@ impl Completion {
         tag.id() == Some(self.inside.tag)
     }
 
-    /// Takes the answer, if it answers the command with this tag and was not taken before.
+    /// Takes the answer to the command with this tag. `None` if this answers another command, or if the answer was
+    /// taken before.
     pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
         if !self.is(tag) {
             return None;

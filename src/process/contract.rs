@@ -58,8 +58,8 @@ pub trait Process: Sized + Send + 'static {
         entry.main_only()
     }
 
-    /// Handles the events that have arrived, and writes to `out` the actions that the runtime is to perform. The
-    /// first step follows the spawn. It needs no event, and may be given some.
+    /// Handles the events that have arrived, and writes the wanted actions to `out`. The first step follows the
+    /// spawn. It needs no event, and may be given some.
     ///
     /// A step occupies a worker, so it should be short. Blocking code belongs in [`StepOutput::blocking`], or in a
     /// step after [`Step::Blocking`].
@@ -130,9 +130,9 @@ pub enum Step<O> {
     /// left are offered again at once. The first such step of a process logs a warning. To have the next step at
     /// once, return [`Step::Continue`]. To leave messages until a command is answered, return [`Step::Wait`].
     Idle,
-    /// The process is stepped when one of its commands is answered, or when a control signal arrives. Messages wait
-    /// until then, and the next step is given none. If no command is outstanding, the wait could never end, and the
-    /// process fails with [`WaitedForNothing`].
+    /// The process waits until one of its commands is answered, or a control signal arrives. Messages wait until
+    /// then, and the next step is given none. If no command is outstanding, the wait could never end, and the process
+    /// fails with [`WaitedForNothing`].
     ///
     /// The only outstanding command may be an ask. If the process that was asked waits in the same way, over at most
     /// 1,000 processes, for this one, then one of these asks ends at once with
@@ -163,9 +163,9 @@ impl<O> Upgrade<O> {
         self
     }
 
-    /// Gives these events to the successor again, before all that wait: downs, exits, recoveries, changes of groups
-    /// and requests to stop that its predecessor has taken. Messages and completions cannot be given back, and are
-    /// dropped.
+    /// Gives these events to the successor again, before all events that wait. They are downs, exits, recoveries,
+    /// changes of groups and requests to stop that its predecessor has taken. Messages and completions cannot be
+    /// given back, and are dropped.
     pub(crate) fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
         *self.successor.given_back() = events.into_iter().filter_map(Event::into_control).collect();
         self

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 
-/// Processes that wait for each other in a cycle, so none of them would ever have answered. Each waits for the answer
-/// of the next, and the last for that of the first. In a [`CommandError::Cycle`](super::CommandError::Cycle), the
+/// Processes that wait for each other in a cycle. Each waits for the answer of the next, and the last for that of the
+/// first. So none of them would ever have answered. In a [`CommandError::Cycle`](super::CommandError::Cycle), the
 /// first process is the one that receives the error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cycle {

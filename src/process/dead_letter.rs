@@ -46,7 +46,7 @@ pub enum SendError {
 pub enum DeadLetterReason {
     /// A process sent it to a PID that no process has.
     NoSuchProcess,
-    /// A process sent it to a name that no process has, or to a group without members.
+    /// A process sent it to an unused name, or to a group without members.
     NoSuchName,
     /// Its receiver does not take messages of its type. The receiver may have been upgraded since.
     WrongType,

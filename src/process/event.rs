@@ -27,8 +27,8 @@ pub enum Event<M> {
     Down(EventBox<Down>),
     /// A process to which this one is linked has ended. This one traps exits.
     Exit(EventBox<ExitSignal>),
-    /// A process to which this one has linked itself has failed, and its state machine was replaced in place. This
-    /// one traps exits. The link stays.
+    /// A process to which this one has linked itself has failed and recovered. Its state machine was replaced in
+    /// place. This one traps exits. The link stays.
     Recovered(EventBox<Recovered>),
     /// A group to which this one subscribes has changed.
     Group(EventBox<GroupEvent>),
@@ -127,7 +127,8 @@ impl<'a, M> Events<'a, M> {
         Taken(self.taken)
     }
 
-    /// The messages that were passed over by this step, or by earlier ones and not reached by this one.
+    /// The messages that stay for the next step. This step has passed them over, or earlier ones have and this one
+    /// has not reached them.
     #[inline]
     pub(crate) fn into_kept(self) -> Option<Kept<M>> {
         match (self.passed, self.kept) {

@@ -10,7 +10,7 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::timer::TimerKey;
 
-/// The calls that a step makes to the runtime: for new PIDs, for the time, and for answers.
+/// The calls that a step makes to the runtime. They give new PIDs and the time, and deliver answers.
 pub(crate) trait Host: AskLink + Directory {
     /// A PID that no process has.
     fn nobody(&self) -> Pid;

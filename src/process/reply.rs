@@ -156,9 +156,9 @@ impl Question {
         !self.decided.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the question is decided, for a caller that has just written a value that the decider must undo. Of two
-    /// threads that change the same word the second sees all that the first wrote before. So either the caller sees
-    /// that the question is decided, or the decider sees the value.
+    /// Whether the question is decided, exact after a write that the decider must undo. Of two threads that change
+    /// the same word, the second sees all that the first wrote before. So either the caller sees that the question is
+    /// decided, or the decider sees the value.
     fn is_decided_after_all(&self) -> bool {
         self.decided.fetch_or(false, Ordering::AcqRel)
     }
@@ -237,7 +237,7 @@ impl ProcessAsk {
         self.question.is_decided()
     }
 
-    /// The only process that can answer the question, if it is open and was not delegated.
+    /// The only process that can answer. `None` if the question is decided or delegated.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         (!self.is_decided() && !self.is_handed_on()).then_some(self.question.target)
     }

@@ -243,7 +243,7 @@ pub enum SpawnError {
         /// The output of the state machines that the function returns.
         given: &'static str,
     },
-    /// The process is spawned from outside, and the options relate it to a process that spawns it.
+    /// The options relate the process to its spawner, and it is spawned from outside.
     #[error(
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
@@ -290,7 +290,7 @@ pub struct Spawned<M> {
     pub address: Address<M>,
     /// The monitor, if [`SpawnOptions::monitor`] was given.
     pub monitor: Option<Monitor>,
-    /// The tag of the command that is answered when it has started, if [`SpawnOptions::report_started`] was given.
+    /// The tag of the command that reports the start, if [`SpawnOptions::report_started`] was given.
     pub started: Option<Tag<()>>,
 }
 

@@ -39,7 +39,7 @@ pub enum StepActivity {
         /// The process that has ended.
         pid: Pid,
     },
-    /// A step that has taken the recovery of a process to which its process has linked itself.
+    /// A step that has taken the recovery of a linked process. Its process had made the link.
     Recovered {
         /// The process that has recovered.
         pid: Pid,
@@ -70,8 +70,8 @@ impl fmt::Display for StepActivity {
 
 /// The place where the activity is noted. One worker writes it.
 pub(crate) struct Sight {
-    /// The lower bits are the kind, and the upper bits are a number that changes with each note. It is odd while the
-    /// word is being written.
+    /// The kind in the lower bits, and a number in the upper bits. The number changes with each note, and is odd
+    /// while the word is being written.
     kind: AtomicU64,
     word: AtomicU64,
 }

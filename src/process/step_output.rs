@@ -321,7 +321,7 @@ impl StepOutput {
         self.link.group(group)
     }
 
-    /// Sends a message to each process in the group now, and returns how many there are. A process that has joined
+    /// Sends a message to each process in the group. Returns how many there are now. A process that has joined
     /// several times gets the message once.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
         let mut members = self.link.group(group);
@@ -351,7 +351,7 @@ impl StepOutput {
         tag
     }
 
-    /// Yields a command that is answered with: there is no process to name or to add to a group.
+    /// Yields a command about a name or a group for which there is no process. Its answer is that error.
     fn not_named<T>(&mut self, why: NoSuchProcessError) -> Tag<T> {
         self.refused(CommandError::Failed(Failure::new(NameError::NoSuchProcess(why))))
     }

@@ -89,7 +89,7 @@ fn end(two: &Two, slot: u32) -> Ended {
     Ended { inbox: vacated.inbox, exit }
 }
 
-/// The downs and exits that have arrived for a process, each with whether it said that there was no such process.
+/// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
     let Some(mut inbox) = two.cells[slot as usize].vacate().inbox else { return Vec::new() };
     let signals = inbox.take_signals().unwrap_or_default();
@@ -105,8 +105,10 @@ fn told(two: &Two, slot: u32) -> Vec<bool> {
         .collect()
 }
 
-/// Breaks if the end takes the halves before the cell is vacant, or if the cell is marked outside of the lock of the
-/// halves.
+/// This test fails in two cases:
+///
+/// - The end takes the halves before the cell is vacant.
+/// - The cell is marked outside of the lock of the halves.
 #[test]
 fn a_process_is_monitored_while_it_ends() {
     loom::model(|| {
@@ -120,7 +122,8 @@ fn a_process_is_monitored_while_it_ends() {
     });
 }
 
-/// Breaks if the event is put into the mailbox outside of the lock of the half that is the right to tell.
+/// This test fails if the event is put into the mailbox outside of the lock. That lock is the one of the half that is
+/// the right to tell.
 #[test]
 fn a_monitor_is_taken_back_while_the_process_ends() {
     loom::model(|| {
@@ -153,7 +156,7 @@ fn a_watcher_ends_while_the_process_ends() {
     });
 }
 
-/// Breaks as the first one does.
+/// This test fails in the cases of the first one.
 #[test]
 fn a_process_is_linked_while_it_ends() {
     loom::model(|| {
@@ -167,8 +170,10 @@ fn a_process_is_linked_while_it_ends() {
     });
 }
 
-/// Breaks if an end is told without the half that is the right to tell, or if a process is doomed and its exit does
-/// not say so. At most one of the two is ended by the other, and no process is left to be ended.
+/// At most one of the two is ended by the other, and no process is left to be ended. This test fails in two cases:
+///
+/// - An end is told without the half that is the right to tell.
+/// - A process is doomed and its exit does not say so.
 #[test]
 fn a_link_kills_while_the_other_ends_by_itself() {
     loom::model(|| {
@@ -198,8 +203,8 @@ fn a_link_is_made_and_taken_away_at_once() {
     });
 }
 
-/// Replaces the state machine of a process after a failure, as the worker that has its body does. Returns the number
-/// of signals that were taken out of its mailbox, and its successor with the remaining ones.
+/// Replaces the state machine of a process after a failure, as its worker does. Returns the number of signals that
+/// were taken out of its mailbox, and its successor with the remaining ones.
 fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     let exit = Exit::Terminated(Reason::Cancelled);
     let recovered = Recovered { pid: pid(slot), exit, by: RecoveredBy::Process };
@@ -215,7 +220,7 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     (left.signals.len(), successor)
 }
 
-/// The numbers of exits and recoveries that wait for a process, in its body or in its cell.
+/// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
     let inbox = two.cells[slot as usize].vacate().inbox;
     let mailboxes =
@@ -237,8 +242,11 @@ fn link(two: &Two, makers: &[u32]) {
     }
 }
 
-/// Breaks if the next incarnation begins before the relations are given up, if an exit does not say which end has
-/// made the link, or if a link is given up under the lock of one end only.
+/// This test fails in three cases:
+///
+/// - The next incarnation begins before the relations are given up.
+/// - An exit does not say which end has made the link.
+/// - A link is given up under the lock of one end only.
 #[test]
 fn the_other_end_ends_while_this_one_recovers() {
     for makers in MAKERS {
@@ -278,7 +286,7 @@ fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
     });
 }
 
-/// The link that the other process makes remains at the end, and ends with the process that has recovered.
+/// The link that the other process makes remains. It ends with the process that has recovered.
 #[test]
 fn the_other_end_links_itself_while_this_one_recovers() {
     loom::model(|| {
@@ -300,7 +308,7 @@ fn the_other_end_links_itself_while_this_one_recovers() {
     });
 }
 
-/// Breaks if the cell is marked after the other end is told.
+/// This test fails if the cell is marked after the other end is told.
 #[test]
 fn the_other_end_unlinks_while_this_one_recovers() {
     for makers in MAKERS {

@@ -66,7 +66,7 @@ fn put_question<M: Send + 'static, T: Send + 'static>(
     }
 }
 
-/// Gives a question up when it is dropped: by its timer, or with its timer when the runtime ends.
+/// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it with its timer.
 struct Late<T: Send + 'static> {
     ask: Weak<OutsideAsk<T>>,
     why: CommandError,

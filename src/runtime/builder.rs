@@ -43,7 +43,7 @@ pub const DEFAULT_MAX_PROCESSES: usize = 1 << 24;
 /// The default for the number of threads for blocking work at most.
 pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 
-/// The default for the time that the processes have in a shutdown through the runtime's shutdown node.
+/// The default time for the processes in a shutdown through the runtime's shutdown node.
 pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const MOST_WORKERS: usize = 1024;
@@ -154,8 +154,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the seed of every random decision of the runtime: its node, and the victims of stealing workers. The
-    /// default comes from the operating system.
+    /// Sets the seed of every random decision of the runtime. The decisions are its node, and the victims of stealing
+    /// workers. The default comes from the operating system.
     pub fn seed(mut self, seed: u64) -> RuntimeBuilder {
         self.seed = Some(seed);
         self
@@ -168,8 +168,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the number of new events that one step is given at most: 1 to 1,048,576. The default is
-    /// [`DEFAULT_STEP_EVENTS`]. Control signals, and messages that earlier steps have passed over, are not counted.
+    /// Sets the most new events that one step is given: 1 to 1,048,576. The default is [`DEFAULT_STEP_EVENTS`].
+    /// Control signals, and messages that earlier steps have passed over, are not counted.
     pub fn step_events(mut self, events: usize) -> RuntimeBuilder {
         self.step_events = events;
         self
@@ -195,9 +195,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Reads the clock before every step, so that the time in the current step is exact. Without this the clock is
-    /// read once in 32 steps, which is much cheaper. The time shown may then include the (at most 31) steps before
-    /// this one.
+    /// Reads the clock before every step, so that the time in a step is exact. Without this the clock is read once in
+    /// 32 steps, which is much cheaper. The time shown may then include the (at most 31) steps before the current
+    /// one.
     pub fn exact_step_times(mut self) -> RuntimeBuilder {
         self.exact_step_times = true;
         self
@@ -231,8 +231,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the time that the processes have in a shutdown through the [shutdown node](Runtime::shutdown_node), whose
-    /// request has no limit. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
+    /// Sets the time for the processes in a shutdown through the [shutdown node](Runtime::shutdown_node). A request
+    /// to the node has no limit of its own. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
         self
@@ -425,7 +425,7 @@ pub enum BuildError {
     /// The [`Watchdog`] has a limit of zero, which every step exceeds.
     #[error("a watchdog has to allow a step some time, and this one allows none")]
     NoLimit,
-    /// The name has a NUL in it, which is not allowed in the name of a thread.
+    /// The name has a NUL in it. The name of a thread must not have one.
     #[error("no thread can be called {given:?}")]
     ThreadName {
         /// The name that was given.

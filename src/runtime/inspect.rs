@@ -79,7 +79,8 @@ pub struct Stats {
     pub ended: ExitCounts,
     /// How messages were handled.
     pub messages: MessageCounts,
-    /// The number of answers to commands of processes that had ended, or whose failed state machine was replaced.
+    /// The number of answers that were discarded. Their processes had ended, or their failed state machines were
+    /// replaced.
     pub discarded_answers: u64,
     /// The number of replies that came when the asker no longer waited.
     pub late_replies: u64,
@@ -90,10 +91,10 @@ pub struct Stats {
     /// The number of spare workers that run now; see
     /// [`Watchdog::spare_workers`](crate::config::Watchdog::spare_workers).
     pub spare_workers: usize,
-    /// The number of steps that were found to be stuck, including those that still are; see
+    /// The number of steps that were found to be stuck. Steps that are still stuck are included; see
     /// [`Watchdog`](crate::config::Watchdog).
     pub stuck_steps: u64,
-    /// The number of steps that ran on the pool, or to end a process in a shutdown.
+    /// The number of steps that ran elsewhere: on the pool, or to end a process in a shutdown.
     pub steps_elsewhere: u64,
     /// The number of ready processes in the global queue. The workers' own queues are in [`WorkerStats::queue`].
     pub global_queue: usize,

@@ -1,4 +1,4 @@
-//! The runtime: the processes with their workers, the pool and the timers, and the handle of the program.
+//! The runtime: the processes, the workers, the pool, the timers, and the handle of the program.
 
 mod dispatch;
 mod related;

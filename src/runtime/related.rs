@@ -1,4 +1,4 @@
-//! Relations, carried out: links and monitors begin and end, and related processes are told of an end.
+//! Relations, carried out. Links and monitors begin and end, and related processes are told of an end.
 
 use std::collections::HashSet;
 
@@ -54,13 +54,13 @@ impl Core {
         None
     }
 
-    /// The token that is cancelled for the jobs and handlers of a process when it has ended, or its state machine has
-    /// failed.
+    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
+    /// state machine has failed.
     pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
         head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
 
-    /// Ends the timers, questions and blocking work of the process in hand, whose state machine has failed and is
+    /// Ends the timers, questions and blocking work of the process in hand. Its state machine has failed and is
     /// replaced.
     #[cold]
     pub(super) fn abandon(&self, head: &mut Head) {
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// Takes these events out of the mailbox: out of the part that is in hand, and out of the inbox.
+    /// Takes these events out of the mailbox in hand, and out of the inbox.
     pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
         body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// The child is held up in its first step with a full mailbox, and the supervisor's timer is refused.
+    /// The child waits in its first step with a full mailbox. The supervisor's timer is refused.
     #[test]
     fn a_supervisor_that_has_no_timer_does_not_ask_a_full_child_again_and_again() {
         let runtime = Runtime::builder().workers(2).start().unwrap();

@@ -17,15 +17,14 @@ pub struct ShutdownReport {
     /// Processes that had not ended. A step or `close` of them did not return, or the end did not reach them (see
     /// [`hangs`](Self::hangs)).
     pub stuck: Vec<ProcessInfo>,
-    /// The number of processes that have ended, except that one of their destructors, or the observer of their exit,
-    /// has not returned.
+    /// The number of processes that have ended, but whose destructors or exit observer have not returned.
     pub ending: usize,
-    /// The number of calls of `spawn` from outside that have not returned, because `init` or the observer has not. If
-    /// `init` returns, the process is closed, and the spawn is refused.
+    /// The number of calls of `spawn` from outside that have not returned. Their `init` or the observer has not
+    /// returned. If `init` returns, the process is closed, and the spawn is refused.
     pub spawning: usize,
-    /// The number of jobs on the pool (blocking closures and blocking steps) that had not returned.
+    /// The number of jobs on the pool that had not returned. Jobs are blocking closures and blocking steps.
     pub jobs_running: usize,
-    /// The number of jobs on the pool that still waited for a thread when the limit was over. They were never begun.
+    /// The number of jobs on the pool that were never begun. They still waited for a thread when the limit was over.
     pub jobs_abandoned: usize,
     /// The stage in which user code hangs. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
@@ -92,7 +91,7 @@ pub enum ShutdownStage {
     Jobs,
     /// The workers are told to exit.
     Workers,
-    /// A process that no worker could end is ended: `close`, destructors, the observer and wakers are called.
+    /// A process is ended that no worker could end. `close`, destructors, the observer and wakers are called.
     Process(ProcessIdentity),
     /// Threads are joined: destructors of their thread-locals are called.
     Threads,
@@ -116,7 +115,7 @@ impl fmt::Display for ShutdownStage {
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// The caller runs on a worker of this or another runtime, in a step, an `init`, a `close` or an observer.
+    /// The caller runs on a worker of any runtime: a step, an `init`, a `close` or an observer.
     #[error("a step cannot wait for a shutdown, for it would block its worker: request it from another thread")]
     InsideStep,
     /// The caller would wait for itself. It is a job, an `init` or a timer's action of this runtime, or the shutdown

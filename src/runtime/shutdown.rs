@@ -58,8 +58,7 @@ pub(super) struct Shutdown {
     worker_threads: Arc<WorkerThreads>,
     watchdog_timer: Option<Arc<WatchdogTimer>>,
     tree: Tree,
-    /// Threads that may be running an `init` for a spawn from outside, or the end itself. They cannot wait for the
-    /// end.
+    /// Threads that cannot wait for the end. They may run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,
     /// Set when the end begins: the time of the begin, and the deadline.
     begun: OnceLock<(Instant, Deadline)>,

@@ -328,8 +328,8 @@ impl Runtime {
         core.state(target.resolve(&**core).ok()?)
     }
 
-    /// Whether the runtime is idle: no process is ready or being stepped, and no blocking work is waiting or running.
-    /// It stays idle until a message is sent from outside, a timer fires, or a handler's answer comes.
+    /// Whether the runtime is idle. No process is ready or being stepped then, and no blocking work is waiting or
+    /// running. It stays idle until a message is sent from outside, a timer fires, or a handler's answer comes.
     pub fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -353,7 +353,7 @@ mod tests {
     use crate::process::{Events, Overflow, Pid, Step, StepOutput, StepResult, Upgrade};
     use crate::wait::wait;
 
-    /// Held up in its first step until the gate opens; then replaced by another, which is done.
+    /// Waits in its first step until the gate opens. Then its successor replaces it, and is done.
     struct Held {
         begun: Latch<()>,
         gate: Option<Latch<()>>,

@@ -1,5 +1,5 @@
-//! Tests of state that cannot be seen from outside: senders that wait for room in a mailbox, and data that the
-//! runtime keeps.
+//! Tests of state that cannot be seen from outside. They are about senders that wait for room in a mailbox, and about
+//! data that the runtime keeps.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -412,7 +412,7 @@ impl Process for Keeps {
     }
 }
 
-/// Takes everything that a state machine can take, and fails when it has all of it. It does so in several rounds.
+/// Takes everything that a state machine can take, and then fails. It does so in several rounds.
 struct Frail {
     other: Address<Reply<()>>,
     rounds: usize,

@@ -22,7 +22,7 @@ const LOOKS_IN_A_LIMIT: u32 = 4;
 /// The shortest interval between looks, so that a short limit does not cost much.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The longest interval between looks, so that a report is late by a second at most.
+/// The longest interval between looks. With it a report is late by a second at most.
 const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watches the steps of a runtime. A step that runs longer than a limit is *stuck*.
