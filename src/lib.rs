@@ -60,7 +60,7 @@
 //! 5. **A PID means one process, for ever.** It is never given to another process of the same runtime. A message to
 //!    an ended process never reaches its successor in the same slot.
 //! 6. **Every question gets exactly one answer.** Each yielded command and each ask is answered once: with a value,
-//!    or with an error that says why. It is never left without an answer.
+//!    or with an error that says why. No question is left without an answer.
 //! 7. **Fair.** No ready process waits for ever while others run.
 //! 8. **The control lane is never delayed.** Control signals overtake messages and are never refused by a bound.
 //! 9. **Ending is orderly and finite.** Every process that was initialised is closed exactly once, however it ended.

@@ -127,7 +127,7 @@ pub enum CommandError {
     /// No answer came in time.
     #[error("timed out")]
     TimedOut,
-    /// The command was cancelled. A timer is cancelled by its process.
+    /// The command was cancelled. A process can cancel its timers.
     #[error("cancelled ({0})")]
     Cancelled(#[source] Reason),
     /// No handler was registered for this type of command.
@@ -136,7 +136,7 @@ pub enum CommandError {
         /// The type of the command.
         name: &'static str,
     },
-    /// There is no process at the target. A PID has never been given to a process of this runtime, or its process had
+    /// There is no process at the target. For a PID: it has never been a process of this runtime, or the process had
     /// ended before the message arrived.
     #[error(transparent)]
     NoSuchProcess(#[from] NoSuchProcessError),

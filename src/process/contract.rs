@@ -127,8 +127,9 @@ pub enum Step<O> {
     /// A step that has taken none of the offered events, and has passed over none with
     /// [`Events::select`](super::Events::select), has been shown all of them. The next step comes when something new
     /// arrives, and is given all events that are there. The first step of a process is an exception: events that it
-    /// left are offered again at once. The first such step of a process logs a warning. To have the next step at
-    /// once, return [`Step::Continue`]. To leave messages until a command is answered, return [`Step::Wait`].
+    /// left are offered again at once. A later step that takes none logs a warning, once for each process. To have
+    /// the next step at once, return [`Step::Continue`]. To leave messages until a command is answered, return
+    /// [`Step::Wait`].
     Idle,
     /// The process waits until one of its commands is answered, or a control signal arrives. Messages wait until
     /// then, and the next step is given none. If no command is outstanding, the wait could never end, and the process

@@ -80,7 +80,7 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // The bits of a [`Taken`]. They are also wider than the budget: else the compiler would count both with one wide
+    // The bits of a `Taken`. They are also wider than the budget: else the compiler would count both with one wide
     // read of two values that were just written separately.
     taken: u64,
     sender: Option<Pid>,

@@ -1,4 +1,4 @@
-//! Observers, which are told of events in all processes.
+//! Observers, which receive events of all processes.
 
 use std::fmt;
 use std::sync::Arc;

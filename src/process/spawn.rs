@@ -86,7 +86,7 @@ impl SpawnOptions {
         self
     }
 
-    /// Monitors the process by the one that spawns it, from its birth on. So it cannot end unnoticed in between. The
+    /// Makes the spawner monitor the process, from its birth on. So it cannot end unnoticed in between. The
     /// monitor is in [`Spawned::monitor`]. A failed `init` and a taken name come with the
     /// [`Event::Down`](super::Event::Down), too.
     pub fn monitor(mut self) -> SpawnOptions {

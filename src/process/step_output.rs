@@ -33,8 +33,8 @@ impl StepOutput {
         self.link.clock().now()
     }
 
-    /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. A
-    /// process that is told of another's end can so tell a shutdown from a failure.
+    /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. So
+    /// a process that learns of another's end can tell a shutdown from a failure.
     pub fn is_shutting_down(&self) -> bool {
         self.link.is_shutting_down()
     }
@@ -321,8 +321,8 @@ impl StepOutput {
         self.link.group(group)
     }
 
-    /// Sends a message to each process in the group. Returns how many there are now. A process that has joined
-    /// several times gets the message once.
+    /// Sends a message to each process that is in the group now. Returns how many there are. A process that has
+    /// joined several times gets the message once.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
         let mut members = self.link.group(group);
         members.dedup();

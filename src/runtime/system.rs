@@ -247,6 +247,8 @@ impl Runtime {
 
     /// The node of the runtime in a [shutdown tree](crate::shutdown). Each call returns the same node. The processes
     /// end first, then the timers, then the pool, and the workers last. [`ShutdownNode::depends_on`] says which nodes
+    /// close before it and after it.
+    ///
     /// If the node is asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of
     /// its own. The limit is [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). If the runtime is
     /// shut down otherwise, or dropped, the node closes. If anything had to be forced or is left, the error of the
@@ -254,7 +256,6 @@ impl Runtime {
     ///
     /// While processes keep the node from ending, the error of the tree's shutdown names them: `runtime: processes:
     /// timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
-    /// is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
     /// use procession::{Runtime, ShutdownNode};
