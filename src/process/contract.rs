@@ -76,9 +76,13 @@ pub trait Process: Sized + Send + 'static {
     /// runtime calls the function given to [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with), if
     /// there is one.
     ///
-    /// Everything that other processes hold stays: the PID, the names of the process, monitors of it, links that
-    /// others have made, the link of the process that spawned it, memberships that it was given, and the contents of
-    /// the mailbox. Only the messages that the failed step had taken are dead letters.
+    /// Everything that other processes hold stays:
+    ///
+    /// - The PID, and the names of the process.
+    /// - Monitors of it.
+    /// - Links that others have made, and the link of the process that spawned it.
+    /// - Memberships that it was given.
+    /// - The contents of the mailbox. Only the messages that the failed step had taken are dead letters.
     ///
     /// Everything that this state machine took itself ends, as at the end of a process:
     ///

@@ -241,9 +241,13 @@ impl RuntimeBuilder {
     /// Starts the runtime and its workers.
     ///
     /// # Errors
-    /// Returns an error if an option is out of range, if the name of the threads has a NUL in it, if their stack is
-    /// larger than any memory, if two handlers were registered for one command, or if the operating system refuses a
-    /// thread.
+    /// The runtime is not started if one of these holds:
+    ///
+    /// - An option is out of range.
+    /// - The name of the threads has a NUL in it.
+    /// - The stack of the threads is larger than any memory.
+    /// - Two handlers were registered for one command.
+    /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         self.assemble()?.begin()
     }
