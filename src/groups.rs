@@ -1,15 +1,16 @@
 //! Groups of processes, by name, within one runtime.
 //!
-//! A group is there as long as somebody is in it or subscribes to it. What happens to it is told its subscribers in the
-//! critical section in which it happens (into their mailboxes, under the locks of their cells), and the snapshot that a
-//! subscription begins with is taken in the one in which the subscription is written: so a subscriber sees each change
-//! once, in order, from the snapshot on.
+//! A group exists while it has members or subscribers. A change is put into the mailboxes of the subscribers, under
+//! the locks of their cells, in the critical section of the change. A subscription begins with a snapshot, which is
+//! taken in the critical section in which the subscription is written. So a subscriber receives each change once, in
+//! order, from the snapshot on.
 //!
-//! A membership is the process's own if it has joined itself, else it was given: at its spawn, or by others. When the state
-//! machine of a process has failed and is replaced, its subscriptions and its own memberships go, and those that were given stay.
+//! A membership is the process's own if the process has joined by itself. Otherwise it was given: at its spawn, or by
+//! others. When the state machine of a process has failed and is replaced, its subscriptions and its own memberships
+//! end, and the given ones stay.
 //!
-//! Joining and the end of a process at once: as with names (`names.rs`), the group is noted with the process, then the cell is
-//! marked, then the member written, all under the lock of the group.
+//! A join and the end of the process may happen at once. As with names (`name_table.rs`), the group is noted with the
+//! process, then the cell is marked, then the member is written, all under the lock of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,7 +28,7 @@ use crate::sched::mailbox::{Control, Signal};
 #[derive(Default)]
 pub(crate) struct Groups {
     groups: DashMap<Arc<str>, Group>,
-    // The other way round: the groups in which a process is, or to which it subscribes.
+    // The groups in which a process is, or to which it subscribes.
     of: DashMap<Pid, BTreeSet<Arc<str>>>,
     groups_gone: Removals,
     processes_gone: Removals,
@@ -35,24 +36,24 @@ pub(crate) struct Groups {
 
 #[derive(Default)]
 struct Group {
-    /// How often each is in it.
+    /// Each member, with its memberships.
     members: BTreeMap<Pid, Memberships>,
-    /// Each with the number of its subscription.
+    /// Each subscriber, with the number of its subscription.
     subscribers: BTreeSet<(Pid, u64)>,
-    /// The member whose turn was last, if anybody has asked for one.
+    /// The member whose turn was last, if there was a turn.
     last_turn: Option<Pid>,
 }
 
-/// How often a process is in a group.
+/// The number of memberships of a process in a group.
 #[derive(Clone, Copy, Default)]
 struct Memberships {
-    /// It has joined by itself.
+    /// Joined by the process itself.
     own: usize,
-    /// It was given them, at its spawn or by others.
+    /// Given at its spawn or by others.
     given: usize,
 }
 
-/// Whose doing it is that a process joins or leaves a group.
+/// The origin of a join or a leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doer {
     Itself,
@@ -72,7 +73,7 @@ impl Memberships {
         }
     }
 
-    /// The process leaves, once: its own memberships go first if it leaves by itself, else those that it was given.
+    /// The process leaves, once. If it leaves by itself, its own memberships go first, otherwise the given ones.
     fn take(&mut self, by: Doer) {
         let own = match by {
             Doer::Itself => self.own > 0,
@@ -123,7 +124,7 @@ fn tell(cells: &impl Cells, group: &Arc<str>, id: u64, subscriber: Pid, change: 
 }
 
 impl Groups {
-    /// A process joins, once more if it is in the group already.
+    /// Adds a process, once more if it is in the group already.
     pub(crate) fn join(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid, by: Doer) -> Result<Vec<Told>, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
@@ -136,8 +137,8 @@ impl Groups {
             group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
             return Ok(told);
         }
-        // A note that was there is for the end of the process, which may be about to take it out of the group; one that was
-        // not is what this has left.
+        // A note that was there before is for the end of the process, which may be about to take it out of the group.
+        // A new note is of this call, and is removed.
         if is_new {
             self.forget(name, pid);
         }
@@ -149,7 +150,8 @@ impl Groups {
         Err(NoSuchProcessError::Pid(pid).into())
     }
 
-    /// Notes a group with a process, and marks the process's cell. Whether it was not noted before, and whether it lives.
+    /// Notes a group with a process, and marks the process's cell. Returns whether the note is new, and whether the
+    /// process lives.
     fn note(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> (bool, bool) {
         let is_new = self.of.entry(pid).or_default().insert(name.clone());
         (is_new, cells.cell(pid).is_some_and(|cell| cell.relate(pid)))
@@ -165,7 +167,7 @@ impl Groups {
         }
     }
 
-    /// A process leaves, once. Whether it was in the group.
+    /// Removes a process from a group, once. Returns whether it was in the group.
     pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid, by: Doer) -> (bool, Vec<Told>) {
         let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return (false, Vec::new()) };
         let Some(times) = group.get_mut().members.get_mut(&pid) else { return (false, Vec::new()) };
@@ -179,7 +181,7 @@ impl Groups {
         (true, told)
     }
 
-    /// Forgets what is empty after a process has left, or subscribes no more.
+    /// Removes empty entries after a process has left, or has ended a subscription.
     fn tidy(&self, group: OccupiedEntry<'_, Arc<str>, Group>, pid: Pid) {
         if !group.get().has(pid) {
             self.forget(group.key(), pid);
@@ -190,7 +192,7 @@ impl Groups {
         }
     }
 
-    /// A process, whose body is in hand, subscribes: told of the members now, and from now on of each change.
+    /// Subscribes a process, whose body is in hand. It is told the members now, and each later change.
     pub(crate) fn subscribe(&self, cells: &impl Cells, subscription: &Subscription, pid: Pid) -> Told {
         let name = subscription.shared_group();
         let mut group = self.groups.entry(name.clone()).or_default();
@@ -216,7 +218,7 @@ impl Groups {
         self.groups.get(name).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// One of the members: each has its turn, once however often it has joined.
+    /// The next member. Each member has its turn once, however often it has joined.
     pub(crate) fn next_member(&self, name: &str) -> Option<Pid> {
         let mut group = self.groups.get_mut(name)?;
         let after = group.last_turn.map_or(Bound::Unbounded, Bound::Excluded);
@@ -226,12 +228,12 @@ impl Groups {
         Some(next)
     }
 
-    /// All groups that have members, of no single moment.
+    /// All groups that have members. The entries are not of one single moment.
     pub(crate) fn all(&self) -> Vec<Arc<str>> {
         self.groups.iter().filter(|group| !group.members.is_empty()).map(|group| group.key().clone()).collect()
     }
 
-    /// A process has ended: it is in no group any more.
+    /// Removes a process that has ended from all groups.
     pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
         let Some((_, names)) = self.of.remove(&pid) else { return };
         for name in names {
@@ -255,11 +257,11 @@ impl Groups {
         self.processes_gone.count(&self.of);
     }
 
-    /// The state machine of a process, whose body is in hand, has failed and is replaced: it subscribes to no group any more, and
-    /// is in those only that it was given.
+    /// Removes the subscriptions and the own memberships of a process. Its body is in hand, and its failed state
+    /// machine is replaced. The given memberships stay.
     #[cold]
     pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
-        // A copy: the note is looked for again in the critical section of each group.
+        // A copy, because the note is looked up again in the critical section of each group.
         let Some(names) = self.of.get(&pid).map(|names| names.clone()) else { return };
         for name in names {
             let Entry::Occupied(mut entry) = self.groups.entry(name) else { continue };
@@ -281,7 +283,7 @@ impl Groups {
         }
     }
 
-    /// How many groups there are, also those that nobody is in.
+    /// The number of groups and of processes with groups. Groups without members are counted, too.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.groups.len() + self.of.len()
@@ -294,7 +296,7 @@ mod tests {
     use crate::primitives::AtomicUsize;
     use crate::sched::cell::Cell;
 
-    /// Nobody lives here.
+    /// A table without processes.
     struct Nobody;
 
     impl Cells for Nobody {
@@ -346,7 +348,7 @@ mod tests {
     #[test]
     fn who_joins_while_it_is_half_ended_leaves_nothing_behind() {
         let (pid, name): (Pid, Arc<str>) = ("<1.1.1>".parse().unwrap(), Arc::from("group"));
-        // Its end has not begun to look for its groups; or it has what is noted, and has not come to this group.
+        // The end has not begun to look for the groups, or it has the notes and has not come to this group.
         for begun in [false, true] {
             let groups = Groups::default();
             groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);

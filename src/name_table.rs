@@ -1,15 +1,15 @@
 //! Names of processes, within one runtime.
 //!
-//! A process may have several names, and a name at most one holder. Both directions are kept. Taking a name and the end of
-//! its holder may come at once; who takes it, in the critical section of the name:
+//! A process may have several names, and a name has at most one holder. Both directions are stored. A registration
+//! and the end of the holder may happen at once. A registration does this in the critical section of the name:
 //!
-//! 1. notes the name with the process;
-//! 2. marks the process's cell, if it lives; if not, takes the note back, and the name stays free;
-//! 3. writes the holder.
+//! 1. It notes the name with the process.
+//! 2. It marks the process's cell, if the process lives. If not, it takes the note back, and the name stays free.
+//! 3. It writes the holder.
 //!
-//! The end first vacates the cell, which says whether it was marked, and then takes what is noted with the process, name by
-//! name. If the mark came first, the note is there, and the end waits at the name until the holder is written. If the
-//! vacating came first, the mark is refused. So no name is left with a process that has ended.
+//! The end first vacates the cell, which says whether it was marked. Then it takes the names that are noted with the
+//! process, one by one. If the mark came first, the note is there, and the end waits at the name until the holder is
+//! written. If the vacating came first, the mark is refused. So an ended process keeps no name.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -20,18 +20,18 @@ use dashmap::mapref::entry::Entry;
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{NameError, NoSuchProcessError, Pid};
 
-/// A map of which so many entries have been taken out is looked at: whether it has room for far more than it holds.
+/// The number of removals after which a map is checked. It may have room for far more entries than it has.
 const TAKEN_OUT: usize = 4096;
 
-/// Counts what is taken out of maps.
+/// Counts removals from a map, and releases memory of the map.
 #[derive(Default)]
 pub(crate) struct Removals(AtomicUsize);
 
 impl Removals {
-    /// One has been taken out. Now and then a map that has lost most of what it held lets its memory go; no more often than it
-    /// can have lost so much, so that it costs each removal no more than a constant.
+    /// Counts one removal. From time to time a map that has lost most of its entries releases memory. This happens at
+    /// most as often as it can have lost so many, so the cost for each removal is constant.
     pub(crate) fn count<K: Eq + Hash, V>(&self, map: &DashMap<K, V>) {
-        // Ordering: Relaxed: only how often it happens matters.
+        // Ordering: Relaxed: only the number of counts matters.
         if self.0.fetch_add(1, Ordering::Relaxed) % TAKEN_OUT == TAKEN_OUT - 1 {
             let held = map.len();
             if map.capacity() > 8 * held.max(TAKEN_OUT) {
@@ -41,19 +41,19 @@ impl Removals {
     }
 }
 
-/// Who has which name.
+/// All names and their holders.
 #[derive(Default)]
 pub(crate) struct Names {
-    // With the place of the name among those of its holder.
+    // Each with the place of the name among the names of its holder.
     holders: DashMap<Arc<str>, (Pid, u64)>,
-    // The other way round, in the order in which they were taken.
+    // The names of each process, in the order in which they were taken.
     of: DashMap<Pid, BTreeMap<u64, Arc<str>>>,
     names_gone: Removals,
     holders_gone: Removals,
 }
 
 impl Names {
-    /// Gives the name to a process, if that lives, which `mark` is asked.
+    /// Gives the name to a process, if the process lives. `mark` marks its cell, and returns whether it lives.
     pub(crate) fn register(&self, name: &Arc<str>, pid: Pid, mark: impl FnOnce() -> bool) -> Result<(), NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
@@ -75,7 +75,7 @@ impl Names {
         }
     }
 
-    /// Notes a name with a process, behind its others.
+    /// Notes a name with a process, after its other names.
     fn note(&self, name: &Arc<str>, pid: Pid) -> u64 {
         let mut of = self.of.entry(pid).or_default();
         let place = of.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -92,7 +92,7 @@ impl Names {
         }
     }
 
-    /// Takes the name from its holder: any, or only this one. Whose it was.
+    /// Takes the name from its holder, or only from this one. Returns the process that had it.
     pub(crate) fn unregister(&self, name: &str, from: Option<Pid>) -> Option<Pid> {
         let Entry::Occupied(taken) = self.holders.entry(Arc::from(name)) else { return None };
         let (holder, place) = *taken.get();
@@ -106,7 +106,7 @@ impl Names {
         Some(holder)
     }
 
-    /// A process has ended: its names are free.
+    /// Frees the names of a process that has ended.
     pub(crate) fn ended(&self, pid: Pid) {
         let Some((_, names)) = self.of.remove(&pid) else { return };
         for name in names.into_values() {
@@ -125,7 +125,7 @@ impl Names {
         self.of.get(&pid).map(|names| names.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// All processes that have names, with these, of no single moment.
+    /// All processes that have names, with their names. The entries are not of one single moment.
     pub(crate) fn all(&self) -> Vec<(Pid, Vec<Arc<str>>)> {
         self.of.iter().map(|entry| (*entry.key(), entry.value().values().cloned().collect())).collect()
     }

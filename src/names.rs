@@ -1,4 +1,4 @@
-//! Names and groups of processes, and what can be addressed.
+//! Names and groups of processes, and the targets of calls.
 
 pub use crate::process::{
     Accepts, GroupChange, GroupEvent, Member, NameError, NoSuchProcessError, ParsePidError, Subscription, Target,

@@ -1,4 +1,4 @@
-//! A look inside a runtime: observers, dead letters, statistics, exits of other processes.
+//! Observers, dead letters, statistics, and exits of other processes.
 
 pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,

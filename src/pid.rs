@@ -1,15 +1,15 @@
-//! The name of a process: a PID, for ever its own; and a PID together with the type of message that it takes.
+//! PIDs, which name processes, and addresses, which are PIDs with a type of message.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// Names one process, for ever: a PID is never given to another process of the same runtime.
+/// Names one process, for ever. A PID is never given to another process of the same runtime.
 ///
-/// Printed, and parsed back, as `<node.slot.generation>`. The *node* is the runtime's number; the *slot* is a place in
-/// its table of processes, used again by later processes, each time under a new *generation*. A slot that has had all
-/// its generations is not used any more.
+/// A PID is printed and parsed as `<node.slot.generation>`. The *node* is the runtime's number. The *slot* is a place
+/// in its table of processes. Later processes use the slot again, each under a new *generation*. A slot whose
+/// generations are used up is never used again.
 ///
 /// ```
 /// use procession::Pid;
@@ -18,8 +18,8 @@ use std::str::FromStr;
 /// assert_eq!(pid.to_string(), "<7.12.3>");
 /// # Ok::<(), procession::names::ParsePidError>(())
 /// ```
-// One word, so that it travels in a register: node, slot and generation from the highest bits to the lowest. The
-// generation is not zero.
+// The node, the slot and the generation in one word, from the highest bits to the lowest. So a PID travels in a
+// register. The generation is not zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(NonZeroU64);
 
@@ -30,12 +30,12 @@ const GENERATION_BITS: u32 = 24;
 impl Pid {
     /// The greatest node number.
     pub const MAX_NODE: u32 = (1 << NODE_BITS) - 1;
-    /// The first process of the node 0.
+    /// The PID with the lowest numbers: node 0, slot 0, generation 1.
     pub(crate) const FIRST: Pid = Pid(NonZeroU64::MIN);
     pub(crate) const MAX_SLOT: u32 = (1 << SLOT_BITS) - 1;
     pub(crate) const MAX_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 
-    /// Nothing, if a number is out of range, or the generation zero.
+    /// Makes a PID. Returns `None` if a number is out of range, or if the generation is zero.
     pub(crate) fn new(node: u32, slot: u32, generation: u32) -> Option<Pid> {
         if node > Pid::MAX_NODE || slot > Pid::MAX_SLOT || generation > Pid::MAX_GENERATION || generation == 0 {
             return None;
@@ -46,7 +46,7 @@ impl Pid {
         NonZeroU64::new(word).map(Pid)
     }
 
-    /// The PID that stands for nobody: the last of its slot, which no process of a real program gets.
+    /// A PID that no process of a real program gets. It is the last PID of the last slot.
     pub(crate) fn nobody(node: u32) -> Option<Pid> {
         Pid::new(node, Pid::MAX_SLOT, Pid::MAX_GENERATION)
     }
@@ -63,7 +63,7 @@ impl Pid {
         (self.0.get() >> GENERATION_BITS) as u32 & Pid::MAX_SLOT
     }
 
-    /// Which of the processes that have had this slot: the first has 1.
+    /// The number of the process among those that have had this slot. The first has 1.
     #[inline]
     pub fn generation(self) -> u32 {
         self.0.get() as u32 & Pid::MAX_GENERATION
@@ -74,18 +74,18 @@ impl Pid {
         Pid::new(self.node(), self.slot(), self.generation() + 1)
     }
 
-    /// All of it in one word; never 0.
+    /// The whole PID in one word, which is never 0.
     pub(crate) fn to_word(self) -> u64 {
         self.0.get()
     }
 
-    /// The other way round; nothing for 0.
+    /// The PID of such a word, or `None` for 0.
     pub(crate) fn from_word(word: u64) -> Option<Pid> {
         NonZeroU64::new(word).map(Pid)
     }
 
-    /// This PID as the address of a process that takes messages of type `M`. Whether it does is checked when a message
-    /// is delivered.
+    /// This PID as the address of a process that takes messages of type `M`. The type is checked when a message is
+    /// delivered.
     pub fn typed<M>(self) -> Address<M> {
         Address { pid: self, takes: PhantomData }
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for Pid {
     }
 }
 
-/// A text that is not a PID.
+/// The error for a text that is not a PID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a PID: expected `<node.slot.generation>` in decimal, the generation not zero, as in `<1.42.7>`"
@@ -130,7 +130,7 @@ fn parse(text: &str) -> Option<Pid> {
     numbers.next().is_none().then_some(pid)
 }
 
-/// The PID of a process together with the type of message that it takes, so that the compiler checks what is sent.
+/// A PID with the type of message that the process takes. So the compiler checks the type of each message.
 ///
 /// ```compile_fail,E0277
 /// # fn main() {}
@@ -144,7 +144,7 @@ pub struct Address<M> {
 }
 
 impl<M> Address<M> {
-    /// The PID alone.
+    /// The PID without the type.
     #[inline]
     pub fn pid(self) -> Pid {
         self.pid

@@ -1,34 +1,41 @@
-//! Monitors and links: which processes are told of the end of which others.
+//! Monitors and links: the relations by which a process is told of another's end.
 //!
-//! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor: "W watches T" with
-//! W, "T is watched by W" with T. A link between A and B: B's PID with A, A's with B. (A watcher outside of the runtime has
-//! no PID, and only the half with T.) A half of a link also has whether the other end has made the link; linking twice is one
-//! link. A process's cell has a mark if it may have halves here; processes without relations
-//! are never looked for.
+//! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor has "W
+//! watches T" with W, and "T is watched by W" with T. A link between A and B has B's PID with A, and A's with B. A
+//! watcher outside of the runtime has no PID, and only the half with T. A half of a link also has whether the other
+//! end has made the link. Linking twice is one link. A process's cell has a mark if it may have halves here.
+//! Processes without relations are never looked up.
 //!
-//! **The half with the process that is told is the right to tell.** The thread that takes it out tells, or has it untold. The
-//! telling (into the mailbox, under the lock of the cell) is part of the same critical section of the shard. So at any moment a
-//! relation is in the table, or its event is in the mailbox, or it is over; none is on its way.
+//! **The half with the process that is told is the right to tell.** The thread that takes it out tells the process,
+//! or decides that it is not told. The event is put into the mailbox, under the lock of the cell, in the same
+//! critical section of the shard. So at any moment a relation is in the table, or its event is in the mailbox, or it
+//! is over. No event is on its way.
 //!
-//! | | by | under the shards of | what happens |
-//! |---|---|---|---|
-//! | monitor, link | the owner of W's (A's) body | both | marks the cell of the other, if it lives, and writes both halves; else tells W (A) at once that there is no such process |
-//! | bond | the owner of the parent's body | both | writes both halves before the child is in the table of processes; the child begins with the mark |
-//! | demonitor, unlink | the owner of W's (A's) body | both | takes both halves out; takes events of that out of the mailbox that it has in hands, or out of the cell's, if one may have been told |
-//! | end | the last owner of the body | one after the other | vacates the cell, which says whether it has the mark; takes all halves of the ended one; then, for each partner, takes its half, and tells it if that was still there |
-//! | recovery | the owner of the body | its own; then both, for one partner after the other | `relations/recovering.rs` |
+//! The operations, each with its thread and its locks:
 //!
-//! **Why an end is told exactly once.** Take a monitor of T and T's end. If the cell is marked before it is vacated, the end sees
-//! the mark, and since the halves are written under the lock under which the cell was marked, it finds them. If the cell is
-//! vacated first, the mark is refused, and W is told at once that there is no such process. There is no third case. Of a
-//! demonitor and the end one takes the half with W first: either W is never told, or the event is in W's mailbox when the
-//! demonitor finds no half, and is taken out there.
+//! - **monitor, link**: by the owner of W's (A's) body, under both shards. Marks the cell of the other process, if
+//!   that lives, and writes both halves. Otherwise tells W (A) at once that there is no such process.
+//! - **bond**: by the owner of the parent's body, under both shards. Writes both halves before the child is in the
+//!   table of processes. The child begins with the mark.
+//! - **demonitor, unlink**: by the owner of W's (A's) body, under both shards. Takes both halves out. If an event may
+//!   have been told, takes it out of the mailbox in hand, or out of the cell's.
+//! - **end**: by the last owner of the body, under one shard after the other. Vacates the cell, which says whether it
+//!   has the mark. Takes all halves of the ended process. Then, for each partner, takes the partner's half, and tells
+//!   the partner if the half was still there.
+//! - **recovery**: by the owner of the body, under its own shard, then under both, for one partner after the other.
+//!   See `relations/recovering.rs`.
 //!
-//! **Why nothing is left over.** Halves are written only while both live. The end of either takes its own out, and those of its
-//! partners; nobody writes new ones, for its cell is vacant.
+//! **Why an end is told exactly once.** Take a monitor of T and T's end. If the cell is marked before it is vacated,
+//! the end sees the mark. The halves are written under the lock under which the cell was marked, so the end finds
+//! them. If the cell is vacated first, the mark is refused, and W is told at once that there is no such process.
+//! There is no third case. Of a demonitor and the end, one takes the half with W first. Either W is never told, or
+//! the event is in W's mailbox when the demonitor finds no half, and the demonitor takes it out there.
 //!
-//! Locks: at most two shards, the lower first; inside them cells, which are leaves. What is dropped, woken or called is so when
-//! all are free: [`Told`] carries it out.
+//! **Why nothing is left over.** Halves are written only while both processes live. The end of either takes its own
+//! halves out, and those of its partners. No thread writes new ones, because the cell is vacant.
+//!
+//! **Locks.** At most two shards are locked, the lower one first. Cells are locked inside them, and no lock inside a
+//! cell. Drops, wake-ups and calls are carried out when all locks are free: see [`Told`].
 
 mod recovering;
 
@@ -43,10 +50,11 @@ use crate::sched::body::Ready;
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 
-/// A power of two; few under the model checker, so that two processes can share one.
+/// The number of shards, a power of two. There are few under the model checker, so that two processes can share one.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// A shard that has lost most of what it held lets its memory go, if it is more than for so many.
+/// The room, in entries, up to which a shard keeps its memory. A larger one releases memory when it has lost most of
+/// its entries.
 const KEPT: usize = 256;
 
 /// All relations of a runtime.
@@ -56,10 +64,10 @@ pub(crate) struct Relations {
 
 /// The access of relations to processes.
 pub(crate) trait Cells {
-    /// Where the process of this PID is, or was, or will be.
+    /// The cell of a PID. Its process may live, may have ended, or may not have begun.
     fn cell(&self, pid: Pid) -> Option<&Cell>;
 
-    /// How many are to be ended and have not been told.
+    /// The number of processes that are doomed and whose end has not begun.
     fn dooms(&self) -> &AtomicUsize;
 }
 
@@ -86,20 +94,20 @@ enum Watcher {
 #[must_use]
 pub(crate) enum Told {
     Nothing,
-    /// This one was woken.
+    /// This process was woken.
     Woken(Ready),
-    /// This one is to be ended; with its body, if it was at rest.
+    /// This process is to be ended. Its body is here if it was at rest.
     Doomed(Pid, Option<Ready>),
-    /// Nobody wanted to know: to be dropped.
+    /// The receiver does not take the event, which is dropped.
     Refused(Control),
-    /// Somebody outside is to be told.
+    /// A watcher outside is to be told.
     Outside(Latch<Down>, Down),
 }
 
 impl Entry {
     /// Notes that this end, or the other, has made a link.
     fn link(&mut self, other: Pid, by: LinkedBy) {
-        // Mostly there is none yet.
+        // In most cases there is no link yet.
         if let Some(before) = self.links.insert(other, by) {
             self.links.insert(other, LinkedBy { other: by.other || before.other, ..by });
         }
@@ -115,7 +123,7 @@ impl Shard {
         self.entries.entry(pid).or_default()
     }
 
-    /// Takes something out of an entry, and the entry itself if it was the last.
+    /// Takes a part out of an entry. Removes the entry if it is empty then.
     fn take<R>(&mut self, pid: Pid, take: impl FnOnce(&mut Entry) -> Option<R>) -> Option<R> {
         let entry = self.entries.get_mut(&pid)?;
         let taken = take(entry);
@@ -134,11 +142,11 @@ impl Shard {
     }
 }
 
-/// The shards of two processes, which may be one.
+/// The locked shards of two processes. They may be the same shard.
 struct Both<'a> {
     one: MutexGuard<'a, Shard>,
     two: Option<MutexGuard<'a, Shard>>,
-    /// Whether `one` is the first process's.
+    /// Whether `one` is the shard of the first process.
     in_order: bool,
 }
 
@@ -178,7 +186,7 @@ impl Relations {
         Both { one, two, in_order: a <= b }
     }
 
-    /// `watcher`, whose body is in hand, monitors another.
+    /// Begins a monitor. The body of `watcher` is in hand.
     pub(crate) fn monitor(&self, cells: &impl Cells, watcher: Pid, monitor: Monitor) -> Told {
         let target = monitor.pid();
         let mut both = self.both(watcher, target);
@@ -189,7 +197,7 @@ impl Relations {
         Told::Nothing
     }
 
-    /// Somebody outside watches a process.
+    /// Begins a watch from outside.
     pub(crate) fn watch(&self, cells: &impl Cells, monitor: Monitor, latch: Latch<Down>) -> Told {
         let target = monitor.pid();
         let mut shard = self.shard(target);
@@ -200,13 +208,14 @@ impl Relations {
         Told::Nothing
     }
 
-    /// Somebody outside does not want to be told any more.
+    /// Ends a watch from outside.
     pub(crate) fn unwatch(&self, monitor: Monitor) {
         let watcher = self.shard(monitor.pid()).take(monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
         drop(watcher);
     }
 
-    /// Takes a monitor back. Whether it had not been told: if it had, the event is in the watcher's mailbox, or was.
+    /// Ends a monitor. Returns whether its event had not been told. If it had, the event is in the watcher's mailbox,
+    /// or was.
     pub(crate) fn demonitor(&self, watcher: Pid, monitor: Monitor) -> bool {
         let mut both = self.both(watcher, monitor.pid());
         let untold = both.first().take(watcher, |entry| entry.watches.remove(&monitor.id())).is_some();
@@ -216,7 +225,7 @@ impl Relations {
         untold
     }
 
-    /// `one`, whose body is in hand, is linked to another.
+    /// Links two processes. The body of `one` is in hand.
     pub(crate) fn link(&self, cells: &impl Cells, one: Pid, other: Pid) -> Told {
         if one == other {
             return Told::Nothing;
@@ -230,8 +239,8 @@ impl Relations {
         Told::Nothing
     }
 
-    /// `one`, whose body is in hand, takes a link away, if there is one. Whether there was, and what may have been told of
-    /// the other before, and be in the mailbox.
+    /// Removes a link, if there is one. The body of `one` is in hand. Returns whether there was a link, and the event
+    /// of the other process that may be in the mailbox.
     pub(crate) fn unlink(&self, cells: &impl Cells, one: Pid, other: Pid) -> (bool, Option<Unwanted>) {
         let mut both = self.both(one, other);
         let linked = both.first().take(one, |entry| entry.links.remove(&other)).is_some();
@@ -242,7 +251,8 @@ impl Relations {
         (linked, told)
     }
 
-    /// A child, which is not in the table of processes yet, is related to its parent, whose body is in hand.
+    /// Relates a child to its parent. The child is not in the table of processes yet, and the parent's body is in
+    /// hand.
     pub(crate) fn bond(&self, cells: &impl Cells, child: Pid, bond: Bond) {
         let mut both = self.both(bond.parent, child);
         if let Some(monitor) = bond.monitor {
@@ -253,7 +263,7 @@ impl Relations {
         }
     }
 
-    /// A process has ended, and its cell is vacant: tells each of its partners.
+    /// Tells each partner of a process that has ended and whose cell is vacant.
     pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, exit: &Exit, mut then: impl FnMut(Told)) {
         let Some(entry) = self.shard(pid).remove(pid) else { return };
         for (id, target) in entry.watches {
@@ -285,20 +295,20 @@ impl Relations {
         }
     }
 
-    /// How many processes have relations.
+    /// The number of processes that have relations.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
     }
 
-    /// For how many processes there is room.
+    /// The number of processes for which there is room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn capacity(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).entries.capacity()).sum()
     }
 }
 
-/// At the end of the runtime, the watchers outside are dropped that have not been told.
+/// Tells the end of the runtime to the watchers outside that have not been told.
 impl Drop for Relations {
     fn drop(&mut self) {
         for shard in &self.shards {
@@ -315,7 +325,7 @@ impl Drop for Relations {
     }
 }
 
-/// Has a process's end told here. Whether it lives.
+/// Marks a process, so that its end is told here. Returns whether it lives.
 fn mark(cells: &impl Cells, pid: Pid) -> bool {
     cells.cell(pid).is_some_and(|cell| cell.relate(pid))
 }
@@ -345,17 +355,18 @@ fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
     }
 }
 
-/// Tells `partner` of the end of one to which it is linked, by a link that these have made.
+/// Tells `partner` the end of a process to which it is linked. `by` has the makers of the link.
 fn tell_exit(cells: &impl Cells, partner: Pid, (ended, exit): (Pid, &Exit), by: LinkedBy) -> Told {
     let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
     let killer = match exit {
         Exit::Done(()) => None,
-        // Handed on as it is, so that it names the first one, and no chain of causes grows with the chain of links.
+        // Passed on unchanged. So it names the first process, and the chain of causes does not grow with the chain of
+        // links.
         Exit::Terminated(Reason::Linked(linked)) => Some(linked.clone()),
         exit => Some(LinkedExit::new(ended, exit.clone())),
     };
     let Some(cell) = cells.cell(partner) else { return Told::Refused(signal) };
-    // Counted first: a worker that does not see the count yet is in the step that the process may be in.
+    // Counted first. A worker that does not see the count yet is in the step that the process may be in.
     cells.dooms().fetch_add(1, Ordering::SeqCst);
     let told = cell.tell_linked(partner, signal, killer);
     if !matches!(told, LinkTold::Doomed(_)) {
@@ -368,7 +379,7 @@ fn tell_exit(cells: &impl Cells, partner: Pid, (ended, exit): (Pid, &Exit), by: 
     }
 }
 
-/// A PID is a number that nobody chooses, so a multiplication spreads it well enough.
+/// The program does not choose PIDs, so a multiplication spreads them well enough.
 #[derive(Default)]
 struct OfPid(u64);
 

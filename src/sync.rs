@@ -1,4 +1,4 @@
-//! What threads and async code wait for: a value that is set once, and a door that closes.
+//! Synchronisation of threads and async code: latches, which are set once, and gates, which close.
 
 pub use crate::cancel::CancelCallback;
 pub use crate::gate::{Gate, GateGuard};

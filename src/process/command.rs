@@ -1,4 +1,4 @@
-//! Commands and their completions: the questions that a process yields, and the one answer that each of them gets.
+//! Commands, the tags that name them, and their completions.
 
 use std::any::{Any, type_name};
 use std::cell::Cell;
@@ -13,14 +13,16 @@ use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
 use crate::pid::Pid;
 
-/// A command of the user's own: data that says what is to be done. A handler for it is registered when the runtime is
-/// built; a process yields it with [`StepOutput::command`](super::StepOutput::command).
+/// A command of the user's own: data that describe an action.
+///
+/// Its handler is registered when the runtime is built. A process yields the command with
+/// [`StepOutput::command`](super::StepOutput::command).
 pub trait Command: Send + 'static {
-    /// What the answer is, if all goes well.
+    /// The value of a successful answer.
     type Output: Send + 'static;
 }
 
-/// Names one yielded command of one process, and the type of its answer. A plain `u64` underneath.
+/// Names one yielded command of one process, with the type of its answer. It is a plain `u64` inside.
 pub struct Tag<T> {
     id: u64,
     answers: PhantomData<fn() -> T>,
@@ -31,15 +33,15 @@ impl<T> Tag<T> {
         Tag { id, answers: PhantomData }
     }
 
-    /// The number: the first command of a process has 1, the next 2. A state machine that replaces a failed one counts in a
-    /// range of its own, so no two commands of a process have the same number.
+    /// The number of the command. The first command of a process has 1, the next 2. A state machine that replaces a
+    /// failed one counts in a range of its own, so no two commands of a process have the same number.
     pub fn id(self) -> u64 {
         self.id
     }
 }
 
-/// The upper 16 bits of a tag's number say to which *incarnation* of its process the command belongs. A process begins as
-/// incarnation 0; a recovery after a failure begins the next one. The answers of an earlier one are late, and are refused.
+/// The upper 16 bits of a tag's number are the *incarnation* of its process. A process begins as incarnation 0. A
+/// recovery after a failure begins the next one. Answers to an earlier incarnation are late, and are refused.
 pub(crate) const INCARNATION_SHIFT: u32 = 48;
 
 impl<T> Clone for Tag<T> {
@@ -72,7 +74,7 @@ impl<T> fmt::Debug for Tag<T> {
 
 /// A [`Tag`], or an `Option` of one.
 pub trait AsTag: Copy {
-    /// What the command is answered with.
+    /// The value of a successful answer.
     type Answer: 'static;
 
     /// The number of the tag, if there is one.
@@ -98,13 +100,13 @@ impl<T: 'static> AsTag for Option<Tag<T>> {
 /// A request to a process to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// Why.
+    /// The reason for the request.
     pub reason: Reason,
-    /// Until when it should have stopped, if whoever asks has said so.
+    /// The time by which the process should have stopped. `None` if the caller has set no limit.
     pub deadline: Option<Instant>,
 }
 
-/// What a timer answers with: its time has come.
+/// The answer of a timer whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerFired;
 
@@ -112,20 +114,20 @@ pub struct TimerFired;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// Its handler returned this error.
+    /// The handler of the command returned this error.
     #[error("failed: {0}")]
     Failed(#[source] Failure),
-    /// Its handler, or the blocking closure, panicked.
+    /// The handler of the command, or the blocking closure, panicked.
     #[error("{0}")]
     Panicked(#[source] Panic),
-    /// Its handler let go of the completion without completing it, or the process that was asked dropped the reply: also by
-    /// panicking or failing with the reply in its hands.
+    /// The handler dropped the responder without an answer, or the asked process dropped the reply. A process that
+    /// fails or panics drops the replies that it holds.
     #[error("dropped without an answer")]
     Dropped,
     /// No answer came in time.
     #[error("timed out")]
     TimedOut,
-    /// It was cancelled; for a timer, by its process.
+    /// The command was cancelled. A process can cancel its timers.
     #[error("cancelled ({0})")]
     Cancelled(#[source] Reason),
     /// No handler was registered for this type of command.
@@ -134,38 +136,38 @@ pub enum CommandError {
         /// The type of the command.
         name: &'static str,
     },
-    /// There is no process at the target. For a PID: it has never been a process of this runtime, or had ended before the message
-    /// came.
+    /// There is no process at the target. For a PID: it has never been a process of this runtime, or the process had
+    /// ended before the message arrived.
     #[error(transparent)]
     NoSuchProcess(#[from] NoSuchProcessError),
-    /// The process that was asked has ended before it replied.
+    /// The asked process ended before it replied.
     #[error("{0} ended before it replied")]
     Ended(Pid),
-    /// The mailbox of the process that was asked is full.
+    /// The mailbox of the asked process is full.
     #[error("the mailbox of {0} is full")]
     Full(Pid),
-    /// The process that was asked takes messages of another type.
+    /// The asked process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was asked with {sent}")]
     WrongType {
-        /// The process that was asked.
+        /// The asked process.
         pid: Pid,
         /// The type that it takes.
         takes: &'static str,
         /// The type of the question.
         sent: &'static str,
     },
-    /// The process waits for this answer only, and the process that was asked waits in the same way, perhaps over others,
-    /// for this one: the asks form a cycle, and no answer would ever have come. The same question, asked again before the
-    /// process has taken the messages that wait for it, closes the same cycle again.
+    /// The asks form a cycle, and no answer would ever have come. The process waits for this answer only. The asked
+    /// process waits in the same way for this one, perhaps over others. If the process asks again before it has taken
+    /// the messages that wait for it, the same cycle closes again.
     #[error("the asks form a cycle: {0}")]
     Cycle(Cycle),
-    /// It was asked by blocking from inside a step, which would hold up a worker: ask with `StepOutput::ask` there.
+    /// The caller is a step, and blocking would hold up its worker. Ask with `StepOutput::ask` there.
     #[error("a step cannot wait for an answer by blocking: yield the question with `StepOutput::ask`")]
     InsideStep,
 }
 
 impl CommandError {
-    /// An error such as a handler would return, for a test that answers in its place.
+    /// An error of a handler, for a test that takes its place.
     pub fn failed(error: impl Into<BoxError>) -> CommandError {
         CommandError::Failed(Failure::from(error.into()))
     }
@@ -190,24 +192,24 @@ impl From<SendError> for CommandError {
     }
 }
 
-/// An answer on its way: of any type, for the type is known to the tag.
+/// An answer on its way. Its type is known to the tag only.
 pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
 
-/// The answer to one command. Which one: compare or take with the tag that was given when it was yielded.
+/// The answer to one command. Its tag was returned when the command was yielded.
 pub struct Completion {
-    // In a box, so that an event that is a message is no larger than the message.
+    // Boxed, so that an event that is a message is no larger than the message.
     inside: Box<Inside>,
 }
 
 struct Inside {
     tag: u64,
-    /// The process that has answered, if it was one: its end is not told before.
+    /// The process that has answered, if a process has. Its end is told after the answer.
     from: Option<Pid>,
     answer: Cell<Option<Answer>>,
 }
 
 impl Completion {
-    /// The answer of a process.
+    /// Makes a completion. `from` is the process that has answered, if a process has.
     pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
         Completion { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
     }
@@ -217,7 +219,7 @@ impl Completion {
         (self.inside.tag >> INCARNATION_SHIFT) as u16
     }
 
-    /// Which process has answered, if it was one.
+    /// The process that has answered, if a process has.
     pub(crate) fn answered_by(&self) -> Option<Pid> {
         self.inside.from
     }
@@ -227,12 +229,13 @@ impl Completion {
         self.inside.tag
     }
 
-    /// Whether this answers the command with this tag: a [`Tag`], or an `Option` of one. `None` is never answered.
+    /// Whether this answers the command with this [`Tag`]. For an `Option` that is `None` the result is `false`.
     pub fn is(&self, tag: impl AsTag) -> bool {
         tag.id() == Some(self.inside.tag)
     }
 
-    /// Takes the answer out, if it is the answer to the command with this tag (and was not taken before).
+    /// Takes the answer to the command with this tag. `None` if this answers another command, or if the answer was
+    /// taken before.
     pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
         if !self.is(tag) {
             return None;
@@ -256,12 +259,12 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// Where answers go: the runtime, or a test in its place.
+/// The receiver of answers: the runtime, or a test in its place.
 pub(crate) trait AnswerTo: Send + Sync {
     /// Delivers the answer to the command `tag` of process `to`.
     fn answer(&self, to: Pid, tag: u64, answer: Answer);
 
-    /// The same for the answer of a process, whose end is told later than that.
+    /// Delivers the answer of a process. The end of that process is told after the answer.
     fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
         let _ = from;
         self.answer(to, tag, answer);

@@ -1,28 +1,30 @@
-//! The name of a cycle of asks.
+//! Cycles of asks.
 
 use std::fmt;
 
 use crate::pid::Pid;
 use crate::primitives::Arc;
 
-/// Processes of which each waits for the answer of the next, and the last for that of the first: none of them would ever
-/// have answered. In a [`CommandError::Cycle`](super::CommandError::Cycle), the first is the process that is told of it.
+/// Processes that wait for each other in a cycle. Each waits for the answer of the next, and the last for that of the
+/// first. So none of them would ever have answered. In a [`CommandError::Cycle`](super::CommandError::Cycle), the
+/// first process is the one that receives the error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cycle {
     pids: Arc<[Pid]>,
 }
 
-/// So many processes are printed; of a longer cycle these from its beginning, and how many more there are.
+/// The most processes that are printed. A longer cycle is printed with so many from its beginning, and the number of
+/// the others.
 const PRINTED: usize = 8;
 
 impl Cycle {
-    /// A cycle of these processes, for a test that answers in the place of a runtime. In a real one there is at least
-    /// one.
+    /// A cycle of these processes, for a test that takes the place of a runtime. A real cycle has at least one
+    /// process.
     pub fn new(pids: impl Into<Arc<[Pid]>>) -> Cycle {
         Cycle { pids: pids.into() }
     }
 
-    /// The processes, each of which waits for the next one, and the last for the first.
+    /// The processes. Each waits for the next one, and the last for the first.
     pub fn pids(&self) -> &[Pid] {
         &self.pids
     }

@@ -1,5 +1,5 @@
-//! What becomes of a message that does not reach a step: a refusal where the sender is told, a dead letter where it
-//! cannot be.
+//! Messages that do not reach a step. If the sender can be told, the send is refused. Otherwise the message becomes a
+//! dead letter.
 
 use std::any::Any;
 use std::fmt;
@@ -17,25 +17,25 @@ pub enum SendError {
     /// The process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was sent a {sent}")]
     WrongType {
-        /// Where the message was sent.
+        /// The process to which the message was sent.
         pid: Pid,
         /// The type that the process takes.
         takes: &'static str,
         /// The type of the message.
         sent: &'static str,
     },
-    /// The mailbox has a bound, and holds that many messages.
+    /// The mailbox is full: it holds as many messages as its bound allows.
     #[error("the mailbox of {pid} is full: it holds its limit of {limit} messages")]
     Full {
-        /// Where the message was sent.
+        /// The process to which the message was sent.
         pid: Pid,
         /// The bound.
         limit: usize,
     },
-    /// A call that waits was made from inside a step, where it would hold up a worker.
+    /// The caller is a step, and waiting would hold up its worker.
     #[error("a step cannot wait for room in the mailbox of {pid}: yield the message with `StepOutput::send`")]
     InsideStep {
-        /// Where the message was sent.
+        /// The process to which the message was sent.
         pid: Pid,
     },
 }
@@ -46,17 +46,17 @@ pub enum SendError {
 pub enum DeadLetterReason {
     /// A process sent it to a PID that no process has.
     NoSuchProcess,
-    /// A process sent it to a name that no process has, or to a group without members.
+    /// A process sent it to an unused name, or to a group without members.
     NoSuchName,
-    /// Its receiver does not take messages of its type (or was upgraded to one that does not).
+    /// Its receiver does not take messages of its type. The receiver may have been upgraded since.
     WrongType,
-    /// A process sent it to a mailbox that was full, and refuses what is too much.
+    /// A process sent it to a full mailbox that refuses further messages.
     Full,
     /// A later message pushed it out of a full mailbox.
     DroppedOldest,
-    /// The mailbox was full, and drops what is too much.
+    /// The mailbox was full, and drops further messages.
     DroppedNewest,
-    /// Its receiver ended before it was stepped.
+    /// Its receiver ended before the message was stepped.
     Ended,
     /// The step that had taken it failed or panicked.
     StepFailed,
@@ -92,29 +92,30 @@ impl fmt::Display for DeadLetterReason {
 
 /// A message that was accepted and will not be stepped.
 pub struct DeadLetter<'a> {
-    /// The process to which it was sent. For the reason [`DeadLetterReason::NoSuchName`] a PID that no process has.
+    /// The process to which it was sent. For the reason [`DeadLetterReason::NoSuchName`] it is a PID that no process
+    /// has.
     pub to: Pid,
-    /// The name, or the group, to which it was sent, for the reason [`DeadLetterReason::NoSuchName`].
+    /// The name or the group to which it was sent, if the reason is [`DeadLetterReason::NoSuchName`].
     pub name: Option<&'a str>,
-    /// Who sent it; nobody for the world outside, and where a step that failed had taken it, for then it is not known any
-    /// more.
+    /// The sender. `None` if it was sent from outside. Also `None` if a failed step had taken it, because the sender
+    /// is no longer known then.
     pub from: Option<Pid>,
-    /// Why it is dead.
+    /// The reason.
     pub reason: DeadLetterReason,
     /// The type of the message.
     pub type_name: &'static str,
-    /// The type of messages that the receiver takes, where the reason is [`DeadLetterReason::WrongType`].
+    /// The type of messages that the receiver takes, if the reason is [`DeadLetterReason::WrongType`].
     pub takes: Option<&'static str>,
     pub(crate) message: Option<&'a dyn Any>,
 }
 
 impl DeadLetter<'_> {
-    /// One to this process for this reason, of which nothing else is known.
+    /// A dead letter with this receiver and this reason, of which nothing else is known.
     pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
         DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None }
     }
 
-    /// The message, if it is of this type and still there: a step that failed had it in its hands.
+    /// The message, if it is of this type and still there. A failed step may have consumed it.
     pub fn message<M: 'static>(&self) -> Option<&M> {
         self.message?.downcast_ref()
     }

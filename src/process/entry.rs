@@ -1,4 +1,4 @@
-//! How a process is entered: the method that the spawner chose, and its input.
+//! Entry methods: the way in which the spawner starts a process.
 
 use std::any::{Any, type_name};
 use std::borrow::Cow;
@@ -6,12 +6,12 @@ use std::fmt;
 
 use crate::outcome::BoxError;
 
-/// The entry method where the spawner chose none.
+/// The entry method if the spawner chose none.
 pub(crate) const MAIN: &str = "main";
 
-/// What `init` is told: the entry method that the spawner chose, and the input for it.
+/// The argument of `init`: the entry method that the spawner chose, and its input.
 ///
-/// A process that offers several methods lists them; the list makes the errors:
+/// A process that offers several methods lists them. The list also makes the errors:
 ///
 /// ```
 /// use procession::{EntryArgs, InitResult};
@@ -29,16 +29,16 @@ pub(crate) const MAIN: &str = "main";
 /// ```
 pub struct EntryArgs {
     process: fn() -> &'static str,
-    // Nothing: `"main"` without an input, as most processes are entered.
+    // `None` for `"main"` without an input. Most processes are entered so.
     point: Option<Box<EntryPoint>>,
     offered: Vec<EntryMethods>,
     outcome: Option<InitResult>,
 }
 
-/// What `init` returns. Any error can be thrown with `?`.
+/// The result of `init`. Any error can be returned with `?`.
 pub type InitResult = Result<(), BoxError>;
 
-/// The method and the input as the spawner gave them.
+/// The method and the input that the spawner gave.
 pub(crate) struct EntryPoint {
     pub(crate) method: Cow<'static, str>,
     pub(crate) input: Input,
@@ -70,13 +70,13 @@ impl EntryArgs {
         EntryArgs { process, point, offered: Vec::new(), outcome: None }
     }
 
-    /// The name of the method that the spawner chose; `"main"` where it chose none.
+    /// The name of the method that the spawner chose. It is `"main"` if the spawner chose none.
     #[inline]
     pub fn name(&self) -> &str {
         self.point.as_ref().map_or(MAIN, |point| &point.method)
     }
 
-    /// Offers a method: if it is the chosen one, `enter` is called with the input, now.
+    /// Offers a method. If it is the chosen one, `enter` is called with the input at once.
     #[inline]
     pub fn method<I: 'static>(mut self, name: &'static str, enter: impl FnOnce(I) -> InitResult) -> EntryArgs {
         if self.outcome.is_some() {
@@ -98,7 +98,7 @@ impl EntryArgs {
         self
     }
 
-    /// Nothing is offered but to be entered at `"main"` without input.
+    /// Offers only `"main"` without input.
     #[inline]
     pub(crate) fn main_only(self) -> InitResult {
         if self.point.is_none() {
@@ -107,7 +107,7 @@ impl EntryArgs {
         self.method(MAIN, |(): ()| Ok(())).finish()
     }
 
-    /// The input, or its type if that is another one.
+    /// The input. If it has another type, the name of that type.
     #[inline]
     fn input<I: 'static>(&mut self) -> Result<I, &'static str> {
         match self.point.take() {
@@ -125,7 +125,8 @@ impl EntryArgs {
     /// The result of the chosen method.
     ///
     /// # Errors
-    /// What the method returned; or [`EntryError`] if it is not among those offered, or takes another input.
+    /// The error that the method returned, or [`EntryError`] if the chosen method is not offered or takes another
+    /// input.
     #[inline]
     pub fn finish(self) -> InitResult {
         match self.outcome {
@@ -154,21 +155,21 @@ pub enum EntryError {
     UnknownMethod {
         /// The type of the process.
         process: &'static str,
-        /// What the spawner asked for.
+        /// The method that the spawner chose.
         asked: String,
-        /// What there is.
+        /// The methods that the process offers.
         offered: Vec<EntryMethods>,
     },
-    /// There is such a method, with another input.
+    /// There is such a method, but it takes another input.
     #[error("entry method {method:?} of {process} takes an input of type {expected}, and was given {given}")]
     WrongInput {
         /// The type of the process.
         process: &'static str,
         /// The method.
         method: &'static str,
-        /// The type of the input that was given.
+        /// The type of the given input.
         given: &'static str,
-        /// The type that it takes.
+        /// The type of input that the method takes.
         expected: &'static str,
     },
 }

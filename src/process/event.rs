@@ -1,4 +1,4 @@
-//! What a step is given: events, in order.
+//! Events, and the order in which a step takes them.
 
 use std::collections::VecDeque;
 
@@ -9,28 +9,28 @@ use super::relation::{Down, ExitSignal, Recovered};
 use crate::pid::Pid;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
-/// Something that a process is told.
+/// An event that a process receives.
 ///
-/// [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] and [`GroupEvent`] lie behind a pointer. They are read like a reference
-/// (`down.pid`), and `into_inner()` takes them out.
+/// [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] and [`GroupEvent`] are boxed. They are read like a
+/// reference (`down.pid`), and `into_inner()` takes them out.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M> {
-    /// A message. Who sent it: [`Events::sender`].
+    /// A message. [`Events::sender`] has its sender.
     Message(M),
     /// The answer to a command that the process yielded.
     Completed(Completion),
-    /// Somebody asks the process to stop. What it does about it is its own affair; a runtime that shuts down ends the
-    /// process by force when the deadline has passed.
+    /// A request to stop. The process decides how it responds. A runtime that shuts down terminates the process when
+    /// the deadline has passed.
     Cancel(EventBox<CancelRequest>),
     /// A process that this one monitors has ended.
     Down(EventBox<Down>),
-    /// A process to which this one is linked has ended, and this one traps exits.
+    /// A process to which this one is linked has ended. This one traps exits.
     Exit(EventBox<ExitSignal>),
-    /// A process to which this one has linked itself has failed, and was replaced in place. This one traps exits. The link
-    /// stays.
+    /// A process to which this one has linked itself has failed and recovered. Its state machine was replaced in
+    /// place. This one traps exits. The link stays.
     Recovered(EventBox<Recovered>),
-    /// Something has happened to a group to which this one subscribes.
+    /// A group to which this one subscribes has changed.
     Group(EventBox<GroupEvent>),
 }
 
@@ -62,30 +62,32 @@ impl<M> Event<M> {
 
 /// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
 ///
-/// Control signals come first (but that a process has ended comes behind what it had sent and answered). Then messages and
-/// completions in the order of their arrival; messages of one sender in the order in which it sent them. A step after
-/// [`Step::Wait`](super::Step::Wait) is given no messages, only what it waits for.
+/// Control signals come first. An exception is the end of a process, which comes after the messages and answers that
+/// it had sent. Then come messages and completions in the order of their arrival. Messages of one sender come in the
+/// order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only the events
+/// that it waits for.
 ///
-/// A step is given at most a bounded number of events; the rest comes with the next steps. Events that a step does not
-/// take stay, in order, in front of later ones. A step that takes some, leaves others, and says
-/// [`Step::Idle`](super::Step::Idle) is stepped again at once; one that takes none is stepped again when something new
-/// arrives.
+/// A step is given a bounded number of events. The next steps are given the rest. Events that a step does not take
+/// stay, in order, in front of later ones. A step that takes some, leaves others, and returns
+/// [`Step::Idle`](super::Step::Idle) is stepped again at once. A step that takes none is stepped again when something
+/// new arrives.
 pub struct Events<'a, M> {
     mailbox: &'a mut Mailbox<M>,
-    // Messages that earlier steps passed over; older than everything in the mailbox. Boxed, for most steps have none.
+    // Messages that earlier steps passed over. They are older than everything in the mailbox. Boxed, because most
+    // steps have none.
     kept: Option<Kept<M>>,
     // Messages that this step has passed over.
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // See `Taken`. (Also wider than the budget so that the compiler does not count both with one wide read of what was just
-    // written apart.)
+    // The bits of a `Taken`. They are also wider than the budget: else the compiler would count both with one wide
+    // read of two values that were just written separately.
     taken: u64,
     sender: Option<Pid>,
 }
 
-/// What a step has done with its events: how many messages it has taken, in the lower half; in the upper half a mark, if it
-/// has taken any other event, or passed over a message.
+/// A summary of the events that a step has taken. The lower half is the number of messages. The upper half has a mark
+/// if the step has taken any other event, or has passed over a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken(u64);
 
@@ -98,7 +100,7 @@ impl Taken {
         self.0 as u32
     }
 
-    /// Whether all is as it was: no event was taken, and no message passed over.
+    /// Whether no event was taken, and no message passed over.
     #[inline]
     pub(crate) fn is_nothing(self) -> bool {
         self.0 == 0
@@ -119,13 +121,14 @@ impl<'a, M> Events<'a, M> {
         Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None }
     }
 
-    /// What the step has taken so far.
+    /// The summary of the events that the step has taken so far.
     #[inline]
     pub(crate) fn taken(&self) -> Taken {
         Taken(self.taken)
     }
 
-    /// Messages that were passed over, and those of earlier steps that this one did not come to.
+    /// The messages that stay for the next step. This step has passed them over, or earlier ones have and this one
+    /// has not reached them.
     #[inline]
     pub(crate) fn into_kept(self) -> Option<Kept<M>> {
         match (self.passed, self.kept) {
@@ -137,20 +140,22 @@ impl<'a, M> Events<'a, M> {
         }
     }
 
-    /// Who sent the message that was taken last: a process, or nobody for the world outside.
+    /// The sender of the message that was taken last. `None` if it was sent from outside.
     pub fn sender(&self) -> Option<Pid> {
         self.sender
     }
 
-    /// The next event, passing over messages that are not `wanted`. What is passed over stays in the mailbox, in order,
-    /// in front of later messages, and is offered again when the process is next stepped with something new; by itself
-    /// it wakes nobody.
+    /// Takes the next event, and passes over messages that are not `wanted`.
+    ///
+    /// Messages that are passed over stay in the mailbox, in order, in front of later messages. They are offered
+    /// again when the process is next stepped with something new. They do not wake the process by themselves.
     pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
         if let Some(control) = self.control() {
             return Some(Box::new(control).into());
         }
         if self.messages {
-            // Asked before the message is moved, here and below, so that a predicate that panics loses nothing.
+            // `wanted` is called before the message is moved, here and below, so that a predicate that panics loses
+            // nothing.
             while let Some(kept) = &mut self.kept
                 && let Some(oldest) = kept.front()
             {
@@ -214,14 +219,14 @@ impl<'a, M> Events<'a, M> {
         Some(completed)
     }
 
-    /// Whoever looks at this step sees that it is given a message that is not in the queue any more.
+    /// Records that this step is given a message that is no longer in the queue. Other threads look at this record.
     fn takes_kept(&self, from: Option<Pid>) {
         if let Some(signals) = &self.mailbox.signals {
             signals.takes_kept(from);
         }
     }
 
-    /// What is next, where it is not plainly a message.
+    /// Decides which event is next, if there may be others than messages of the mailbox.
     #[inline(never)]
     fn look(&mut self) -> Next {
         let Mailbox { messages, signals } = &mut *self.mailbox;
@@ -230,7 +235,7 @@ impl<'a, M> Events<'a, M> {
             && self.kept.is_none()
             && self.messages
         {
-            // As if there were none, but that somebody may be looking.
+            // There are no signals to take, but another thread may be looking at the step.
             let Some(next) = messages.front().filter(|_| self.budget > 0) else { return Next::Nothing };
             signals.takes_message(next.from);
             return Next::Message;
@@ -264,12 +269,12 @@ impl<'a, M> Events<'a, M> {
     }
 }
 
-/// What a step is given next. Small, so that it travels in registers: a message is moved in one place only, where the
-/// compiler sees what becomes of it.
+/// The kind of the next event of a step. It is small, so that it travels in registers. A message is moved in one
+/// place only, where the compiler sees how it is used.
 enum Next {
     /// The next message of the mailbox, if there is one.
     Message,
-    /// The oldest of those that were passed over.
+    /// The oldest message that was passed over.
     Kept,
     Completed(Completion),
     Told(Box<Control>),

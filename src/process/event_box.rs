@@ -1,4 +1,4 @@
-//! What a control signal says, as an event holds it.
+//! The box in which an event holds a control signal.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,10 +9,10 @@ use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
 use crate::sched::signals::Control;
 
-/// What a process was told by a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] or
-/// [`GroupEvent`]. It is read like a reference, and [`into_inner`](Self::into_inner) takes it out.
-// One type in memory for all of them: the code that drops an event stands in every step, and grows with each type that an
-// event may hold.
+/// The content of a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] or [`GroupEvent`].
+/// It is read like a reference, and [`into_inner`](Self::into_inner) takes it out.
+// All of them have one type in memory. The code that drops an event is part of every step, and grows with each type
+// that an event may hold.
 pub struct EventBox<T> {
     control: Box<Control>,
     says: PhantomData<T>,
@@ -23,7 +23,7 @@ impl<T> EventBox<T> {
         EventBox { control, says: PhantomData }
     }
 
-    /// The signal as it was.
+    /// The whole signal.
     pub(super) fn into_control(self) -> Control {
         *self.control
     }
@@ -32,7 +32,7 @@ impl<T> EventBox<T> {
 macro_rules! event_box {
     ($($kind:ident: $says:ty),*) => {$(
         impl EventBox<$says> {
-            /// The thing itself.
+            /// Takes the content out.
             pub fn into_inner(self) -> $says {
                 match *self.control {
                     Control::$kind(says, ..) => says,

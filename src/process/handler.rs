@@ -10,8 +10,8 @@ use crate::outcome::{BoxError, Failure, Panic, contain};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 
-/// The duty to answer one command. It may be carried to any thread or async runtime; dropping it answers with
-/// [`CommandError::Dropped`].
+/// The duty to answer one command. It may be moved to any thread or async runtime. If it is dropped, the command is
+/// answered with [`CommandError::Dropped`].
 #[must_use = "dropping this answers with `CommandError::Dropped`"]
 pub struct Responder<T> {
     duty: Arc<Duty>,
@@ -19,8 +19,8 @@ pub struct Responder<T> {
     answers: PhantomData<fn(T)>,
 }
 
-/// Shared by the completion and the call of the handler, for either may be the one that answers: a handler that returns
-/// an error or panics has, on its way out, dropped the completion, and the error is the better answer.
+/// Shared by the responder and the call of the handler, because either may answer. A handler that returns an error or
+/// panics has dropped the responder on its way out. The error or the panic is the better answer then.
 struct Duty {
     link: Arc<dyn AnswerTo>,
     to: Pid,
@@ -30,11 +30,11 @@ struct Duty {
 
 #[derive(Clone, Copy, PartialEq)]
 enum DutyState {
-    /// The handler has not returned; a dropped completion waits for what it returns.
+    /// The handler has not returned. If the responder is dropped, the result of the handler decides the answer.
     InHandler {
         dropped: bool,
     },
-    /// The handler has returned and nobody has answered.
+    /// The handler has returned and the command is not answered yet.
     Open,
     Answered,
 }
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Responder<T> {
         self.complete(Err(error));
     }
 
-    /// Cancelled when the process that waits has ended: nobody wants the answer any more.
+    /// Cancelled when the process that waits has ended, because nothing receives the answer then.
     pub fn cancel(&self) -> &CancelToken {
         &self.cancel
     }
@@ -126,7 +126,7 @@ impl<T> fmt::Debug for Responder<T> {
     }
 }
 
-/// A command as the runtime carries it to its handler.
+/// A command on its way to its handler.
 pub(crate) struct BoxedCommand {
     pub(crate) command: Box<dyn Any + Send>,
     pub(crate) name: &'static str,
@@ -143,9 +143,9 @@ impl BoxedCommand {
     }
 }
 
-/// A registered handler, whatever its command.
+/// A registered handler for commands of any type.
 pub(crate) trait Handler: Send + Sync {
-    /// Calls it. However that goes, the command is answered once.
+    /// Calls the handler. The command is answered once, however the call ends.
     fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: CancelToken);
 }
 
@@ -172,7 +172,7 @@ where
         let completion = Responder { duty: duty.clone(), cancel, answers: PhantomData };
         duty.handler_returned(match command.downcast::<C>() {
             Ok(command) => contain(|| (self.call)(*command, completion)),
-            // The registry is keyed by the type, so this does not happen; it is still an answer.
+            // The registry is keyed by the type, so this does not happen. The command is answered all the same.
             Err(_) => Ok(Err("the handler is for another type of command".into())),
         });
     }

@@ -1,4 +1,4 @@
-//! What a step needs from the runtime, or from a test in its place.
+//! The interface between a step and the runtime, or a test in its place.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::timer::TimerKey;
 
-/// What a step needs from the runtime: numbers for new processes, the time, and a way for answers to come.
+/// The calls that a step makes to the runtime. They give new PIDs and the time, and deliver answers.
 pub(crate) trait Host: AskLink + Directory {
     /// A PID that no process has.
     fn nobody(&self) -> Pid;
@@ -20,21 +20,21 @@ pub(crate) trait Host: AskLink + Directory {
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
 
-    /// Takes back the slot of a PID that no process will have any more.
+    /// Takes back the slot of a PID that no process will have.
     fn give_back_after(&self, pid: Pid);
 
-    /// Whether no process may begin any more.
+    /// Whether new processes are refused.
     fn is_shutting_down(&self) -> bool;
 
-    /// Who is in this group, in order, each as often as it has joined.
+    /// The members of this group, in order, each as often as it has joined.
     fn group(&self, name: &str) -> Vec<Pid>;
 
-    /// Numbers for monitors that nobody else has.
+    /// Numbers for monitors that no other step gets.
     fn monitor_numbers(&self) -> Range<u64>;
 }
 
-/// A runtime's link under a count of its own: every question holds its link, and those who make and drop them on several
-/// processors at once would otherwise all write to the one count of the runtime.
+/// A runtime's link with a reference count of its own. Every question holds its link. If all questions shared the
+/// runtime's count, the processors that make and drop questions would all write to it at once.
 pub(crate) struct Near(Arc<dyn Host>);
 
 impl Near {
@@ -71,7 +71,7 @@ impl AskLink for Near {
     }
 }
 
-/// Why there can be no new process.
+/// Why a new process is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoVacancy {
     Limit(u32),

@@ -1,4 +1,4 @@
-//! Names of processes and groups of them: what goes wrong with the ones, and what is told of the others.
+//! Names and groups of processes: their errors, events and pending changes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::target::NoSuchProcessError;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 
-/// Why a process was not given a name, or was not taken into a group.
+/// Why a process did not get a name, or did not join a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -16,10 +16,10 @@ pub enum NameError {
     Taken {
         /// The name.
         name: Arc<str>,
-        /// Who has it.
+        /// The process that has it.
         holder: Pid,
     },
-    /// There is no process that could be given the name, or join the group.
+    /// There is no process at the target.
     #[error(transparent)]
     NoSuchProcess(#[from] NoSuchProcessError),
     /// The name is empty.
@@ -63,26 +63,26 @@ impl fmt::Debug for Subscription {
 /// Something has happened to a group, and this process subscribes to it.
 #[derive(Clone, Debug)]
 pub struct GroupEvent {
-    /// The subscription that tells of it.
+    /// The subscription to which the event belongs.
     pub subscription: Subscription,
-    /// What has happened.
+    /// The change.
     pub change: GroupChange,
 }
 
-/// What has happened to a group.
+/// A change of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupChange {
-    /// The subscription begins, and these are the members, each as often as it has joined. All that comes later has happened
-    /// later.
+    /// The subscription begins, and these are the members, each as often as it has joined. All later events are of
+    /// later changes.
     Members(Vec<Pid>),
-    /// This process has joined, perhaps not for the first time.
+    /// This process has joined. It may have joined before.
     Joined(Pid),
-    /// This process has left, or has ended: one of these for each time that it had joined.
+    /// This process has left, or has ended. There is one such event for each time that it had joined.
     Left(Pid),
 }
 
-/// A change to names or groups that a step wants, and that is answered.
+/// A change to names or groups that a step yields. It is answered.
 pub(crate) enum Naming {
     Register { name: Arc<str>, pid: Pid },
     Unregister { name: Arc<str> },
@@ -90,9 +90,10 @@ pub(crate) enum Naming {
     Leave { group: Arc<str>, pid: Pid },
 }
 
-/// Names that the step in progress gives and takes. The yields are performed when it has succeeded, but the step finds them before.
+/// Names that the step in progress gives and takes. The yields are performed when the step has succeeded, but the
+/// step itself finds the names before.
 ///
-/// What the yields of a step will change, name by name, as far as it can be said before they are performed.
+/// The changes are listed name by name, as far as they are known before the yields are performed.
 #[derive(Default)]
 pub(crate) struct PendingNames(HashMap<Arc<str>, Pending>);
 
@@ -105,19 +106,19 @@ struct Pending {
 }
 
 impl PendingNames {
-    /// The name is to be given to a process.
+    /// Records that the name is given to a process.
     pub(crate) fn give(&mut self, name: &Arc<str>, pid: Pid) {
         if !name.is_empty() {
             self.0.entry(name.clone()).or_default().given.get_or_insert(pid);
         }
     }
 
-    /// The name is to be taken from the process that has it by then.
+    /// Records that the name is taken from the process that has it by then.
     pub(crate) fn free(&mut self, name: &Arc<str>) {
         self.0.insert(name.clone(), Pending { freed: true, given: None });
     }
 
-    /// The process that will have the name, if `now` is the one that has it now.
+    /// The process that will have the name. `now` returns the process that has it now.
     pub(crate) fn holder(&self, name: &str, now: impl FnOnce() -> Option<Pid>) -> Option<Pid> {
         match self.0.get(name) {
             None => now(),

@@ -1,4 +1,4 @@
-//! Seeing from outside what happens to processes.
+//! Observers, which receive events of all processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::step_activity::StepActivity;
 use crate::outcome::Exit;
 use crate::pid::Pid;
 
-/// A process, to somebody who looks on.
+/// A process, as observers and reports name it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessIdentity {
@@ -21,21 +21,23 @@ pub struct ProcessIdentity {
     pub name: Option<Arc<str>>,
 }
 
-/// A step that runs for longer than the [`Watchdog`](crate::config::Watchdog) of its runtime was given as limit.
+/// A step that runs longer than the limit of the runtime's [`Watchdog`](crate::config::Watchdog).
 ///
-/// What belongs to the step is part of it: `init` before the first one, and afterwards the handlers, `close`, destructors
-/// and hooks that the worker calls for the process.
+/// Other code that the worker calls for the process is part of the step: `init` before the first step, and handlers,
+/// `close`, destructors and observers afterwards.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StuckStep {
-    /// Whose step it is.
+    /// The process that is being stepped.
     pub process: ProcessIdentity,
     /// The type of its messages.
     pub message_type: &'static str,
-    /// What it was doing when it was found to be stuck: the event that it had taken last.
+    /// The event that the step had taken last when it was found to be stuck.
     pub doing: StepActivity,
-    /// For how long it runs, or ran. With [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times)
-    /// since its begin; else since it was first seen, which is later by a quarter of the limit, or a second, at most.
+    /// How long the step runs, or ran. With
+    /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times) the time counts from the
+    /// begin of the step. Otherwise it counts from the first look that saw the step. That look is later by a quarter
+    /// of the limit, or a second, at most.
     pub running_for: Duration,
 }
 
@@ -49,10 +51,10 @@ impl fmt::Display for StuckStep {
     }
 }
 
-/// Is told of spawns, exits, dead letters and stuck steps. Each method does nothing unless it is implemented.
+/// Receives spawns, exits, dead letters and stuck steps. Each method does nothing unless it is implemented.
 ///
-/// Hooks are called on the threads where the things happen, with no lock held; what they do holds up a worker, so it
-/// should be short. A panic in a hook is contained and logged.
+/// The methods are called on the threads where the events happen, with no lock held. They hold up a worker, so they
+/// should be short. A panic in a method is contained and logged.
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned.
     fn spawned(&self, process: &ProcessIdentity) {
@@ -69,13 +71,15 @@ pub trait Observer: Send + Sync + 'static {
         let _ = letter;
     }
 
-    /// A step runs for longer than it should. Told once for each such step, while it runs. Only where there is a
-    /// [`Watchdog`](crate::config::Watchdog); told on a thread of its own, which holds up nothing but the next reports.
+    /// A step runs longer than the limit. This is called once for each such step, while it runs. It needs a
+    /// [`Watchdog`](crate::config::Watchdog), and is called on a thread of its own. Slow code here delays only the
+    /// next reports.
     fn stuck(&self, step: &StuckStep) {
         let _ = step;
     }
 
-    /// A step of which [`stuck`](Self::stuck) was told has come to its end, or its process has; with the time that it took.
+    /// A step that [`stuck`](Self::stuck) was called for is over, or its process has ended. `step` has the time that
+    /// it took.
     fn unstuck(&self, step: &StuckStep) {
         let _ = step;
     }

@@ -1,4 +1,4 @@
-//! Relations between processes: who wants to be told of whose end.
+//! Relations between processes: monitors and links, and the events of both.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use super::names::Subscription;
 use crate::outcome::{Exit, Reason};
 use crate::pid::Pid;
 
-/// Names one monitor: what its [`Down`] event will have with it, and what
-/// [`StepOutput::demonitor`](super::StepOutput::demonitor) takes it back with.
+/// Names one monitor. Its [`Down`] event carries it, and [`StepOutput::demonitor`](super::StepOutput::demonitor)
+/// removes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monitor {
     id: u64,
@@ -24,7 +24,7 @@ impl Monitor {
         self.pid
     }
 
-    /// Its number, which no other monitor of the same runtime has.
+    /// The number of the monitor, which no other monitor of the same runtime has.
     pub fn id(self) -> u64 {
         self.id
     }
@@ -39,11 +39,11 @@ impl fmt::Debug for Monitor {
 /// A monitored process has ended.
 #[derive(Clone, Debug)]
 pub struct Down {
-    /// The monitor that tells of it.
+    /// The monitor to which the event belongs.
     pub monitor: Monitor,
     /// The process.
     pub pid: Pid,
-    /// How it ended; [`Reason::NoSuchProcess`] if it had ended before it was monitored, or never was.
+    /// How it ended. [`Reason::NoSuchProcess`] if it had ended before it was monitored, or never was.
     pub exit: Exit,
 }
 
@@ -52,34 +52,34 @@ impl Down {
         Down { monitor, pid: monitor.pid, exit: Exit::Terminated(Reason::NoSuchProcess) }
     }
 
-    /// Whether the process was not there when it was monitored.
+    /// Whether there was no such process when it was monitored.
     pub fn is_no_such_process(&self) -> bool {
         matches!(self.exit, Exit::Terminated(Reason::NoSuchProcess))
     }
 }
 
-/// A linked process has ended, and the one that is told traps exits.
+/// A linked process has ended. The receiver traps exits.
 #[derive(Clone, Debug)]
 pub struct ExitSignal {
     /// The process.
     pub pid: Pid,
-    /// How it ended; [`Reason::NoSuchProcess`] if it had ended before it was linked to, or never was.
+    /// How it ended. [`Reason::NoSuchProcess`] if it had ended before it was linked to, or never was.
     pub exit: Exit,
 }
 
-/// A process to which this one has linked itself has failed, and goes on: its state machine was replaced in place. The one
-/// that is told traps exits.
+/// A process to which the receiver has linked itself has failed and recovered. Its state machine was replaced in
+/// place, and it goes on. The receiver traps exits.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// The process.
     pub pid: Pid,
     /// How its state machine failed.
     pub exit: Exit,
-    /// What replaced the state machine.
+    /// The origin of the state machine that replaced the failed one.
     pub by: RecoveredBy,
 }
 
-/// What replaced a state machine that had failed.
+/// The origin of a state machine that replaced a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecoveredBy {
@@ -89,10 +89,10 @@ pub enum RecoveredBy {
     SpawnOption,
 }
 
-/// Who has made a link, as seen from one end of it. Linking twice is one link.
+/// The makers of a link, as seen from one end. Linking twice is one link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedBy {
-    /// The other end has made it; perhaps this end, too. If it has not, this end has.
+    /// The other end has made the link. This end may have made it, too. If the other end has not, this end has.
     pub(crate) other: bool,
     /// In an exit: the other end lives. It has recovered from a failure, and the link was its own.
     pub(crate) recovered: bool,
@@ -102,13 +102,13 @@ impl LinkedBy {
     pub(crate) const ME: LinkedBy = LinkedBy { other: false, recovered: false };
     pub(crate) const OTHER: LinkedBy = LinkedBy { other: true, recovered: false };
 
-    /// The same in the exit that a recovery tells.
+    /// The same value for the exit that a recovery sends.
     pub(crate) fn of_recovery(self) -> LinkedBy {
         LinkedBy { recovered: true, ..self }
     }
 }
 
-/// A relation that a step wants begun or ended.
+/// A relation that a step begins or ends.
 pub(crate) enum Relate {
     Monitor(Monitor),
     Demonitor(Monitor),
@@ -119,7 +119,7 @@ pub(crate) enum Relate {
     Unsubscribe(Subscription),
 }
 
-/// How a process is related from its birth to the one that spawned it.
+/// The relation of a process, from its birth, to the process that spawned it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bond {
     pub(crate) parent: Pid,

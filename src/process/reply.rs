@@ -11,14 +11,14 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::timer::TimerKey;
 
-/// The right to answer a question, once. It comes inside the message that asks, and may be answered in a later step,
-/// handed to another process, or taken to another thread. Dropping it tells the asker that no answer will come.
+/// The right to answer a question, once. It comes inside the message that asks. It may be answered in a later step,
+/// sent to another process, or moved to another thread. If it is dropped, the asker is told that no answer will come.
 ///
-/// As long as the question is open, the process that was asked is presumed to be the one that will answer it. If that
-/// process waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
-/// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits itself,
-/// calls [`delegate`](Self::delegate) first. Without that the question still counts as its own, and an ask may
-/// end with `CommandError::Cycle` although the other one would have answered.
+/// Until the question is answered, the asked process is presumed to be the one that will answer it. If that process
+/// waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
+/// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits
+/// itself, calls [`delegate`](Self::delegate) first. Without that the question still counts as its own, and an ask
+/// may end with `CommandError::Cycle` although the other one would have answered.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
     ask: Option<Arc<dyn Ask<T>>>,
@@ -26,34 +26,34 @@ pub struct Reply<T> {
 
 /// A question that waits for its answer.
 pub(crate) trait Ask<T>: Send + Sync {
-    /// Decides the question, if nothing has decided it before.
+    /// Decides the question, if it is undecided.
     fn decide(&self, answer: Result<T, CommandError>) -> Decided;
 
-    /// The reply was dropped: why there is no answer.
+    /// The error for the asker when the reply was dropped.
     fn abandoned(&self) -> CommandError;
 
-    /// Somebody else than who was asked will answer.
+    /// Notes that another than the asked process will answer.
     fn hand_on(&self);
 
-    /// The answer of a step, to be sent when that has succeeded.
+    /// The answer of a step, which is sent when the step has succeeded.
     fn pending(self: Arc<Self>, answer: T) -> PendingReply;
 
     fn link(&self) -> &dyn AskLink;
 }
 
-/// What came of deciding a question.
+/// The result of an attempt to decide a question.
 #[must_use]
 pub(crate) enum Decided {
-    /// It was decided before.
+    /// The question was decided before.
     Late,
-    /// It is answered.
+    /// The question is answered.
     Answered,
-    /// It is decided, and this is to be delivered to the process that asked.
+    /// The question is decided. This answer must be delivered to the process that asked.
     Deliver { from: Pid, to: Pid, tag: u64, answer: Answer },
 }
 
 impl Decided {
-    /// Delivers what is to be delivered. Whether the question was still open.
+    /// Delivers an answer that must be delivered. Returns whether the question was still open.
     fn settle(self, link: &dyn AskLink) -> bool {
         match self {
             Decided::Late => return false,
@@ -69,19 +69,19 @@ impl<T> Reply<T> {
         Reply { ask: Some(ask) }
     }
 
-    /// Answers now. Inside a step, prefer [`StepOutput::reply`](super::StepOutput::reply), which answers only if the
-    /// step succeeds. Whether the asker still waited: an answer that comes too late is discarded (and counted).
+    /// Sends the answer now, and returns whether the asker still waited. Inside a step, prefer
+    /// [`StepOutput::reply`](super::StepOutput::reply), which answers only if the step succeeds. An answer that comes
+    /// too late is discarded and counted.
     pub fn send(mut self, value: T) -> bool {
         let Some(ask) = self.ask.take() else { return false };
         let open = ask.decide(Ok(value)).settle(ask.link());
-        // Whoever asked may be gone by now, and then the answer goes with this.
+        // The asker may have ended. Then this drops the answer.
         drop_contained(ask);
         open
     }
 
-    /// Says that another process, a thread or a callback will answer, and not the process that was asked. From here on
-    /// the question is part of no cycle of asks, whatever the process that was asked waits for. It ends with its answer or
-    /// its limit.
+    /// Declares that another process, a thread or a callback will answer, not the asked process. From now on the
+    /// question is part of no cycle of asks, however the asked process waits. It ends with its answer or its limit.
     ///
     /// Call it in the step that passes the reply on, before that process asks others and waits. Otherwise it makes no
     /// difference.
@@ -94,7 +94,7 @@ impl<T> Reply<T> {
 }
 
 impl<T: Send + 'static> Reply<T> {
-    /// The answer of a step. Nothing for a reply that has been used up.
+    /// The answer of a step. `None` for a reply that has been used.
     pub(crate) fn pending(mut self, value: T) -> Option<PendingReply> {
         Some(self.ask.take()?.pending(value))
     }
@@ -115,25 +115,26 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// What a question needs from the runtime.
+/// The calls that a question makes to the runtime.
 pub(crate) trait AskLink: AnswerTo {
     fn is_alive(&self, pid: Pid) -> bool;
     fn late_reply(&self);
     fn forget_timer(&self, key: TimerKey);
 
-    /// Tells one runtime from another.
+    /// An address that identifies the runtime.
     fn runtime(&self) -> *const ();
 }
 
-/// What every question has, whoever asks.
+/// The part that every question has, from a process or from outside.
 pub(crate) struct Question {
     link: Arc<dyn AskLink>,
     target: Pid,
-    // Decides between the reply, the time limit, and the reply's being dropped: the first to set it answers.
+    // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
     decided: AtomicBool,
-    // Somebody else than the target will answer.
+    // Another than the target will answer.
     delegate: AtomicBool,
-    // Known when the message could not be delivered: a better reason than that the reply was dropped with it.
+    // Set when the message could not be delivered. It is a better reason than that the reply was dropped with the
+    // message.
     undelivered: Mutex<Option<CommandError>>,
 }
 
@@ -150,14 +151,14 @@ impl Question {
     }
 
     fn decide(&self) -> bool {
-        // One read-modify-write wins; the answer itself travels under the asker's lock.
-        // Ordering: AcqRel, for `is_decided_after_all`.
+        // One read-modify-write wins. The answer itself travels under the asker's lock. Ordering: AcqRel, for
+        // `is_decided_after_all`.
         !self.decided.swap(true, Ordering::AcqRel)
     }
 
-    /// The same for somebody who has just written down what whoever decides has to undo. Of two who change the same word
-    /// the second sees all that the first wrote before: either this one sees that it is decided, or who decides sees what
-    /// was written.
+    /// Whether the question is decided, exact after a write that the decider must undo. Of two threads that change
+    /// the same word, the second sees all that the first wrote before. So either the caller sees that the question is
+    /// decided, or the decider sees the value.
     fn is_decided_after_all(&self) -> bool {
         self.decided.fetch_or(false, Ordering::AcqRel)
     }
@@ -167,7 +168,8 @@ impl Question {
     }
 
     fn hand_on(&self) {
-        // Ordering: Relaxed: it is said in a step, and read when that has ended, which the lock of the cell carries over.
+        // Ordering: Relaxed: it is set in a step, and read when that step has ended. The lock of the cell orders the
+        // two.
         self.delegate.store(true, Ordering::Relaxed);
     }
 
@@ -193,7 +195,7 @@ impl Question {
     }
 }
 
-/// A question of one process to another; its answer is a completion.
+/// A question of one process to another. Its answer is a completion.
 pub(crate) struct ProcessAsk {
     question: Question,
     asker: Pid,
@@ -206,7 +208,7 @@ impl ProcessAsk {
         ProcessAsk { question: Question::new(link, target), asker, tag, timer: OnceLock::new() }
     }
 
-    /// Makes another question of it, which nobody knows yet.
+    /// Makes another question of it. No other thread may know it yet.
     pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
         self.question.renew(target);
         (self.asker, self.tag, self.timer) = (asker, tag, OnceLock::new());
@@ -217,7 +219,8 @@ impl ProcessAsk {
         self.tag
     }
 
-    /// Notes why the message cannot be delivered; dropping it, and the reply in it, then says so to the asker.
+    /// Notes why the message cannot be delivered. When the message and the reply in it are dropped, the asker gets
+    /// this reason.
     pub(crate) fn refuse(&self, why: CommandError) {
         self.question.refuse(why);
     }
@@ -234,7 +237,7 @@ impl ProcessAsk {
         self.question.is_decided()
     }
 
-    /// Who alone can answer it, if it is open and was not handed on.
+    /// The only process that can answer. `None` if the question is decided or delegated.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         (!self.is_decided() && !self.is_handed_on()).then_some(self.question.target)
     }
@@ -243,12 +246,12 @@ impl ProcessAsk {
         self.question.is_handed_on()
     }
 
-    /// Whether it is open at this very moment: who decides it comes later.
+    /// Whether it is open at this moment. It may be decided at once afterwards.
     pub(crate) fn is_open_now(&self) -> bool {
         !self.question.is_decided_after_all()
     }
 
-    /// Ends the wait with an error, if nothing has decided it before.
+    /// Ends the wait with an error, if the question is undecided.
     pub(crate) fn give_up(&self, why: CommandError) {
         self.decide_with(Err(why)).settle(&*self.question.link);
     }
@@ -260,11 +263,11 @@ impl ProcessAsk {
         }
     }
 
-    /// Decides it, if nothing has before. The answer is not delivered yet.
+    /// Decides the question, if it is undecided. This does not deliver the answer.
     pub(crate) fn decide_with(&self, answer: Answer) -> Decided {
         if self.question.decide() {
             self.forget_timer();
-            // Whoever it was handed to may answer, but mostly it is the one that was asked.
+            // A delegate may have answered, but mostly the asked process has.
             return Decided::Deliver { from: self.question.target, to: self.asker, tag: self.tag, answer };
         }
         self.question.too_late(answer);
@@ -294,10 +297,10 @@ impl<T: Send + 'static> Ask<T> for ProcessAsk {
     }
 }
 
-/// A question from outside; whoever asked waits at the latch.
+/// A question from outside. The asker waits at the latch.
 pub(crate) struct OutsideAsk<T> {
     question: Question,
-    // In a lock of its own, for the sake of answers that threads cannot share.
+    // The answer has a lock of its own, because threads cannot share every answer.
     pub(crate) answer: Latch<OneAnswer<T>>,
 }
 
@@ -319,13 +322,13 @@ impl<T: Send + 'static> OutsideAsk<T> {
         lock(&answer).take()
     }
 
-    /// Polls for the answer. `place` is the future's own.
+    /// Polls for the answer. `place` belongs to the future.
     pub(crate) fn poll(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<Result<T, CommandError>> {
         let answer = self.answer.poll_take(cx, place);
         answer.map(|answer| lock(&answer).take().unwrap_or(Err(CommandError::Dropped)))
     }
 
-    /// Ends the wait with an error, if nothing has decided it before.
+    /// Ends the wait with an error, if the question is undecided.
     pub(crate) fn give_up(&self, why: CommandError) {
         let _ = self.decide(Err(why));
     }
@@ -366,34 +369,35 @@ impl<T: Send + 'static> Ask<T> for OutsideAsk<T> {
     }
 }
 
-/// A reply that a step has yielded and that is not sent yet. Dropped, it tells the asker that no answer will come.
+/// A reply that a step has yielded and that is not sent yet. If it is dropped, the asker is told that no answer will
+/// come.
 pub(crate) enum PendingReply {
-    /// To a process. The answer is in the box in which it will travel.
+    /// To a process. The answer is already in the box in which it will travel.
     Process { ask: Unanswered, answer: Box<dyn Any + Send> },
-    /// To somebody outside.
+    /// To an asker outside.
     Outside(Outward),
 }
 
-/// Answers somebody outside. Given what is to be done before wakers of whoever has asked are called, if there are any.
+/// Answers an asker outside. The argument is called before wakers of the asker, if there are any.
 pub(crate) type Outward = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
 
-/// A question of a process. Dropped, it is decided.
+/// A question of a process. If it is dropped, it is decided.
 pub(crate) struct Unanswered(Option<Arc<ProcessAsk>>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
             ask.give_up(ask.question.abandoned());
-            // The answer goes next. Whatever goes with the question must not be on its way up then: two destructors that
-            // panic at once end the program.
+            // The answer is dropped next. No panic of the question may unwind then: two destructors that panic at
+            // once abort the program.
             drop_contained(ask);
         }
     }
 }
 
 impl PendingReply {
-    /// Answers. What is to be delivered in the runtime `here` is left to `deliver`, which knows a shorter way than the
-    /// question's own link; a question of another runtime is answered there.
+    /// Answers. `deliver` delivers the answer in the runtime `here`, in a shorter way than the question's own link. A
+    /// question of another runtime is answered by its link.
     pub(crate) fn send(self, here: &dyn AskLink, deliver: impl FnOnce(Pid, u64, Answer)) {
         let (mut ask, answer) = match self {
             PendingReply::Process { ask, answer } => (ask, answer),
@@ -403,21 +407,21 @@ impl PendingReply {
         let is_here = ask.question.link.runtime() == here.runtime();
         match ask.decide_with(Ok(answer)) {
             Decided::Deliver { to, tag, answer, .. } if is_here => {
-                // Let go of first: whoever is woken by the answer finds its question its own.
+                // Dropped first, so that the process that the answer wakes is the only owner of its question.
                 drop(ask);
                 deliver(to, tag, answer);
             }
             decided => {
                 decided.settle(&*ask.question.link);
-                // It may be the last that knows of another runtime, and then that goes with it: whoever answers must not
-                // pay for what panics there.
+                // It may be the last owner of another runtime, and then that is dropped with it. A panic there must
+                // not reach the answering process.
                 drop_contained(ask);
             }
         }
     }
 }
 
-/// Stands for a runtime whose answers are delivered by hand, and counts the timers that are taken back.
+/// A runtime whose answers are delivered by hand. It counts the timers that are taken back.
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct Clerk {
@@ -460,7 +464,7 @@ mod models {
             let replier = thread::spawn(move || {
                 assert!(matches!(decides.decide_with(Err(CommandError::Dropped)), Decided::Deliver { .. }));
             });
-            // A place for the other thread to come before the timer is noted.
+            // Lets the other thread run before the timer is noted.
             let _ = ask.is_decided();
             ask.set_timer(TimerKey::for_models());
             replier.join().unwrap();

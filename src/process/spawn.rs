@@ -1,4 +1,4 @@
-//! Spawning: how a new process is described, by a process or from outside.
+//! Spawning: the options of a new process, and the yields that spawn one.
 
 use std::any::{TypeId, type_name};
 use std::borrow::Cow;
@@ -14,8 +14,8 @@ use crate::sched::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield
 use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
-/// How a process is to be spawned, where the defaults are not wanted: entered at `"main"` without input, no name, a
-/// mailbox without bound.
+/// Options of a new process. By default it is entered at `"main"` without input, has no name, and has a mailbox
+/// without bound.
 ///
 /// ```
 /// use procession::SpawnOptions;
@@ -35,7 +35,7 @@ pub struct SpawnOptions {
     bonds: Bonds,
 }
 
-/// How the new process is related to the one that spawns it.
+/// The relations of the new process to the process that spawns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bonds {
     link: bool,
@@ -48,71 +48,76 @@ impl Bonds {
 }
 
 impl SpawnOptions {
-    /// The defaults.
+    /// The default options.
     pub fn new() -> SpawnOptions {
         SpawnOptions::default()
     }
 
-    /// Under this name the process can be found as long as it lives, also by the step that spawns it. No other process of
-    /// the runtime may have it.
+    /// Sets a name under which the process can be found until it ends. The step that spawns the process can use the
+    /// name, too. No other process of the runtime may have it.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
         self.name = Some(name.into());
         self
     }
 
-    /// The entry method, and its input, with which `init` is called.
+    /// Sets the entry method with which `init` is called, and its input.
     pub fn entry<I: Send + 'static>(mut self, method: impl Into<Cow<'static, str>>, input: I) -> SpawnOptions {
         self.entry = Some(Box::new(EntryPoint::new(method, input)));
         self
     }
 
-    /// At most `limit` messages may wait (at least one); what happens to one too many.
+    /// Limits the messages that may wait to `limit` (at least one). `overflow` says what happens to further messages.
     pub fn mailbox(mut self, limit: usize, overflow: Overflow) -> SpawnOptions {
         self.bound = Some(Bound { limit, overflow });
         self
     }
 
-    /// The ends of linked processes are events to the process, from its birth on; see
+    /// Makes the ends of linked processes events to the process, from its birth on. See
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn trap_exits(mut self) -> SpawnOptions {
         self.traps = true;
         self
     }
 
-    /// The process is linked to the one that spawns it, from its birth on; see [`StepOutput::link`](super::StepOutput::link).
+    /// Links the process to the one that spawns it, from its birth on. See
+    /// [`StepOutput::link`](super::StepOutput::link).
     pub fn link(mut self) -> SpawnOptions {
         self.bonds.link = true;
         self
     }
 
-    /// The process is monitored by the one that spawns it, from its birth on: it cannot end unnoticed in between. The monitor is in
-    /// [`Spawned::monitor`]. A failed `init` and a taken name come with the [`Event::Down`](super::Event::Down), too.
+    /// Makes the spawner monitor the process, from its birth on. So it cannot end unnoticed in between. The
+    /// monitor is in [`Spawned::monitor`]. A failed `init` and a taken name come with the
+    /// [`Event::Down`](super::Event::Down), too.
     pub fn monitor(mut self) -> SpawnOptions {
         self.bonds.monitor = true;
         self
     }
 
-    /// A command of the process that spawns is answered when `init` of the new process has returned. Its tag is in
-    /// [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended before.
+    /// Tells the process that spawns when `init` of the new process has returned. It is the answer to a command whose
+    /// tag is in [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended
+    /// before.
     pub fn report_started(mut self) -> SpawnOptions {
         self.bonds.report_started = true;
         self
     }
 
-    /// The process is a member of this group from its first step on. Several groups may be given, each with a call of its own.
+    /// Adds the process to this group before its first step. Several groups may be given, each with a call of its
+    /// own.
     ///
-    /// It joins when its `init` has returned. The membership stays when its state machine is replaced, also after a failure.
+    /// The process joins when its `init` has returned. The membership stays when its state machine is replaced, also
+    /// after a failure.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
         self.given.get_or_insert_default().groups.push(name.into());
         self
     }
 
-    /// Has the process recover from a failed step, also if its own [`recover`](Process::recover) gives nothing: `recover` is
-    /// told the failure and returns what replaces the failed state machine, or nothing. The page of [`Process::recover`] says
-    /// what stays then. The function is asked after each failure, as long as the process lives, also after an upgrade. If it
-    /// panics, the process ends as it would have.
+    /// Makes the process recover from a failed step, even if its own [`recover`](Process::recover) returns `None`.
+    /// `recover` receives the failure. It returns the state machine that replaces the failed one, or `None`.
+    /// [`Process::recover`] says what stays then. The function is called after each failure until the process ends,
+    /// also after an upgrade. If the function panics, the process ends with the failure of the step.
     ///
-    /// What it returns must have the output of the process that is spawned.
+    /// The new state machine must have the output of the process that is spawned.
     ///
     /// ```
     /// use procession::{Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
@@ -156,7 +161,7 @@ impl SpawnOptions {
         self
     }
 
-    /// The name that was given with [`name`](Self::name).
+    /// The name that [`name`](Self::name) has set.
     pub fn given_name(&self) -> Option<&Arc<str>> {
         self.name.as_ref()
     }
@@ -165,17 +170,17 @@ impl SpawnOptions {
         self.given.as_ref().map_or(&[], |given| &given.groups)
     }
 
-    /// The output of what the function returns that was given with [`recover_with`](Self::recover_with).
+    /// The output of the state machines that the function given to [`recover_with`](Self::recover_with) returns.
     fn recovers_to(&self) -> Option<(TypeId, &'static str)> {
         Some(self.given.as_ref()?.recover.as_ref()?.output)
     }
 
-    /// Refuses what only a process can have, for a spawn from outside.
+    /// Refuses, for a spawn from outside, options that relate the new process to its spawner.
     pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
         if self.bonds == Bonds::NONE { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
-    /// What can be said of the options by themselves, for a process of this type.
+    /// Checks the options by themselves, for a process of this type.
     pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
         if let Some((output, given)) = self.recovers_to()
             && output != TypeId::of::<P::Output>()
@@ -210,13 +215,13 @@ impl std::fmt::Debug for SpawnOptions {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// There are as many processes as there may be.
+    /// The runtime has its limit of processes.
     #[error("the runtime has its limit of {limit} processes; see `RuntimeBuilder::max_processes`")]
     Limit {
         /// The limit.
         limit: u32,
     },
-    /// The runtime shuts down.
+    /// The runtime is shutting down.
     #[error("the runtime is shutting down and takes no new process")]
     ShuttingDown,
     /// Another process has the name.
@@ -224,10 +229,10 @@ pub enum SpawnError {
     NameTaken {
         /// The name.
         name: Arc<str>,
-        /// Who has it.
+        /// The process that has it.
         holder: Pid,
     },
-    /// The name is empty, or that of a group.
+    /// The name of the process or of a group is empty.
     #[error("a name may not be empty")]
     EmptyName,
     /// The function of [`SpawnOptions::recover_with`] is for processes with another output.
@@ -235,15 +240,15 @@ pub enum SpawnError {
     WrongRecovery {
         /// The output of the process that was to be spawned.
         output: &'static str,
-        /// The output of what the function returns.
+        /// The output of the state machines that the function returns.
         given: &'static str,
     },
-    /// The options relate the new process to the one that spawns it, and it is spawned from outside.
+    /// The options relate the process to its spawner, and it is spawned from outside.
     #[error(
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
     OutsideStep,
-    /// The bound of the mailbox is zero: no message could ever be delivered.
+    /// The bound of the mailbox is zero. No message could ever be delivered.
     #[error("the mailbox's limit is 0; at least one message must find room")]
     ZeroMailbox,
     /// `init` returned an error, and the process has been closed.
@@ -283,9 +288,9 @@ pub(crate) fn described_body<P: Process>(
 pub struct Spawned<M> {
     /// The address of the new process.
     pub address: Address<M>,
-    /// The monitor of it, if [`SpawnOptions::monitor`] was given.
+    /// The monitor, if [`SpawnOptions::monitor`] was given.
     pub monitor: Option<Monitor>,
-    /// The command that is answered when it has started, if [`SpawnOptions::report_started`] was given.
+    /// The tag of the command that reports the start, if [`SpawnOptions::report_started`] was given.
     pub started: Option<Tag<()>>,
 }
 
@@ -315,11 +320,11 @@ impl<M> std::fmt::Debug for Spawned<M> {
 }
 
 impl StepOutput {
-    /// Spawns a process. Its PID is known at once; its `init` is called on its own first turn, and if that fails the
-    /// failure is its exit. What this step yields to it after the spawn finds it there.
+    /// Spawns a process. Its PID is known at once. Its `init` is called on its own first turn. If `init` fails, the
+    /// failure is the exit of the process. Later yields of this step, such as messages, find the process.
     ///
     /// # Errors
-    /// The process comes back if the runtime has as many as it may, or shuts down.
+    /// The process comes back if the runtime has its limit of processes, or is shutting down.
     #[inline]
     pub fn spawn<P: Process>(&mut self, process: P) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
         let pid = match self.stock.pop() {
@@ -334,10 +339,10 @@ impl StepOutput {
         Ok(pid.typed())
     }
 
-    /// The same, with options. A name that is taken is the exit of the new process.
+    /// Spawns a process with options. If the name is taken, that is the exit of the new process.
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn); also if the options are out of range.
+    /// The errors of [`spawn`](Self::spawn). The process also comes back if the options are out of range.
     pub fn spawn_with<P: Process>(
         &mut self,
         process: P,

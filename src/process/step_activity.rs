@@ -1,15 +1,15 @@
-//! What a step is doing, where another thread can see it: for the watchdog, and only where there is one.
+//! The activity of a step, where another thread can see it. It exists for the watchdog, and only if there is one.
 //!
-//! A step whose mailbox has signals goes a way of its own for each event. So a worker that is watched gives every step some
-//! [`Signals`](crate::sched::signals::Signals), empty if need be, with its [`Sight`] in them, and the event is noted on that way.
-//! Where there is no watchdog there is no sight, and nobody asks for one on the way of a message.
+//! A step whose mailbox has signals takes a slower path for each event. So a watched worker gives every step some
+//! [`Signals`](crate::sched::signals::Signals), empty if need be, with its [`Sight`] in them. The event is noted on
+//! that path. Without a watchdog there is no sight, and the path of a message does not test for one.
 
 use std::fmt;
 
 use crate::pid::Pid;
 use crate::primitives::{AtomicU64, Ordering, fence};
 
-/// What a step is doing: the event that it has taken last.
+/// The activity of a step: the event that it has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepActivity {
@@ -19,7 +19,7 @@ pub enum StepActivity {
     Step,
     /// A step that has taken a message.
     Message {
-        /// Who sent it: a process, or nobody for the world outside.
+        /// The sender. `None` if the message was sent from outside.
         from: Option<Pid>,
     },
     /// A step that has taken the answer to a command.
@@ -27,26 +27,26 @@ pub enum StepActivity {
         /// The tag of the command.
         tag: u64,
     },
-    /// A step that is asked to stop.
+    /// A step that has taken a request to stop.
     Cancel,
-    /// A step that is told of the end of a process that it monitors.
+    /// A step that has taken the end of a process that it monitors.
     Down {
         /// The process that has ended.
         pid: Pid,
     },
-    /// A step that is told of the end of a process to which it is linked.
+    /// A step that has taken the end of a process to which it is linked.
     Exit {
         /// The process that has ended.
         pid: Pid,
     },
-    /// A step that is told of the recovery of a process to which its process has linked itself.
+    /// A step that has taken the recovery of a linked process. Its process had made the link.
     Recovered {
         /// The process that has recovered.
         pid: Pid,
     },
-    /// A step that is told of a group.
+    /// A step that has taken a change of a group.
     Group,
-    /// What follows the step: a handler of a command, `recover`, `close`, a hook, a destructor.
+    /// Code after the step: a handler of a command, `recover`, `close`, an observer, a destructor.
     AfterStep,
 }
 
@@ -68,9 +68,10 @@ impl fmt::Display for StepActivity {
     }
 }
 
-/// Where it is noted. Written by one worker.
+/// The place where the activity is noted. One worker writes it.
 pub(crate) struct Sight {
-    /// The kind in the lower bits, and a number that changes with each note; odd while the word is being written.
+    /// The kind in the lower bits, and a number in the upper bits. The number changes with each note, and is odd
+    /// while the word is being written.
     kind: AtomicU64,
     word: AtomicU64,
 }
@@ -101,14 +102,15 @@ impl Sight {
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
-        // Ordering: pairs with the fence of `read`: who has read the new word sees that the number has changed.
+        // Ordering: pairs with the fence of `read`. A thread that has read the new word sees that the number has
+        // changed.
         fence(Ordering::Release);
         self.word.store(word, Ordering::Relaxed);
-        // Ordering: Release, so that who sees this number sees its word, or a later one.
+        // Ordering: Release, so that a thread that sees this number sees its word, or a later one.
         self.kind.store(number.wrapping_add(WRITING) | kind, Ordering::Release);
     }
 
-    /// Nothing if it changes at this moment.
+    /// The activity. `None` if it changes at this moment.
     pub(crate) fn read(&self) -> Option<StepActivity> {
         let before = self.kind.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);

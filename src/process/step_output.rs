@@ -1,4 +1,4 @@
-//! The yields: everything that a step can want done.
+//! The yields: every action that a step can ask for.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::sched::body::{Order, StepOutput, Work, Yield};
 
-/// Yields are written down, and performed in the order in which they were written when the step has returned `Ok`.
+/// Yields are recorded, and performed in order when the step has returned `Ok`.
 ///
-/// Those that return a [`Tag`] are *commands*: each is answered once, by an
-/// [`Event::Completed`](super::Event::Completed) with that tag. The others have no answer; what can go wrong with them
-/// is told elsewhere: a message that cannot be delivered becomes a dead letter, a child that cannot start has that as its
-/// exit, a reply that comes too late is counted.
+/// Yields that return a [`Tag`] are *commands*. Each command is answered once, by an
+/// [`Event::Completed`](super::Event::Completed) with that tag. The other yields have no answer, and their failures
+/// are reported elsewhere. A message that cannot be delivered becomes a dead letter. A child that cannot start has
+/// the reason as its exit. A reply that comes too late is counted.
 impl StepOutput {
     /// The PID of the process that is being stepped.
     pub fn pid(&self) -> Pid {
@@ -33,17 +33,17 @@ impl StepOutput {
         self.link.clock().now()
     }
 
-    /// Whether the runtime shuts down: it takes no new process any more, and asks all that there are to stop. So whoever
-    /// hears of another's end can know that nobody is to blame for it.
+    /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. So
+    /// a process that learns of another's end can tell a shutdown from a failure.
     pub fn is_shutting_down(&self) -> bool {
         self.link.is_shutting_down()
     }
 
-    /// Sends a message. From this process to one receiver, what is sent first is stepped first.
+    /// Sends a message. Messages from this process to one receiver are stepped in the order in which they were sent.
     ///
-    /// For an [`Address`](super::Address) and a handle, the compiler checks that the process takes this type. For every other
-    /// target that is checked when the message is delivered. A message that cannot be delivered is a dead letter, also if nobody
-    /// has the name or is in the group.
+    /// For an [`Address`](super::Address) and a handle, the compiler checks that the process takes this type. For
+    /// every other target the type is checked when the message is delivered. A message that cannot be delivered is a
+    /// dead letter. That is also so if no process has the name, or if the group has no members.
     #[inline]
     pub fn send<M: Send + 'static>(&mut self, to: impl Accepts<M>, message: M) {
         let to = to.resolve(self);
@@ -62,23 +62,23 @@ impl StepOutput {
         }
     }
 
-    /// Answers a question.
+    /// Answers a question with a value.
     pub fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         if let Some(reply) = reply.pending(value) {
             self.push(Yield::Reply(reply));
         }
     }
 
-    /// Asks another process: `question` makes the message around the [`Reply`] that it carries. Answered with the reply,
-    /// or with an error that says why there is none: at once if there is no process at the target, takes other messages, has
-    /// ended, or drops the reply; and when `limit` is over ([`Duration::MAX`] is no limit).
+    /// Asks another process. `question` makes the message around the [`Reply`] that it carries. The command is
+    /// answered with the reply, or with an error that says why there is none. The error comes at once if there is no
+    /// process at the target, or if the process takes other messages, has ended, or drops the reply. Otherwise it
+    /// comes when `limit` is over ([`Duration::MAX`] is no limit).
     ///
-    /// A process that asks and says [`Step::Wait`](super::Step::Wait) takes no questions meanwhile. If processes wait so for
-    /// each other, each for one answer of the next, and the last for one of the first, they form a cycle. One ask of a cycle of
-    /// at most 1,000 processes is answered at once, whatever its limit, with
-    /// [`CommandError::Cycle`], which names them. A longer cycle, and a cycle in which a process waits
-    /// for several answers, ends by the limits: so give each ask one. See [`Reply`] for questions that the process that was
-    /// asked leaves to another.
+    /// A process that asks and returns [`Step::Wait`](super::Step::Wait) takes no questions until it is answered.
+    /// Processes form a cycle if each waits so for one answer of the next, and the last for one of the first. One ask
+    /// of a cycle of at most 1,000 processes is answered at once, whatever its limit, with [`CommandError::Cycle`],
+    /// which names them. A longer cycle, and a cycle in which a process waits for several answers, ends by the
+    /// limits. So give each ask a limit. See [`Reply`] for questions that the asked process leaves to another.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Accepts<M>,
@@ -100,13 +100,14 @@ impl StepOutput {
         tag
     }
 
-    /// Runs a closure on the pool, where it may block. Answered with what it returns; if it panics, with the panic.
+    /// Runs a closure on the pool, where it may block. The answer is the value that the closure returns. If the
+    /// closure panics, the answer is the panic.
     pub fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Tag<T> {
         self.blocking_with(move |_| work())
     }
 
-    /// Runs a closure on the pool, where it may block, and lends it a [`CancelToken`] that tells when the process has ended
-    /// and nobody wants the result any more. A closure that has not begun by then is not run.
+    /// Runs a closure on the pool, and lends it a [`CancelToken`]. The token is cancelled when the process has ended,
+    /// because nothing receives the result then. A closure that has not begun by then is not run.
     pub fn blocking_with<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&CancelToken) -> T + Send + 'static,
@@ -117,34 +118,35 @@ impl StepOutput {
         tag
     }
 
-    /// Sets a timer. Answered when `delay` has passed by the runtime's clock, and never before.
+    /// Sets a timer. It is answered when `delay` has passed by the runtime's clock, and never before.
     pub fn after(&mut self, delay: Duration) -> Tag<TimerFired> {
         let tag = self.tag();
         self.push(Yield::Timer { tag: tag.id(), delay });
         tag
     }
 
-    /// Cancels a timer of this process: it is answered with
-    /// [`CommandError::Cancelled`], unless its answer is on its way already.
+    /// Cancels a timer of this process. The timer is answered with [`CommandError::Cancelled`], unless its answer is
+    /// already on its way.
     pub fn cancel_timer(&mut self, timer: Tag<TimerFired>) {
         self.push(Yield::CancelTimer { tag: timer.id() });
     }
 
-    /// Has a command of the user's own carried out by its handler.
+    /// Yields a command of the user's own. Its handler carries it out.
     pub fn command<C: Command>(&mut self, command: C) -> Tag<C::Output> {
         let tag = self.tag();
         self.push(Yield::Command { tag: tag.id(), command: BoxedCommand::new(command) });
         tag
     }
 
-    /// Asks a process to stop, with a reason. Answered with whether it was there to be told; with
-    /// [`CommandError::NoSuchProcess`] if the PID has never been given, or if nobody has the
-    /// name or is in the group.
+    /// Asks a process to stop, with a reason. The answer is `true` if the process lived and received the request. The
+    /// answer is [`CommandError::NoSuchProcess`] if the PID has never been given, if no process has the name, or if
+    /// the group has no members.
     pub fn cancel(&mut self, target: impl Target, reason: impl Into<Reason>) -> Tag<bool> {
         self.cancel_request(target, reason.into(), None)
     }
 
-    /// Asks a process to stop within `limit`, which the process is told; nothing happens when it is over.
+    /// Asks a process to stop within `limit`. The request tells the process the limit. Nothing happens when the limit
+    /// is over.
     pub fn cancel_timeout(&mut self, target: impl Target, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
         self.cancel_request(target, reason.into(), Some(limit))
     }
@@ -153,13 +155,13 @@ impl StepOutput {
         self.command_to(target, |tag, to| Yield::Cancel { tag, to, request: Box::new((reason, limit)) })
     }
 
-    /// Ends a process: after the step that it may be in, it is not stepped again. Answered with whether it was there to
-    /// be ended, or with an error as [`cancel`](Self::cancel).
+    /// Terminates a process. After the step that it may be in, it is not stepped again. The answer is `true` if the
+    /// process lived. The errors are those of [`cancel`](Self::cancel).
     pub fn terminate(&mut self, target: impl Target) -> Tag<bool> {
         self.command_to(target, |tag, to| Yield::Terminate { tag, to })
     }
 
-    /// A command about the process at a target.
+    /// Yields a command about the process at a target.
     fn command_to<T>(&mut self, target: impl Target, command: impl FnOnce(u64, Pid) -> Yield) -> Tag<T> {
         match target.resolve(self) {
             Ok(pid) => {
@@ -171,7 +173,7 @@ impl StepOutput {
         }
     }
 
-    /// A command that is answered with this error.
+    /// Yields a command that is answered with this error.
     #[cold]
     pub(super) fn refused<T>(&mut self, why: CommandError) -> Tag<T> {
         let tag = self.tag();
@@ -179,7 +181,7 @@ impl StepOutput {
         tag
     }
 
-    /// The PID of the process at a target; of nobody, if there is none.
+    /// The PID of the process at a target, or the PID that no process has.
     pub(super) fn pid_of(&self, target: impl Target) -> Pid {
         target.resolve(self).unwrap_or_else(|_| self.link.nobody())
     }
@@ -190,16 +192,19 @@ impl StepOutput {
     }
 }
 
-/// Relations. Like all yields they are performed in order, after the step has returned `Ok`.
+/// Relations between processes.
+///
+/// Like all yields they are performed in order, after the step has returned `Ok`.
 impl StepOutput {
-    /// Monitors a process: when it ends, this one gets one [`Event::Down`](super::Event::Down) with this monitor; at once, if
-    /// there is no such process. Each monitor is told by itself, also several of one process.
+    /// Monitors a process. When it ends, this process gets one [`Event::Down`](super::Event::Down) with this monitor.
+    /// If there is no such process, the event comes at once. Each monitor gets an event of its own, also if several
+    /// are of one process.
     ///
-    /// What the process has sent to this one before it ended is stepped before the event (but a step after
-    /// [`Step::Wait`](super::Step::Wait) is given no messages, and is told at once), and so is its answer to a question of
-    /// this one. Otherwise the event overtakes messages, and a bound of the mailbox does not count it.
+    /// Messages that the process sent to this one before it ended are stepped before the event. So is its answer to a
+    /// question of this one. A step after [`Step::Wait`](super::Step::Wait) is given no messages, so it receives the
+    /// event at once. Otherwise the event overtakes messages, and a bound of the mailbox does not count it.
     ///
-    /// If nobody has the name or is in the group, the monitor's PID is one that no process has.
+    /// If no process has the name, or the group has no members, the monitor's PID is one that no process has.
     pub fn monitor(&mut self, target: impl Target) -> Monitor {
         let pid = self.pid_of(target);
         let monitor = self.new_monitor(pid);
@@ -207,34 +212,36 @@ impl StepOutput {
         monitor
     }
 
-    /// Takes a monitor of this process back: when the step has succeeded, no later one is told of it, also if the event was
-    /// on its way. A monitor that has been told, or is not this process's, changes nothing.
+    /// Removes a monitor of this process. When the step has succeeded, no later step receives its event, even if the
+    /// event was on its way. If the event was received before, or if the monitor is not this process's, nothing
+    /// changes.
     pub fn demonitor(&mut self, monitor: Monitor) {
         self.push(Yield::Relate(Relate::Demonitor(monitor)));
     }
 
-    /// Links this process and another. When one of them ends otherwise than done (it failed, panicked, was terminated, or
-    /// was ended through another link), the other is terminated with
-    /// [`Reason::Linked`], which names the first that ended and how; unless it traps exits: then it
-    /// gets an [`Event::Exit`](super::Event::Exit) and lives on. That one is done is an event for those that trap exits, and
-    /// nothing to the others.
+    /// Links this process and another. If one of them ends otherwise than done (it failed, panicked, was terminated,
+    /// or was ended through another link), the other is terminated with [`Reason::Linked`]. That reason names the
+    /// first process that ended, and how it ended. A process that traps exits lives on instead, and gets an
+    /// [`Event::Exit`](super::Event::Exit). If a process is done, a linked process that traps exits gets the event,
+    /// and one that does not is unaffected.
     ///
-    /// If there is no such process, this one has that as the other's end. Linking twice is one link, and a link to oneself
-    /// is none.
+    /// If there is no such process, this process receives [`Reason::NoSuchProcess`] as the other's end. Two links
+    /// between the same processes are one link. A link to oneself is none.
     pub fn link(&mut self, target: impl Target) {
         let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Link(pid)));
     }
 
-    /// Takes a link away, whichever of the two had made it: when the step has succeeded, no later one is told of the other's
-    /// end, also if the event was on its way. Where there is no link nothing changes.
+    /// Removes a link, whichever of the two processes had made it. When the step has succeeded, no later step is told
+    /// of the other's end, even if the event was on its way. If there is no link, nothing changes.
     pub fn unlink(&mut self, target: impl Target) {
         let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Unlink(pid)));
     }
 
-    /// Whether the ends of linked processes are events to this one, from now on. See [`link`](Self::link), and
-    /// [`SpawnOptions::trap_exits`](crate::SpawnOptions::trap_exits) for one that must trap them from its birth.
+    /// Sets whether ends of linked processes are events to this process from now on. See [`link`](Self::link). A
+    /// process that must trap them from its birth is spawned with
+    /// [`SpawnOptions::trap_exits`](crate::SpawnOptions::trap_exits).
     pub fn trap_exits(&mut self, trap: bool) {
         self.push(Yield::Relate(Relate::TrapExits(trap)));
     }
@@ -252,16 +259,20 @@ impl StepOutput {
     }
 }
 
-/// Names and groups. What changes them is performed in order with the other yields; who has a name, and who is in a group, is
-/// looked up at once, as it is at that moment. A name is looked up as if the yields that the step has written so far had been
-/// performed: a process that the step has registered, or spawned with a name, is found by it, and a name that the step has
-/// taken away is not. If another process has the name already, that one is found, as it also keeps the name. (A name that the step
-/// gives to a process that has ended is found until the step is over, and a message to it becomes a dead letter.)
+/// Names and groups.
+///
+/// Changes are performed in order with the other yields. Look-ups of names and groups are answered at once, with the
+/// state of that moment.
+///
+/// A name is looked up as if the yields that the step has written so far had been performed. It finds a process that
+/// the step has registered, or spawned with a name. It does not find a process whose name the step has taken away. If
+/// another process has the name already, the look-up finds that process, as it also keeps the name. A name that the
+/// step gives to an ended process is found until the step is over. A message to it becomes a dead letter.
 impl StepOutput {
-    /// Gives a process a further name: this one ([`pid`](Self::pid)) or another. Answered when it has it; with a
-    /// [`NameError`] (see [`CommandError::downcast_ref`]) if the name is
-    /// taken, and by whom, or empty, or the process has ended. The name is free again when its holder has ended, before
-    /// those who monitor it are told.
+    /// Gives a process a further name: this process ([`pid`](Self::pid)) or another. The command is answered when the
+    /// process has the name. The answer is a [`NameError`] (see [`CommandError::downcast_ref`]) if the name is taken
+    /// (the error says by which process) or empty, or if the process has ended. When its holder has ended, the name
+    /// is free before the processes that monitor the holder are told.
     pub fn register(&mut self, name: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         let name = name.into();
         let pid = match target.resolve(self) {
@@ -272,7 +283,7 @@ impl StepOutput {
         self.naming(Naming::Register { name, pid })
     }
 
-    /// Takes a name from whoever has it. Answered with the process that had it, if one did.
+    /// Takes a name from its holder. The answer is the process that had it, if one did.
     pub fn unregister(&mut self, name: impl Into<Arc<str>>) -> Tag<Option<Pid>> {
         let name = name.into();
         self.pending_names().free(&name);
@@ -289,9 +300,9 @@ impl StepOutput {
         self.pending_names.get_or_insert_default()
     }
 
-    /// A process joins a group, which begins with its first member. A process may be in many groups, and in one several
-    /// times. Answered when it is in it; with a [`NameError`] if the process has ended, or the group's name
-    /// is empty.
+    /// Adds a process to a group. A group begins with its first member. A process may be in many groups, and several
+    /// times in one group. The command is answered when the process is in the group. The answer is a [`NameError`] if
+    /// the process has ended, or if the group's name is empty.
     pub fn join_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         match target.resolve(self) {
             Ok(pid) => self.naming(Naming::Join { group: group.into(), pid }),
@@ -299,18 +310,19 @@ impl StepOutput {
         }
     }
 
-    /// A process leaves a group, once. Answered with whether it was in it.
+    /// Removes a process from a group, once. The answer is whether it was in the group.
     pub fn leave_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<bool> {
         let pid = self.pid_of(target);
         self.naming(Naming::Leave { group: group.into(), pid })
     }
 
-    /// Who is in a group now, each as often as it has joined; nobody, if there is no such group.
+    /// The members of a group now, each as often as it has joined. The list is empty if there is no such group.
     pub fn group_members(&self, group: &str) -> Vec<Pid> {
         self.link.group(group)
     }
 
-    /// Sends a message to each process that is in the group now, once, however often it has joined. To how many.
+    /// Sends a message to each process that is in the group now. Returns how many there are. A process that has
+    /// joined several times gets the message once.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
         let mut members = self.link.group(group);
         members.dedup();
@@ -320,15 +332,15 @@ impl StepOutput {
         members.len()
     }
 
-    /// Subscribes to a group: told of its members by an [`Event::Group`](super::Event::Group), and from then on of each that
-    /// joins or leaves, once, in order. The group need not have members.
+    /// Subscribes to a group. The process receives the members in an [`Event::Group`](super::Event::Group). From then
+    /// on it receives one event for each process that joins or leaves, in order. The group need not have members.
     pub fn subscribe(&mut self, group: impl Into<Arc<str>>) -> Subscription {
         let subscription = Subscription::new(self.new_number(), group.into());
         self.push(Yield::Relate(Relate::Subscribe(subscription.clone())));
         subscription
     }
 
-    /// Takes a subscription of this process back: when the step has succeeded, no later one is told of it.
+    /// Removes a subscription of this process. When the step has succeeded, no later step is told of it.
     pub fn unsubscribe(&mut self, subscription: Subscription) {
         self.push(Yield::Relate(Relate::Unsubscribe(subscription)));
     }
@@ -339,7 +351,7 @@ impl StepOutput {
         tag
     }
 
-    /// A command that nobody could be given a name or a group with.
+    /// Yields a command about a name or a group for which there is no process. Its answer is that error.
     fn not_named<T>(&mut self, why: NoSuchProcessError) -> Tag<T> {
         self.refused(CommandError::Failed(Failure::new(NameError::NoSuchProcess(why))))
     }

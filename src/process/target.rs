@@ -1,10 +1,10 @@
-//! What can be addressed: the argument of every call that is about another process.
+//! Targets: the argument of every call that is about another process.
 
 use self::sealed::{Directory, Resolve};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
 
-/// A process, as a call is told of it: by its PID, its address, its handle, a name, or a group.
+/// A value that names a process for a call.
 ///
 /// These are targets:
 ///
@@ -14,8 +14,8 @@ use crate::primitives::Arc;
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
-/// A name or a group is looked up anew by each call. In a step it is looked up when the yield is written. A name that the step has
-/// registered before, or given to a child, is found; a group that the step has joined is not joined before the step has
+/// Each call looks up a name or a group anew. In a step the look-up happens when the yield is written. It sees the
+/// yields that the step has written so far as performed.
 /// succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
@@ -23,17 +23,17 @@ use crate::primitives::Arc;
 )]
 pub trait Target: Resolve {}
 
-/// A [`Target`] that messages of type `M` can be sent to.
+/// A [`Target`] to which messages of type `M` can be sent.
 ///
-/// For an [`Address`] and a handle the compiler checks the type of the message. For a PID, a name and a [`Member`] the type is
-/// checked when the message is delivered.
+/// For an [`Address`] and a handle the compiler checks the type of the message. For a PID, a name and a [`Member`]
+/// the type is checked when the message is delivered.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take messages of type `{M}`",
     label = "takes messages of another type"
 )]
 pub trait Accepts<M>: Target {}
 
-/// One member of a group as a [`Target`]: each call gets the next process of the group, in turn.
+/// A [`Target`] that gives each call the next member of a group, in turn.
 ///
 /// ```
 /// use procession::Runtime;
@@ -47,7 +47,7 @@ pub trait Accepts<M>: Target {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member<'a>(pub &'a str);
 
-/// There is no process at a [`Target`].
+/// The error of a call for whose [`Target`] there is no process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSuchProcessError {
@@ -57,7 +57,7 @@ pub enum NoSuchProcessError {
     /// No process has the name.
     #[error("no process has the name {0:?}")]
     Name(Arc<str>),
-    /// Nobody is in the group.
+    /// The group has no members.
     #[error("the group {0:?} has no members")]
     Group(Arc<str>),
 }
@@ -75,7 +75,7 @@ impl NoSuchProcessError {
 pub(crate) mod sealed {
     use super::{NoSuchProcessError, Pid};
 
-    /// Where names and groups are looked up.
+    /// Looks up names and groups.
     pub trait Directory {
         /// The process that has this name.
         fn holder(&self, name: &str) -> Option<Pid>;
@@ -85,7 +85,7 @@ pub(crate) mod sealed {
     }
 
     pub trait Resolve {
-        /// The process that is meant, which need not live.
+        /// The process that the target names, which may have ended.
         fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError>;
     }
 }

@@ -1,4 +1,5 @@
-//! The races of relations, under the model checker: the real table of relations, the real cells, no queue.
+//! The races of relations, under the model checker. The table of relations and the cells are real, and there is no
+//! queue.
 
 use super::Cells;
 use super::Relations;
@@ -59,14 +60,14 @@ fn two(traps: bool) -> Arc<Two> {
     Arc::new(two)
 }
 
-/// What is left of a process that has ended.
+/// The remains of a process that has ended.
 struct Ended {
     inbox: Option<Box<dyn AnyMailbox>>,
     exit: Exit,
 }
 
 impl Ended {
-    /// Whether it was ended by the other end of a link. If not, it has ended as it wanted to.
+    /// Whether it was ended by the other end of a link. If not, it has ended by itself.
     fn by_link(&self) -> bool {
         match &self.exit {
             Exit::Terminated(Reason::Linked(_)) => true,
@@ -88,7 +89,7 @@ fn end(two: &Two, slot: u32) -> Ended {
     Ended { inbox: vacated.inbox, exit }
 }
 
-/// What has arrived for a process: downs and exits with whether they said that there was no such process.
+/// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
     let Some(mut inbox) = two.cells[slot as usize].vacate().inbox else { return Vec::new() };
     let signals = inbox.take_signals().unwrap_or_default();
@@ -104,8 +105,10 @@ fn told(two: &Two, slot: u32) -> Vec<bool> {
         .collect()
 }
 
-/// Breaks when the end takes the halves before the cell is vacant, and when the cell is marked outside of the lock of the
-/// halves.
+/// This test fails in two cases:
+///
+/// - The end takes the halves before the cell is vacant.
+/// - The cell is marked outside of the lock of the halves.
 #[test]
 fn a_process_is_monitored_while_it_ends() {
     loom::model(|| {
@@ -119,7 +122,8 @@ fn a_process_is_monitored_while_it_ends() {
     });
 }
 
-/// Breaks when the event is put into the mailbox outside of the lock of the half that is the right to tell.
+/// This test fails if the event is put into the mailbox outside of the lock. That lock is the one of the half that is
+/// the right to tell.
 #[test]
 fn a_monitor_is_taken_back_while_the_process_ends() {
     loom::model(|| {
@@ -152,7 +156,7 @@ fn a_watcher_ends_while_the_process_ends() {
     });
 }
 
-/// Breaks as the first one does.
+/// This test fails in the cases of the first one.
 #[test]
 fn a_process_is_linked_while_it_ends() {
     loom::model(|| {
@@ -166,8 +170,10 @@ fn a_process_is_linked_while_it_ends() {
     });
 }
 
-/// Breaks when an end is told without the half that is the right to tell, and when a process is doomed and its end does not say
-/// so. At most one of them is ended by the other, and nobody is left to be ended.
+/// At most one of the two is ended by the other, and no process is left to be ended. This test fails in two cases:
+///
+/// - An end is told without the half that is the right to tell.
+/// - A process is doomed and its exit does not say so.
 #[test]
 fn a_link_kills_while_the_other_ends_by_itself() {
     loom::model(|| {
@@ -182,7 +188,7 @@ fn a_link_kills_while_the_other_ends_by_itself() {
     });
 }
 
-/// One links while the other takes the link away: they agree.
+/// One process links while the other removes the link. Both see the same result.
 #[test]
 fn a_link_is_made_and_taken_away_at_once() {
     loom::model(|| {
@@ -197,8 +203,8 @@ fn a_link_is_made_and_taken_away_at_once() {
     });
 }
 
-/// Replaces the state machine of a process after a failure, as the worker that has its body does. What was taken out of its mailbox; its
-/// successor, with what is left.
+/// Replaces the state machine of a process after a failure, as its worker does. Returns the number of signals that
+/// were taken out of its mailbox, and its successor with the remaining ones.
 fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     let exit = Exit::Terminated(Reason::Cancelled);
     let recovered = Recovered { pid: pid(slot), exit, by: RecoveredBy::Process };
@@ -214,7 +220,7 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     (left.signals.len(), successor)
 }
 
-/// The exits and recoveries that wait for a process, in its body or in its cell.
+/// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
     let inbox = two.cells[slot as usize].vacate().inbox;
     let mailboxes =
@@ -227,7 +233,7 @@ fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
     (exits, recoveries)
 }
 
-/// Who has made the link between the one that recovers, 0, and the other, 1.
+/// The makers of the link between the process that recovers, 0, and the other, 1.
 const MAKERS: [&[u32]; 3] = [&[0], &[1], &[0, 1]];
 
 fn link(two: &Two, makers: &[u32]) {
@@ -236,8 +242,11 @@ fn link(two: &Two, makers: &[u32]) {
     }
 }
 
-/// Breaks when the next incarnation begins before the relations are given up, when an exit does not say who has made the link,
-/// and when a link is given up under the lock of one end only.
+/// This test fails in three cases:
+///
+/// - The next incarnation begins before the relations are given up.
+/// - An exit does not say which end has made the link.
+/// - A link is given up under the lock of one end only.
 #[test]
 fn the_other_end_ends_while_this_one_recovers() {
     for makers in MAKERS {
@@ -259,7 +268,7 @@ fn the_other_end_ends_while_this_one_recovers() {
     }
 }
 
-/// The exit of the failed one ends the other, which ends by itself: once.
+/// The exit of the failed process ends the other, which also ends by itself. It ends once.
 #[test]
 fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
     loom::model(|| {
@@ -277,7 +286,7 @@ fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
     });
 }
 
-/// The link that the other makes stands at the end, and ends with the process that has recovered.
+/// The link that the other process makes remains. It ends with the process that has recovered.
 #[test]
 fn the_other_end_links_itself_while_this_one_recovers() {
     loom::model(|| {
@@ -299,7 +308,7 @@ fn the_other_end_links_itself_while_this_one_recovers() {
     });
 }
 
-/// Breaks when the cell is marked after the other end is told.
+/// This test fails if the cell is marked after the other end is told.
 #[test]
 fn the_other_end_unlinks_while_this_one_recovers() {
     for makers in MAKERS {
@@ -323,7 +332,7 @@ fn the_other_end_unlinks_while_this_one_recovers() {
     }
 }
 
-/// An answer to the failed one is taken out, or refused.
+/// An answer to the failed state machine is taken out, or refused.
 #[test]
 fn an_answer_comes_while_its_process_recovers() {
     loom::model(|| {

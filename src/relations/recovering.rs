@@ -1,33 +1,36 @@
-//! The relations of a process whose state machine has failed and is replaced: what the state machine took goes, and what
-//! others hold stays.
+//! The relations of a process whose state machine has failed and is replaced. Relations that the state machine began
+//! end, and those of other processes stay.
 //!
 //! The owner of the body of the process, R, does this:
 //!
-//! 1. Marks R's cell. Under R's shard: takes the monitors that R has set. From here on nobody tells R of them. An event of them that was told
-//!    before is in R's mailbox, or in the inbox of its cell.
-//! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the link,
-//!    takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other end has made the
-//!    link, notes in its half that R has not, and tells it of the recovery.
-//! 3. Begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it takes out what was told of the
-//!    relations that R had begun, and the answers to R's commands.
+//! 1. Marks R's cell. Under R's shard, takes the monitors that R has set. From here on no thread tells R of them. An
+//!    event of them that was told before is in R's mailbox, or in the inbox of its cell.
+//! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the
+//!    link, takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other
+//!    end has made the link, notes in its half that R has not, and tells it of the recovery.
+//! 3. Begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it takes out the events
+//!    of the relations that R had begun, and the answers to R's commands.
 //!
-//! **Against the end of the other end, E.** E's end first takes all of E's halves. Then it takes R's half, and tells R by it.
-//! In both steps it has the shard of the one whose halves it takes. So of 2 and E's end one takes R's half:
+//! **Against the end of the other end, E.** E's end first takes all of E's halves. Then it takes R's half, and tells
+//! R by it. In both steps it has the shard of the process whose halves it takes. So either step 2 or E's end takes
+//! R's half:
 //!
-//! | the link was made by | R's half is taken by | R | E |
-//! |---|---|---|---|
-//! | R alone | 2 | is not told: E's end finds no half | is told, unless its end has taken its half. It is ending, and drops that |
-//! | R alone | E's end | is told, with a mark that R has made the link. 3 takes that out | is not told: 2 finds no half |
-//! | E, or both | E's end, before 2 or after it | is told, with a mark that E has made the link. It stays, for the successor | may be told of the recovery. It is ending, and drops that |
+//! - R alone has made the link, and step 2 takes R's half. R is not told: E's end finds no half. E is told, unless
+//!   its end has taken its half. E is ending, and drops that event.
+//! - R alone has made the link, and E's end takes R's half. R is told, with a mark that R has made the link. Step 3
+//!   takes that event out. E is not told: step 2 finds no half.
+//! - E has made the link, alone or with R, and E's end takes R's half, before step 2 or after it. R is told, with a
+//!   mark that E has made the link. The event stays, for the successor. E may be told of the recovery. E is ending,
+//!   and drops that event.
 //!
-//! **Against a link that E makes.** It is written under both shards. If that comes before 2, both have made the link, and 2
-//! leaves E's name. If it comes after 2, E was told the exit, and makes a new link. In both cases E's link stands at the end.
-//! R's body is in hand, so R makes none.
+//! **Against a link that E makes.** It is written under both shards. If that comes before step 2, both have made the
+//! link, and step 2 leaves E's part. If it comes after step 2, E was told the exit, and makes a new link. In both
+//! cases E's link remains at the end. R's body is in hand, so R makes none.
 //!
-//! **Against an unlink by E, whose body is in hand.** E takes both halves, and then looks at R's cell. If 2 was first, the exit
-//! or the recovery is in E's mailbox, or in the inbox of its cell. E finds the mark, which 1 has set before, and takes the event
-//! out. If E was first, 2 finds no half. E takes such events out before it does anything else: R may link itself to E anew
-//! when it learns of the unlink, and fail again, and that exit is told.
+//! **Against an unlink by E, whose body is in hand.** E takes both halves, and then looks at R's cell. If step 2 was
+//! first, the exit or the recovery is in E's mailbox, or in the inbox of its cell. E finds the mark, which step 1 has
+//! set before, and takes the event out. If E was first, step 2 finds no half. E takes such events out before it does
+//! anything else. R may link itself to E anew when it learns of the unlink, and fail again, and that exit is told.
 
 use super::Cells;
 use super::Relations;
@@ -64,7 +67,8 @@ impl Relations {
         LeftBehind { told, inbox, signals }
     }
 
-    /// Ends the relations that the failed state machine had begun. Whether its parent was told that the process goes on.
+    /// Ends the relations that the failed state machine had begun. Returns whether its parent was told that the
+    /// process goes on.
     fn give_up(
         &self,
         cells: &impl Cells,

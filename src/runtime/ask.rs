@@ -1,4 +1,4 @@
-//! Questions from outside.
+//! Questions that are asked from outside of processes.
 
 use std::fmt;
 use std::future::Future;
@@ -16,18 +16,19 @@ use crate::process::{Accepts, CommandError, OutsideAsk, Pid, Reply};
 use crate::sched::body::Host;
 use crate::timer::Kept;
 
-/// How often a waiting thread looks for the answer before it sleeps.
+/// How often a waiting thread looks for the answer before it sleeps. A look yields the thread's time to the system.
 const LOOKS: u32 = 64;
 
 impl Runtime {
     /// Asks a process. `question` makes the message around the [`Reply`] that it carries.
     ///
-    /// The question is sent by this call, and the limit runs from it. The [`AskFuture`] is awaited, or
-    /// [`wait`](AskFuture::wait)ed for by a thread. It gives the reply, or the error that says why there is none: at once if there is
-    /// no process at the target, or if it takes other messages, is full, ends, or drops the reply; and when `limit` is over.
+    /// This call sends the question, and the limit begins with it. The [`AskFuture`] is awaited, or a thread calls
+    /// [`wait`](AskFuture::wait) on it. It returns the reply, or an error that says why there is none. The error
+    /// comes at once if there is no process at the target, or if the process takes other messages, is full, ends, or
+    /// drops the reply. Otherwise it comes when `limit` is over.
     ///
-    /// The runtime looks at the limit from the first poll or wait on. A reply that is there by then is given, however late it
-    /// came.
+    /// The runtime checks the limit from the first poll or wait on. A reply that is there by then is returned,
+    /// however late it came.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Accepts<M>,
@@ -58,13 +59,14 @@ fn put_question<M: Send + 'static, T: Send + 'static>(
     if let Err(refused) = core.road.ask(to, message, full) {
         let (message, why) = Rejected::into_parts(refused);
         ask.refuse(why.into());
-        // Dropping the message drops the reply in it, which answers; if it held none, nobody ever will.
+        // A drop of the message drops the reply in it, which answers. If the message held no reply, no answer would
+        // ever come.
         drop_contained(message);
         ask.give_up(CommandError::Dropped);
     }
 }
 
-/// Gives a question up when it is dropped: by its timer, or with its timer when the runtime ends.
+/// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it with its timer.
 struct Late<T: Send + 'static> {
     ask: Weak<OutsideAsk<T>>,
     why: CommandError,
@@ -79,17 +81,17 @@ impl<T: Send + 'static> Drop for Late<T> {
     }
 }
 
-/// A question that was asked from outside, made with [`Runtime::ask`]: a future of the reply, which a thread can also
-/// [`wait`](Self::wait) for.
+/// A question from outside, made with [`Runtime::ask`]. It is a future of the reply, and a thread can
+/// [`wait`](Self::wait) for it.
 ///
-/// Dropped before the reply has come, it gives the question up; a reply is then too late. Polled again after it was ready, it is
-/// ready with [`CommandError::Dropped`].
+/// If it is dropped before the reply has come, the question is given up. A reply is then too late. It must not be
+/// polled again after it was ready.
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
     core: Arc<Core>,
     deadline: Deadline,
-    /// What ends the question when the limit is over, or when the runtime ends; from the first poll or wait on.
+    /// Ends the question when the limit is over, or when the runtime ends. Set by the first poll or wait.
     kept: Option<Kept>,
     place: Option<u64>,
     /// Whether a poll or a wait has given the reply: the question is decided, and has no waker.
@@ -97,17 +99,17 @@ pub struct AskFuture<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> AskFuture<T> {
-    /// Blocks the calling thread until the process has replied, but not longer than the limit that was given to
+    /// Blocks the calling thread until the process has replied. It blocks no longer than the limit that was given to
     /// [`Runtime::ask`].
     ///
     /// # Errors
-    /// Why there is no reply. In a step, which must not block, [`CommandError::InsideStep`], unless the reply is there already. The
-    /// question has been sent, and is given up then. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
+    /// The reason why there is no reply. In a step, which must not block, it is [`CommandError::InsideStep`], and the
+    /// question is given up. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
         if is_step() && !self.ask.answer.is_set() {
             return Err(CommandError::InsideStep);
         }
-        // A process that is awake answers sooner than a thread falls asleep and is woken again.
+        // A process that is awake answers sooner than a thread can sleep and be woken again.
         for _ in 0..LOOKS {
             if self.ask.answer.is_set() {
                 break;
@@ -117,26 +119,26 @@ impl<T: Send + 'static> AskFuture<T> {
         let clock = &self.core.road.clock;
         if !self.ask.answer.is_set() {
             if self.kept.is_none() {
-                // At the end of the runtime nobody might answer any more, or wake this thread.
+                // At the end of the runtime there may be no thread that answers or that wakes this thread.
                 let late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
                 match self.core.timers.never(Box::new(move || drop(late))) {
                     Ok(kept) => self.kept = Some(kept),
-                    // The runtime has ended, and dropping this gives the question up.
+                    // The runtime has ended, and the drop of this gives the question up.
                     Err(late) => drop(late),
                 }
             }
             if !self.ask.answer.wait_until(clock, self.deadline) {
-                // If the reply comes at this very moment, this changes nothing and the reply is there.
+                // If the reply comes at this moment, this changes nothing and the reply is there.
                 self.ask.give_up(CommandError::TimedOut);
             }
         }
-        // Decided, and the thread that has decided it has set the answer or is about to.
+        // The question is decided. The thread that has decided it has set the answer or is about to.
         self.ask.answer.wait_until(clock, Deadline::NEVER);
         self.is_taken = true;
         self.ask.take().unwrap_or(Err(CommandError::Dropped))
     }
 
-    /// Has the question given up when the limit is over.
+    /// Starts the timer that gives the question up when the limit is over.
     fn set_timer(&mut self) {
         let mut late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
         let time_out = Box::new(move || {
@@ -155,7 +157,7 @@ impl<T: Send + 'static> AskFuture<T> {
     }
 }
 
-// Shared references and numbers; nothing is pinned.
+// The fields are shared references and numbers. No field is pinned.
 impl<T: Send + 'static> Unpin for AskFuture<T> {}
 
 impl<T: Send + 'static> Future for AskFuture<T> {

@@ -1,4 +1,4 @@
-//! Options of a runtime, and its start.
+//! The options of a runtime, and its start.
 
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
@@ -34,16 +34,16 @@ use crate::sched::worker::Worker;
 use crate::threads;
 use crate::timer::Timers;
 
-/// The most new events that one step is given, where nothing else was said.
+/// The default for the number of new events that one step is given at most.
 pub const DEFAULT_STEP_EVENTS: usize = 128;
 
-/// The most processes, where nothing else was said: 16,777,216.
+/// The default for the number of processes at most: 16,777,216.
 pub const DEFAULT_MAX_PROCESSES: usize = 1 << 24;
 
-/// The most threads for blocking work, where nothing else was said.
+/// The default for the number of threads for blocking work at most.
 pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 
-/// How long the processes have when a runtime is shut down through its state, where nothing else was said.
+/// The default time for the processes in a shutdown through the runtime's shutdown node.
 pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const MOST_WORKERS: usize = 1024;
@@ -51,13 +51,13 @@ const MOST_SPARE_WORKERS: usize = 1024;
 const MOST_STEP_EVENTS: usize = 1 << 20;
 const MOST_BLOCKING_THREADS: usize = 1 << 16;
 
-/// Where no node is given.
+/// The nodes from which one is chosen at random if none is given.
 const RANDOM_NODES: RangeInclusive<u32> = 1..=Pid::MAX_NODE;
 
-/// Vacant slots that a worker keeps for the processes that it spawns.
+/// The number of vacant slots that a worker keeps for the processes that it spawns.
 const STOCK: usize = 256;
 
-/// Options of a [`Runtime`], each with a default. Values out of range are refused by [`start`](Self::start).
+/// Options of a [`Runtime`], each with a default. [`start`](Self::start) refuses values out of range.
 ///
 /// ```
 /// use procession::Runtime;
@@ -88,7 +88,7 @@ pub struct RuntimeBuilder {
 }
 
 impl Runtime {
-    /// Options, each with a default.
+    /// The options, with their defaults.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::new()
     }
@@ -96,7 +96,7 @@ impl Runtime {
     /// Starts a runtime with the defaults.
     ///
     /// # Errors
-    /// The operating system gives no thread.
+    /// The operating system refuses a thread.
     pub fn start() -> Result<Runtime, BuildError> {
         Runtime::builder().start()
     }
@@ -124,99 +124,101 @@ impl RuntimeBuilder {
         }
     }
 
-    /// How many threads step processes: 1 to 1,024; as many as there are processors, where nothing is said.
+    /// Sets the number of threads that step processes: 1 to 1,024. The default is the number of processors.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
         self
     }
 
-    /// What the threads are called: `NAME-worker-0`, `NAME-blocking-1`, `NAME-timers`, `NAME-spare-0`, `NAME-watchdog`. The default is `procession`.
+    /// Sets the first part of the names of the threads. The default is `procession`. The threads are `NAME-worker-0`,
+    /// `NAME-blocking-1`, `NAME-timers`, `NAME-spare-0` and `NAME-watchdog`.
     pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
         self.thread_name = name.into();
         self
     }
 
-    /// How many bytes the stack of each thread has that runs steps or blocking work. The operating system may give more, and
-    /// rounds up what is too little. Where nothing is said it is that of the standard library's threads: 2 MiB, unless the
-    /// environment's `RUST_MIN_STACK` says otherwise.
+    /// Sets the stack size, in bytes, of each thread that runs steps or blocking work. The operating system may give
+    /// more, and rounds up a size that is too small. The default is that of the standard library's threads: 2 MiB,
+    /// unless the environment's `RUST_MIN_STACK` says otherwise.
     ///
-    /// A step that needs more ends the program, as on any thread: send what is large in a `Box`.
+    /// A step that needs more ends the program, as on any thread. Send large messages in a `Box`.
     pub fn stack_size(mut self, bytes: usize) -> RuntimeBuilder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// The first number of every PID: 0 to 16,383. The default is a random one, so that a PID of another runtime, in this
+    /// Sets the first number of every PID: 0 to 16,383. The default is random. So a PID of another runtime, in this
     /// program or in one that ran before, is (almost certainly) recognised as foreign.
     pub fn node(mut self, node: u32) -> RuntimeBuilder {
         self.node = Some(node);
         self
     }
 
-    /// The seed of everything that the runtime decides at random: its node, and whom a worker steals from. The default
-    /// comes from the operating system.
+    /// Sets the seed of every random decision of the runtime. The decisions are its node, and the victims of stealing
+    /// workers. The default comes from the operating system.
     pub fn seed(mut self, seed: u64) -> RuntimeBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// The most processes there may be at once: 1 to 67,108,864. A limit that is set here is exact; where nothing is
-    /// said it is [`DEFAULT_MAX_PROCESSES`], less a few dozen for each worker.
+    /// Sets the number of processes that there may be at once: 1 to 67,108,864. A limit that is set here is exact.
+    /// The default is [`DEFAULT_MAX_PROCESSES`], less a few dozen for each worker.
     pub fn max_processes(mut self, limit: usize) -> RuntimeBuilder {
         self.max_processes = Some(limit);
         self
     }
 
-    /// The most new events that one step is given: 1 to 1,048,576; [`DEFAULT_STEP_EVENTS`] where nothing is said. Control
-    /// signals, and messages that earlier steps have passed over, are not counted.
+    /// Sets the most new events that one step is given: 1 to 1,048,576. The default is [`DEFAULT_STEP_EVENTS`].
+    /// Control signals, and messages that earlier steps have passed over, are not counted.
     pub fn step_events(mut self, events: usize) -> RuntimeBuilder {
         self.step_events = events;
         self
     }
 
-    /// The most threads for blocking work: 1 to 65,536; [`DEFAULT_BLOCKING_THREADS`] where nothing is said. They start on
-    /// demand; work beyond that waits.
+    /// Sets the number of threads for blocking work: 1 to 65,536. The default is [`DEFAULT_BLOCKING_THREADS`]. The
+    /// threads start on demand. Further work waits.
     pub fn blocking_threads(mut self, threads: usize) -> RuntimeBuilder {
         self.blocking_threads = threads;
         self
     }
 
-    /// How long there must be no blocking work before its threads begin to end; `None`: they never do. The default is
-    /// [`DEFAULT_IDLE_PERIOD`].
+    /// Sets the time without blocking work after which its threads begin to end. With `None` they never end. The
+    /// default is [`DEFAULT_IDLE_PERIOD`].
     pub fn blocking_idle(mut self, period: Option<Duration>) -> RuntimeBuilder {
         self.blocking_idle = period;
         self
     }
 
-    /// The clock for timers, limits and times; a [`ManualClock`](crate::clock::ManualClock) for tests.
+    /// Sets the clock for timers, limits and times. Tests use a [`ManualClock`](crate::clock::ManualClock).
     pub fn clock(mut self, clock: Clock) -> RuntimeBuilder {
         self.clock = clock;
         self
     }
 
-    /// Reads the clock before every step, so that the time in the current step is exact. Without this it is read once in
-    /// 32 steps, which is much cheaper, and the time shown may include the (at most 31) steps before this one.
+    /// Reads the clock before every step, so that the time in a step is exact. Without this the clock is read once in
+    /// 32 steps, which is much cheaper. The time shown may then include the (at most 31) steps before the current
+    /// one.
     pub fn exact_step_times(mut self) -> RuntimeBuilder {
         self.exact_step_times = true;
         self
     }
 
-    /// Steps that run for too long are reported, and others take the places of the workers that are stuck in them. Without
-    /// this nobody watches, and nothing is paid for it.
+    /// Adds a watchdog. It reports steps that run too long, and it may start other workers in the places of those
+    /// that are stuck in them. Without a watchdog, steps are not watched and watching costs nothing.
     pub fn watchdog(mut self, watchdog: Watchdog) -> RuntimeBuilder {
         self.watchdog = Some(watchdog);
         self
     }
 
-    /// Somebody who is told of spawns, exits, dead letters and stuck steps.
+    /// Sets the observer, which receives spawns, exits, dead letters and stuck steps.
     pub fn observer(mut self, hook: impl Observer) -> RuntimeBuilder {
         self.hook = Some(Arc::new(hook));
         self
     }
 
-    /// Registers the handler for a type of command. It is called on a worker's thread, so it should only set things in
-    /// motion: the [`Responder`] may be completed from any thread or async runtime. An error that it returns, a panic,
-    /// and a completion that is dropped answer the command, too.
+    /// Registers the handler for a type of command. It is called on a worker's thread, so it should only start the
+    /// action. The [`Responder`] may answer from any thread or async runtime. An error that the handler returns, a
+    /// panic, and a responder that is dropped answer the command, too.
     pub fn handler<C, F>(mut self, handler: F) -> RuntimeBuilder
     where
         C: Command,
@@ -229,8 +231,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long the processes have when the runtime is shut down through its [state](Runtime::shutdown_node), which gives
-    /// no limit: [`DEFAULT_SHUTDOWN_LIMIT`] where nothing is said.
+    /// Sets the time for the processes in a shutdown through the [shutdown node](Runtime::shutdown_node). A request
+    /// to the node has no limit of its own. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
         self
@@ -239,8 +241,13 @@ impl RuntimeBuilder {
     /// Starts the runtime and its workers.
     ///
     /// # Errors
-    /// An option is out of range; the name of the threads has a NUL in it; their stack is larger than any memory; two handlers
-    /// were registered for one command; the operating system gives no thread.
+    /// The runtime is not started if one of these holds:
+    ///
+    /// - An option is out of range.
+    /// - The name of the threads has a NUL in it.
+    /// - The stack of the threads is larger than any memory.
+    /// - Two handlers were registered for one command.
+    /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         self.assemble()?.begin()
     }
@@ -257,7 +264,7 @@ impl RuntimeBuilder {
         }
         let spares = self.watchdog.map_or(0, |watchdog| watchdog.spares);
         in_range("spare_workers", spares, 0..=MOST_SPARE_WORKERS)?;
-        // A limit that never passes is none.
+        // A limit that never passes is no limit.
         let watchdog = self.watchdog.and_then(|watchdog| Some((watchdog, watchdog.limit_nanos()?)));
         let spares = if watchdog.is_some() { spares } else { 0 };
         if !threads::is_name(&self.thread_name) {
@@ -324,7 +331,7 @@ struct Assembled {
     runtime: Runtime,
     worker_threads: Arc<WorkerThreads>,
     watchdog_timer: Option<Arc<WatchdogTimer>>,
-    /// One for each worker, and behind them for each spare.
+    /// One for each worker, followed by one for each spare.
     deques: Vec<Deque<Ready>>,
     name: String,
     seed: u64,
@@ -336,7 +343,7 @@ impl Assembled {
         let core = runtime.core();
         let workers = core.road.workers;
         for (index, deque) in deques.into_iter().enumerate() {
-            // If a thread cannot be started, dropping the runtime ends those that could.
+            // If a thread cannot be started, the drop of the runtime ends the threads that were.
             let thread = format!("{name}-worker-{index}");
             let Some(watchdog_timer) = &watchdog_timer else {
                 let mut worker = new_worker::<false>(core, index, deque, seed);
@@ -345,7 +352,8 @@ impl Assembled {
             };
             let mut worker = new_worker::<true>(core, index, deque, seed);
             if index < workers {
-                // Kept, for the worker may be stuck longer than anybody has the runtime, and its step's end is told all the same.
+                // The worker keeps it, because the worker may be stuck for longer than the runtime has handles. The
+                // end of its step is reported all the same.
                 let watchdog_timer = watchdog_timer.clone();
                 let works = move || {
                     worker.run();
@@ -372,7 +380,7 @@ fn new_worker<const WATCHED: bool>(
 
 #[cfg(all(test, not(loom)))]
 impl RuntimeBuilder {
-    /// A runtime whose workers have no threads: the test gives the turns.
+    /// Makes a runtime whose workers have no threads: the test gives the turns.
     pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core, false>>) {
         let Assembled { runtime, deques, seed, .. } = self.assemble().unwrap();
         let core = runtime.core();
@@ -405,11 +413,11 @@ pub enum BuildError {
     /// An option is out of range.
     #[error("`{option}` is {given}; allowed is {} to {}", allowed.start(), allowed.end())]
     OutOfRange {
-        /// The method of the builder.
+        /// The method of the builder that sets the option.
         option: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: usize,
-        /// What is allowed.
+        /// The values that are allowed.
         allowed: RangeInclusive<usize>,
     },
     /// Two handlers were registered for one type of command.
@@ -421,13 +429,13 @@ pub enum BuildError {
     /// The [`Watchdog`] has a limit of zero, which every step exceeds.
     #[error("a watchdog has to allow a step some time, and this one allows none")]
     NoLimit,
-    /// The name has a NUL in it, which no name of a thread can have.
+    /// The name has a NUL in it. The name of a thread must not have one.
     #[error("no thread can be called {given:?}")]
     ThreadName {
         /// The name that was given.
         given: String,
     },
-    /// The stack of a thread is to be larger than any memory.
+    /// The stack of a thread would be larger than any memory.
     #[error("no thread can have a stack of {given} bytes")]
     StackSize {
         /// The size that was given.

@@ -1,4 +1,4 @@
-//! Effects: what is done with the yields that are more than messages.
+//! Effects: the yields that are more than messages, and how they are performed.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -26,10 +26,10 @@ use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
 
-/// Numbers for monitors that an output takes at once.
+/// How many numbers for monitors an output takes at once. The outputs share one counter, so fewer calls touch it.
 const MONITORS_AT_ONCE: u64 = 64;
 
-/// A runtime without its threads: what processes, timers, jobs and handles share.
+/// A runtime without its threads. Processes, timers, jobs and handles share it.
 pub(crate) struct Core {
     pub(crate) road: Arc<Road>,
     pub(crate) timers: Timers,
@@ -40,11 +40,11 @@ pub(crate) struct Core {
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
-    /// Blocking steps, by packed PID, with when they began, and on which thread.
+    /// Blocking steps, by packed PID, with their begin and their thread.
     pub(crate) pool_steps: Mutex<HashMap<u64, (Instant, ThreadId)>>,
-    /// Bodies that wait for a thread of the pool, by packed PID: here they can be taken back.
+    /// Bodies that wait for a thread of the pool, by packed PID. They can be taken back from here.
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
-    /// Cancelled when the limit of a shutdown is over: for the blocking work of processes that are done.
+    /// Cancelled when the limit of a shutdown is over. It cancels the blocking work of processes that are done.
     pub(crate) over: CancelToken,
     pub(crate) me: Weak<Core>,
 }
@@ -54,12 +54,12 @@ impl Core {
         OutsideExecutor { road: &self.road }
     }
 
-    /// Itself, for those who outlive the call. Somebody holds the core as long as anything of it runs.
+    /// A shared reference, for code that outlives the call. The core has an owner while anything of it runs.
     pub(crate) fn shared(&self) -> Option<Arc<Core>> {
         self.me.upgrade()
     }
 
-    /// Sends a cancel request. Whether the process was there to be told.
+    /// Sends a cancel request. Returns whether the process lived.
     pub(crate) fn cancel<H: Executor>(
         &self,
         executor: &mut H,
@@ -72,7 +72,7 @@ impl Core {
         known(self.road.signal(executor, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
     }
 
-    /// Has a process ended instead of stepped. Whether it was there to be ended.
+    /// Has a process ended instead of stepped. Returns whether it lived.
     pub(crate) fn terminate<H: Executor>(
         &self,
         executor: &mut H,
@@ -84,7 +84,7 @@ impl Core {
         told
     }
 
-    /// A process that waits for a thread of the pool need not, to be ended.
+    /// Takes a process that is to be ended out of the queue of the pool. Its end needs no thread of the pool.
     pub(super) fn leave_pool(&self, pid: Pid) {
         if let Some(ready) = self.take_from_pool(pid) {
             self.road.inject(ready);
@@ -109,11 +109,12 @@ impl Core {
         counters.add(&counters.accepted, 1);
         let mut post = AskPost::new(Router::new(&self.road, executor), &ask);
         outbox.deliver(lane, 1, to, head.pid, &mut post);
-        // Otherwise it is not looked at here: who answers it may be about to, on another processor.
+        // Otherwise the question is not read here: the process that answers it may be about to write it, on another
+        // processor.
         if post.is_refused() && ask.is_decided() {
             return;
         }
-        // Without a limit there is no timer, and the clock is not asked.
+        // Without a limit there is no timer, and the clock is not read.
         if limit < Duration::MAX {
             self.limit(&ask, limit);
         }
@@ -133,12 +134,12 @@ impl Core {
         }
     }
 
-    /// Why a timer was refused.
+    /// The reason why a timer was refused.
     pub(super) fn why_no_timer(&self) -> Reason {
         if self.timers.are_stopped() { Reason::Shutdown } else { Reason::NoThread }
     }
 
-    /// Why a job was refused, or dropped: while the pool runs, only for want of a thread.
+    /// The reason why a job was refused or dropped. While the pool runs, the only reason is the lack of a thread.
     fn why_no_job(&self) -> Reason {
         if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
@@ -157,7 +158,7 @@ impl Core {
 
     fn cancel_timer<H: Executor>(&self, head: &mut Head, tag: u64, executor: &mut H) {
         let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
-        // A timer for never has no key, and cannot be on its way.
+        // A timer that never fires has no key, and cannot be on its way.
         if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
             self.road.answer(executor, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
         }
@@ -165,15 +166,15 @@ impl Core {
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        // Work that is yielded with `Done` does not end with the process, but with the runtime.
+        // Work that is yielded with `Done` ends with the runtime, and not with the process.
         let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
-        // A job that is refused is dropped, and that is an answer.
+        // A job that is refused is dropped, and its drop answers.
         let _ = self.pool.execute(move || job.run());
     }
 }
 
-/// An ended process is not an error to those who want it ended.
+/// For a caller that wants a process ended, an ended process is not an error.
 fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
     match told {
         Err(Missing::Ended) => Ok(false),
@@ -181,7 +182,7 @@ fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
     }
 }
 
-/// The same as the answer to a command.
+/// The same result as the answer to a command.
 fn as_answer(told: Result<bool, Missing>, pid: Pid) -> Answer {
     match told {
         Ok(was_there) => Ok(Box::new(was_there) as Box<dyn Any + Send>),
@@ -205,7 +206,7 @@ impl Engine for Core {
                 outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
-            // The wakers of the asker may take their time.
+            // The wakers of the asker may run for long.
             Yield::Reply(PendingReply::Outside(send)) => send(&mut || executor.let_go()),
             Yield::Reply(reply) => {
                 reply.send(self, |to, tag, answer| self.road.answer_from(executor, Some(pid), to, tag, answer));
@@ -237,7 +238,7 @@ impl Engine for Core {
                 self.road.answer(executor, pid, tag, as_answer(told, to));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
-            // The road does these itself.
+            // The road performs these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
     }
@@ -255,7 +256,7 @@ impl Engine for Core {
     }
 
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H) {
-        // A process that is told of the end finds the names free.
+        // The names are free before any process is told of the end.
         self.names.ended(pid);
         self.groups.ended(&*self.road, pid, |told| self.told(told, executor));
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, executor));
@@ -315,7 +316,8 @@ impl Engine for Core {
         let turn = PoolTurn { core, pid, begun: false };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
-        // A call that terminates it marks it first and looks here afterwards. So one of both sees the other.
+        // A call that terminates the process marks it first and looks here afterwards. So one of the two sees the
+        // other.
         if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {
             self.leave_pool(pid);
         }
@@ -323,7 +325,7 @@ impl Engine for Core {
 }
 
 impl Core {
-    /// Ends all processes in the queues. Called with each of them first.
+    /// Ends all processes in the queues. `first` is called with each of them before its end.
     pub(super) fn reap(&self, first: impl Fn(ProcessIdentity)) {
         let Some(core) = self.shared() else { return };
         let mut out = StepOutput::new(core);
@@ -340,7 +342,8 @@ impl Core {
         give_back(self, &mut out);
     }
 
-    /// Sets the exits of all processes in the queues, which are to be ended. Wakers and callbacks come back.
+    /// Sets the exits of all processes in the queues, which are to be ended. Returns the calls of wakers and
+    /// callbacks.
     pub(super) fn set_exits(&self) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut bodies: Vec<Ready> = std::iter::from_fn(|| self.road.queues.take_any()).collect();
         let exit = Exit::Terminated(Reason::Shutdown);
@@ -399,7 +402,7 @@ impl Host for Core {
         }
         let wanted = (self.road.stock / 2).max(1);
         stock.extend(std::iter::from_fn(|| self.road.table.vacancy()).take(wanted));
-        // The lowest slots first.
+        // The stock is a stack, so the lowest slots are taken first.
         stock.reverse();
         if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
     }
@@ -417,7 +420,7 @@ impl Host for Core {
     }
 
     fn monitor_numbers(&self) -> Range<u64> {
-        // Ordering: Relaxed: only that nobody else has them matters.
+        // Ordering: Relaxed: the numbers only have to be unique.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
     }
@@ -433,7 +436,7 @@ impl Directory for Core {
     }
 }
 
-/// A blocking closure of a process. It answers when it has run; dropped before that, it answers too.
+/// A blocking closure of a process. It answers when it has run, and also if it is dropped before that.
 struct BlockingJob {
     core: Arc<Core>,
     pid: Pid,
@@ -462,11 +465,11 @@ impl Drop for BlockingJob {
     }
 }
 
-/// A step that may block. Dropped before it has run, it ends its process.
+/// A step that may block. If it is dropped before it has run, it ends its process.
 struct PoolTurn {
     core: Arc<Core>,
     pid: Pid,
-    /// It had its chance. Its process may be waiting for the pool again, and that is another turn.
+    /// Whether this turn has begun. Its process may be waiting for the pool again. That is another turn.
     begun: bool,
 }
 
@@ -483,7 +486,8 @@ impl PoolTurn {
             After::Nothing
         });
         {
-            // The next turn of the same process may have begun elsewhere, and at the same moment of a clock that stands still.
+            // The next turn of the same process may have begun on another thread, and at the same moment of a clock
+            // that stands still.
             let mut steps = lock(&core.pool_steps);
             if steps.get(&key).is_some_and(|(_, thread)| *thread == me) {
                 steps.remove(&key);
@@ -512,7 +516,7 @@ impl Drop for PoolTurn {
     }
 }
 
-/// Vacancies that came together in an output that is not kept.
+/// Gives back the vacant slots of an output that is not used again.
 pub(crate) fn give_back(core: &Core, out: &mut StepOutput) {
     out.stock.drain(..).for_each(|vacancy| core.road.table.give_back(vacancy));
 }

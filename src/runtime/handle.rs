@@ -1,4 +1,4 @@
-//! A handle to a process that was spawned from outside: its address, and its end.
+//! Handles to processes that were spawned from outside.
 
 use std::fmt;
 use std::future::Future;
@@ -14,10 +14,10 @@ use crate::primitives::Arc;
 use crate::process::{Accepts, Address, Directory, NoSuchProcessError, Pid, Process, Resolve, Target};
 use crate::sched::machine::ExitLatch;
 
-/// A process that was spawned from outside: its address, and a way to wait for its end. Clones are for the same process;
-/// dropping a handle ends nothing.
+/// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
+/// Clones are for the same process. The drop of a handle ends nothing.
 ///
-/// It is also a `Future` of the exit.
+/// A handle is also a `Future` of the exit.
 pub struct Handle<P: Process> {
     address: Address<P::Message>,
     exit: Waiting<Exit<Arc<P::Output>>>,
@@ -34,33 +34,33 @@ impl<P: Process> Handle<P> {
         self.address.pid()
     }
 
-    /// The address, which knows the type of message.
+    /// The address, which has the type of message.
     pub fn address(&self) -> Address<P::Message> {
         self.address
     }
 
-    /// Blocks the calling thread until the process has ended and was closed, and says how it ended. Any number of
+    /// Blocks the calling thread until the process has ended and was closed. Returns how it ended. Any number of
     /// threads may wait.
     ///
     /// # Errors
-    /// The caller is a step ([`WaitError::InsideStep`]). A step learns of the end by a monitor:
+    /// The caller is a step ([`WaitError::InsideStep`]). A step monitors the process instead:
     /// [`StepOutput::monitor`](crate::StepOutput::monitor).
     pub fn join(&self) -> Result<Exit<Arc<P::Output>>, WaitError> {
         refuse_step()?;
         Ok(self.exit.latch().wait())
     }
 
-    /// The same, but not longer than `limit` by the runtime's clock.
+    /// Like [`join`](Self::join), but waits no longer than `limit` by the runtime's clock.
     ///
     /// # Errors
-    /// As [`join`](Self::join); or the limit was over before ([`WaitError::TimedOut`]).
+    /// The errors of [`join`](Self::join), or [`WaitError::TimedOut`] if the limit was over first.
     pub fn join_timeout(&self, limit: Duration) -> Result<Exit<Arc<P::Output>>, WaitError> {
         refuse_step_timeout(limit)?;
         self.exit.latch().wait_until(&self.clock, self.clock.deadline(limit));
         self.exit.latch().get().ok_or(WaitError::TimedOut)
     }
 
-    /// How the process ended, if it has.
+    /// How the process ended. `None` if it has not ended.
     pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
         self.exit.latch().get()
     }
@@ -95,7 +95,7 @@ impl<P: Process> Future for Handle<P> {
     }
 }
 
-// The fields are shared references and numbers; nothing is pinned.
+// The fields are shared references and numbers. No field is pinned.
 impl<P: Process> Unpin for Handle<P> {}
 
 impl<P: Process> fmt::Debug for Handle<P> {

@@ -1,4 +1,4 @@
-//! Seeing inside: the processes there are, and counts of what has happened.
+//! The inspection of a runtime: its processes, and counts of events since its start.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::sched::counters::{Count, Counters};
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::worker_view::WorkerView;
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -47,61 +47,65 @@ impl fmt::Display for ProcessState {
 pub struct ProcessInfo {
     /// Its PID.
     pub pid: Pid,
-    /// Its name, if it has one: the first that it has taken and not given back.
+    /// Its name, if it has one. It is the first name that it has taken and not given back.
     pub name: Option<Arc<str>>,
     /// All its names, in the order in which it has taken them.
     pub names: Vec<Arc<str>>,
     /// The type of the process.
     pub type_name: &'static str,
-    /// What it is doing.
+    /// The state that it is in.
     pub state: ProcessState,
-    /// Steps that have returned.
+    /// The number of steps that have returned.
     pub steps: u64,
-    /// Messages that wait, those included that steps have passed over.
+    /// The number of messages that wait. Messages that steps have passed over are included.
     pub mailbox: usize,
-    /// How long ago it was spawned (to within about a millisecond, and the last 32 steps of the worker that spawned it).
+    /// The time since it was spawned. The error is about a millisecond, and the last 32 steps of the worker that
+    /// spawned it.
     pub age: Duration,
-    /// How long it has been in its current step; see
-    /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times).
+    /// How long it has been in its current step.
+    /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times) says how exact this is.
     pub in_step: Option<Duration>,
 }
 
-/// Counts since the runtime was started, added up at one call; exact when nothing is going on meanwhile.
+/// Counts since the runtime was started. They are added up at one call, and are exact if nothing happens meanwhile.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Processes there are.
+    /// The number of processes that live.
     pub processes: u64,
-    /// Processes ever spawned.
+    /// The number of processes that were ever spawned.
     pub spawned: u64,
     /// How processes have ended.
     pub ended: ExitCounts,
-    /// What became of messages.
+    /// How messages were handled.
     pub messages: MessageCounts,
-    /// Answers to commands of processes that had ended, or whose state machine had failed and was replaced.
+    /// The number of answers that were discarded. Their processes had ended, or their failed state machines were
+    /// replaced.
     pub discarded_answers: u64,
-    /// Replies that came when nobody waited any more.
+    /// The number of replies that came when the asker no longer waited.
     pub late_replies: u64,
-    /// Timers that are pending. (That of the watchdog's next look is not counted.)
+    /// The number of timers that are pending. The timer of the watchdog's next look is not counted.
     pub timers: usize,
-    /// Each worker's counts; behind them those of spare workers, also of those that do not run.
+    /// The counts of each worker, followed by those of the spare workers. Spare workers that do not run are included.
     pub workers: Vec<WorkerStats>,
-    /// Spare workers that run now; see [`Watchdog::spare_workers`](crate::config::Watchdog::spare_workers).
+    /// The number of spare workers that run now; see
+    /// [`Watchdog::spare_workers`](crate::config::Watchdog::spare_workers).
     pub spare_workers: usize,
-    /// Steps that were found to be stuck, those that still are included; see [`Watchdog`](crate::config::Watchdog).
+    /// The number of steps that were found to be stuck. Steps that are still stuck are included; see
+    /// [`Watchdog`](crate::config::Watchdog).
     pub stuck_steps: u64,
-    /// Steps that were run on the pool, or to end a process in a shutdown.
+    /// The number of steps that ran elsewhere: on the pool, or to end a process in a shutdown.
     pub steps_elsewhere: u64,
-    /// Processes that are ready in the global queue. Those in the workers' own queues are in [`WorkerStats::queue`].
+    /// The number of ready processes in the global queue. The workers' own queues are in [`WorkerStats::queue`].
     pub global_queue: usize,
-    /// Blocking closures and blocking steps that wait for a thread.
+    /// The number of blocking closures and blocking steps that wait for a thread.
     pub blocking_queue: usize,
 }
 
 /// How processes have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitCounts {
-    /// They said that they were done.
+    /// They returned [`Step::Done`](crate::Step::Done).
     pub done: u64,
     /// They failed.
     pub failed: u64,
@@ -112,51 +116,51 @@ pub struct ExitCounts {
 }
 
 impl ExitCounts {
-    /// All together.
+    /// The sum of all four.
     pub fn total(self) -> u64 {
         self.done + self.failed + self.panicked + self.terminated
     }
 }
 
-/// What became of messages: at every quiet moment, `accepted = stepped + dead + queued`.
+/// How messages were handled. At every quiet moment, `accepted = stepped + dead + queued`.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCounts {
-    /// Sent with success from outside, or yielded by a step that succeeded.
+    /// Messages that were sent with success from outside, or yielded by a step that succeeded.
     pub accepted: u64,
-    /// Taken by a step that succeeded.
+    /// Messages that were taken by a step that succeeded.
     pub stepped: u64,
     /// Dead letters, by reason.
     pub dead_by_reason: HashMap<DeadLetterReason, u64>,
-    /// Waiting now.
+    /// Messages that wait now.
     pub queued: u64,
 }
 
 impl MessageCounts {
-    /// Dead letters of every reason.
+    /// The number of dead letters of every reason.
     pub fn dead(&self) -> u64 {
         self.dead_by_reason.values().sum()
     }
 }
 
-/// What one worker has done, and what waits for it.
+/// The counts of one worker, and the length of its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Steps.
+    /// Steps that it has run.
     pub steps: u64,
     /// Processes found in the hand-off slot.
     pub handed_off: u64,
     /// Processes found in the own deque.
     pub from_own: u64,
-    /// Processes found in the global queue (each batch counts once; the rest of it is found in the own deque).
+    /// Processes found in the global queue. Each batch counts once, and the rest of it is found in the own deque.
     pub from_global: u64,
-    /// Processes stolen from another worker (as above).
+    /// Processes stolen from another worker. Each batch counts once.
     pub stolen: u64,
     /// Times it went to sleep.
     pub parked: u64,
     /// Times it woke another worker.
     pub woke_others: u64,
-    /// Processes that are ready in its deque. (Not counted are the one that it steps and the one in its hand-off slot.)
+    /// Ready processes in its deque. The process that it steps and the one in its hand-off slot are not counted.
     pub queue: usize,
 }
 
@@ -165,7 +169,8 @@ impl Core {
         let road = &self.road;
         let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
         let before = self.pool.stats();
-        // While all workers sleep nothing is stepped; only a job, a timer or somebody outside could wake one of them.
+        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
+        // them.
         let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
         let asleep = match &road.stuck_steps {
             Some(stuck_steps) => stuck_steps.with_all(asleep),
@@ -188,7 +193,7 @@ impl Core {
             }
             match cell.check(pid) {
                 Err(Missing::Never) => return None,
-                // It has begun between the two looks.
+                // The process has begun between the two looks.
                 _ if cell.is_live(pid) => {}
                 _ => return Some(ProcessState::Complete),
             }
@@ -213,7 +218,7 @@ impl Core {
             .collect()
     }
 
-    /// The processes that are in a step, with how long they have been.
+    /// The processes that are in a step, with the time since the step began.
     fn running(&self) -> HashMap<u64, Duration> {
         let road = &self.road;
         let now = road.now_nanos();

@@ -1,4 +1,4 @@
-//! The runtime: the road with its workers, the pool and the timers, and the handle that a program has of it.
+//! The runtime: the processes, the workers, the pool, the timers, and the handle of the program.
 
 mod dispatch;
 mod related;

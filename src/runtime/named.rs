@@ -1,4 +1,4 @@
-//! Names and groups from outside.
+//! Calls from outside for names and groups.
 
 use super::system::Runtime;
 use crate::groups::Doer;
@@ -7,17 +7,17 @@ use crate::process::{NameError, Pid, Target};
 use crate::relations::Told;
 
 impl Runtime {
-    /// Gives a process a further name. A name has one holder at most, a process any number of names. It is free again when
-    /// its holder has ended, before those who monitor that are told.
+    /// Gives a process a further name. A name has at most one holder, and a process may have any number of names.
+    /// When its holder has ended, the name is free before the processes that monitor the holder are told.
     ///
     /// # Errors
-    /// The name is taken, and by whom; or empty; or there is no process at the target.
+    /// The name is taken (the error says by which process), the name is empty, or there is no process at the target.
     pub fn register(&self, name: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
         let core = self.core();
         core.register(&name.into(), target.resolve(&**core)?)
     }
 
-    /// Takes a name from whoever has it. Whose it was.
+    /// Takes a name from its holder. Returns the process that had it.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
         self.core().names.unregister(name, None)
     }
@@ -27,8 +27,8 @@ impl Runtime {
         self.core().names.holder(name)
     }
 
-    /// A process joins a group, which begins with its first member. A process may be in many groups, and in one several
-    /// times. It is in none any more when it has ended.
+    /// Adds a process to a group. A group begins with its first member. A process may be in many groups, and several
+    /// times in one group. A process that has ended is in no group.
     ///
     /// # Errors
     /// There is no process at the target, or the group's name is empty.
@@ -38,7 +38,7 @@ impl Runtime {
         core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
     }
 
-    /// A process leaves a group, once. Whether it was in it.
+    /// Removes a process from a group, once. Returns whether it was in the group.
     pub fn leave_group(&self, group: &str, target: impl Target) -> bool {
         let core = self.core();
         let Ok(pid) = target.resolve(&**core) else { return false };
@@ -47,7 +47,7 @@ impl Runtime {
         was_in
     }
 
-    /// Who is in a group, each as often as it has joined; nobody, if there is no such group.
+    /// The members of a group, each as often as it has joined. The list is empty if there is no such group.
     pub fn group_members(&self, group: &str) -> Vec<Pid> {
         self.core().groups.members(group)
     }
@@ -57,8 +57,9 @@ impl Runtime {
         self.core().groups.all()
     }
 
-    /// Sends a message to each process that is in the group, once, however often it has joined. How many have accepted it:
-    /// not those that have just ended, are full, or take messages of another type.
+    /// Sends a message to each process in the group. A process that has joined several times gets the message once.
+    /// Returns how many processes have accepted it. Processes that have just ended, are full, or take messages of
+    /// another type are not counted.
     pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
         let members = self.core().groups.processes(group);
         let Some((last, others)) = members.split_last() else { return 0 };

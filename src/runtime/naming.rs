@@ -1,4 +1,4 @@
-//! Names and groups, carried out for a process.
+//! The names and groups of processes, as steps change them.
 
 use super::dispatch::Core;
 use crate::groups::Doer;
@@ -15,12 +15,12 @@ impl Core {
         self.names.register(name, pid, lives)
     }
 
-    /// A process that begins takes the name that it was given, once: what it does with it later is its own affair, also when its
-    /// state machine is replaced.
+    /// Gives a process that begins the name of its spawn options, once. Later the process may change it, also when
+    /// its state machine is replaced.
     #[cold]
     pub(super) fn take_name(&self, rare: &mut Rare, pid: Pid) -> Result<(), Exit> {
         let Some(name) = rare.name.as_ref().filter(|_| !rare.is_named) else { return Ok(()) };
-        // It is not in the table of processes yet; its end finds the name with its head.
+        // It is not in the table of processes yet. Its end finds the name in its head.
         self.names.register(name, pid, || true).map_err(|why| {
             Exit::Failed(match why {
                 NameError::Taken { name, holder } => Failure::new(SpawnError::NameTaken { name, holder }),
@@ -31,7 +31,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts a process into a group.
+    /// Adds a process to a group.
     pub(super) fn join_group<H: Executor>(
         &self,
         group: &Arc<str>,
@@ -44,16 +44,16 @@ impl Core {
         Ok(())
     }
 
-    /// A process that begins joins the groups that it was given.
+    /// Adds a process that begins to the groups of its spawn options.
     #[cold]
     pub(super) fn join_given<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
         for group in groups {
-            // Its body is in hand and no name is empty, so it is not refused.
+            // The body is in hand and no name is empty, so the join is not refused.
             let _ = self.join_group(&group, pid, Doer::Another, executor);
         }
     }
 
-    /// Does what a process wants done with names or groups, and answers it.
+    /// Performs a change of names or groups that a process has yielded, and answers it.
     pub(super) fn name_process<H: Executor>(&self, by: Pid, tag: u64, naming: Naming, executor: &mut H) {
         let failed = |why: NameError| CommandError::Failed(Failure::new(why));
         let answer: Answer = match naming {

@@ -1,4 +1,4 @@
-//! Relations, carried out: links and monitors begin and end, and related processes are told of an end.
+//! Relations, carried out. Links and monitors begin and end, and related processes are told of an end.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,8 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and must not get.
+    /// Begins or ends a relation of the process in hand. Returns the event that it may already have received, and
+    /// that must be removed.
     pub(super) fn relate_process<H: Executor>(&self, relate: Relate, pid: Pid, executor: &mut H) -> Option<Unwanted> {
         let road = &*self.road;
         match relate {
@@ -53,26 +54,28 @@ impl Core {
         None
     }
 
-    /// The token that tells the jobs and handlers of a process that it has ended, or that its state machine has failed.
+    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
+    /// state machine has failed.
     pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
         head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
 
-    /// The state machine of the process in hand has failed and is replaced: its timers, questions and blocking work end.
+    /// Ends the timers, questions and blocking work of the process in hand. Its state machine has failed and is
+    /// replaced.
     #[cold]
     pub(super) fn abandon(&self, head: &mut Head) {
         let Some(rare) = head.rare.as_mut() else { return };
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
         }
-        // Nobody is told the answer; a reply that comes from now on is late.
+        // The answer is not delivered. A reply that comes from now on is late.
         rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
         }
     }
 
-    /// Takes these events out of the mailbox: out of the part that is in hand, and out of the inbox.
+    /// Takes these events out of the mailbox in hand, and out of the inbox.
     pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
         body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
         if let Some(cell) = self.road.table.cell(body.head.pid) {
@@ -80,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Does what telling somebody has left to be done.
+    /// Carries out the action that is left when a process has been told.
     pub(super) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {
             Told::Nothing => {}
@@ -91,7 +94,7 @@ impl Core {
             }
             Told::Refused(control) => drop_contained(control),
             Told::Outside(latch, down) => {
-                // Wakers and callbacks of the watcher.
+                // The set calls wakers and callbacks of the watcher.
                 executor.let_go();
                 drop_contained(latch.set(down));
                 drop_contained(latch);
@@ -112,7 +115,7 @@ mod tests {
     use crate::threads;
     use crate::wait::{until, wait};
 
-    /// Waits to be told to end.
+    /// Is done when it receives an event.
     struct Waits;
 
     impl Process for Waits {
@@ -124,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Monitors and links in rounds, and takes it all back.
+    /// Monitors and links in rounds, and takes all of it back.
     struct Fickle {
         of: Pid,
         rounds: u32,
@@ -232,10 +235,10 @@ mod tests {
         assert_eq!((runtime.core().groups.len(), runtime.core().names.all().len()), (0, 0));
     }
 
-    /// A wait that is longer is a hang. No test of sound code waits for it to pass.
+    /// The longest wait. A longer one is a hang. No test of correct code waits for it to pass.
     const LIMIT: Duration = Duration::from_secs(120);
 
-    /// Holds its worker, which is given no threads from then on, until it may go.
+    /// Holds its worker until it may go. From then on the worker is given no threads.
     struct Holds {
         begun: Latch<()>,
         go: Latch<()>,
@@ -253,13 +256,13 @@ mod tests {
         }
     }
 
-    /// The child is held up in its first step with a full mailbox, and the supervisor's timer is refused.
+    /// The child waits in its first step with a full mailbox. The supervisor's timer is refused.
     #[test]
     fn a_supervisor_without_a_timer_does_not_spin_on_a_full_child() {
         let runtime = Runtime::builder().workers(2).start().unwrap();
         let latches = [(); 2].map(|()| (Latch::new(), Latch::new()));
         let holds = latches.clone().map(|(begun, go)| runtime.spawn(Holds { begun, go }).unwrap());
-        // Both workers have been told.
+        // Both workers have the refusal.
         latches.iter().for_each(|(begun, _)| wait(begun));
         let [(_, go_one), (_, go_other)] = latches;
         let (filled, stuck) = (Latch::new(), Latch::new());

@@ -10,25 +10,25 @@ use crate::process::ProcessIdentity;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Processes that lived when the shutdown began, and ended within the limit.
+    /// The number of processes that lived when the shutdown began, and ended within the limit.
     pub ended: usize,
-    /// Processes that had to be terminated.
+    /// The number of processes that had to be terminated.
     pub terminated: usize,
-    /// Processes that had not ended: a step or `close` did not return, or the end did not reach them (see
+    /// Processes that had not ended. A step or `close` of them did not return, or the end did not reach them (see
     /// [`hangs`](Self::hangs)).
     pub stuck: Vec<ProcessInfo>,
-    /// Processes that have ended, except that a destructor of theirs, or the observer of their exit, has not returned.
+    /// The number of processes that have ended, but whose destructors or exit observer have not returned.
     pub ending: usize,
-    /// Calls of `spawn` from outside that have not returned, because `init` or the observer has not. If `init` returns, the process
-    /// is closed, and the spawn is refused.
+    /// The number of calls of `spawn` from outside that have not returned. Their `init` or the observer has not
+    /// returned. If `init` returns, the process is closed, and the spawn is refused.
     pub spawning: usize,
-    /// Jobs on the pool (blocking closures and blocking steps) that had not returned.
+    /// The number of jobs on the pool that had not returned. Jobs are blocking closures and blocking steps.
     pub jobs_running: usize,
-    /// Jobs on the pool that still waited for a thread when the limit was over, and were never begun.
+    /// The number of jobs on the pool that were never begun. They still waited for a thread when the limit was over.
     pub jobs_abandoned: usize,
     /// The stage in which user code hangs. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
-    /// How long it took.
+    /// The duration of the shutdown.
     pub took: Duration,
 }
 
@@ -78,7 +78,7 @@ fn quoted(name: Option<&str>) -> String {
     name.map_or(String::new(), |name| format!(" {name:?}"))
 }
 
-/// A stage of the end of a runtime. They come in this order.
+/// A stage of the end of a runtime. The stages come in this order.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum ShutdownStage {
@@ -91,7 +91,7 @@ pub enum ShutdownStage {
     Jobs,
     /// The workers are told to exit.
     Workers,
-    /// A process is ended that no worker could end: `close`, destructors, the observer and wakers are called.
+    /// A process is ended that no worker could end. `close`, destructors, the observer and wakers are called.
     Process(ProcessIdentity),
     /// Threads are joined: destructors of their thread-locals are called.
     Threads,
@@ -115,10 +115,11 @@ impl fmt::Display for ShutdownStage {
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// The caller runs on a worker of this or another runtime: a step, an `init`, a `close` or an observer.
+    /// The caller runs on a worker of any runtime: a step, an `init`, a `close` or an observer.
     #[error("a step cannot wait for a shutdown, for it would block its worker: request it from another thread")]
     InsideStep,
-    /// The caller would wait for itself: a job of this runtime, an `init`, a timer's action, or code that the shutdown calls.
+    /// The caller would wait for itself. It is a job, an `init` or a timer's action of this runtime, or the shutdown
+    /// has called it.
     #[error("an `init`, job or timer of this runtime cannot wait for its shutdown: request it from another thread")]
     Inside,
 }

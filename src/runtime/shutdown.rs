@@ -1,18 +1,19 @@
 //! The end of a runtime.
 //!
-//! The whole end runs on one thread, which is started for it. The stages, in order:
+//! The whole end runs on one thread, which is started for it. The stages, in order, with the user code that may run
+//! on this thread:
 //!
-//! | stage | what is done | user code that may run on this thread |
-//! |---|---|---|
-//! | `Processes` | the door is closed; every process is asked to stop; the thread waits until the roll is empty or the limit is over; the processes that are left are terminated | the log |
-//! | `Timers` | the timers stop, and what is pending is dropped | wakers, destructors |
-//! | `Jobs` | jobs that wait are dropped, jobs that run are asked to stop | destructors, callbacks |
-//! | `Workers` | the workers leave | |
-//! | `Process` | a process that no worker came to is ended | `close`, destructors, the observer, wakers |
-//! | `Threads` | the threads that have left are joined | destructors of thread-locals |
+//! 1. `Processes`: the door is closed. Every process is asked to stop. The thread waits until the roll is empty or
+//!    the limit is over. The remaining processes are terminated. User code: the log.
+//! 2. `Timers`: the timers stop, and pending ones are dropped. User code: wakers, destructors.
+//! 3. `Jobs`: jobs that wait are dropped, and jobs that run are asked to stop. User code: destructors, callbacks.
+//! 4. `Workers`: the workers exit.
+//! 5. `Process`: each process that no worker has ended is ended. User code: `close`, destructors, the observer,
+//!    wakers.
+//! 6. `Threads`: the threads that have exited are joined. User code: destructors of thread-locals.
 //!
-//! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. Code on its own
-//! thread it cannot limit. So callers wait for the report until the limit is over, and then until nothing has moved for
+//! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. It
+//! cannot limit code on its own thread. So callers wait for the report until the limit and [`GRACE`] are over:
 //! [`GRACE`]: no process was ended, nothing was dropped, no stage begun. A large runtime is slow, which is no hang. Without a
 //! limit, a caller waits for processes and their jobs; the grace begins when these have ended.
 //!
@@ -24,11 +25,11 @@
 //!
 //! *Begun once, reported once.* The deadline and the report are each set once, and the first set wins.
 //!
-//! *Nobody waits for user code.* A caller that gives up makes the report itself, of what is known at that moment. Then a second
-//! thread *forces* the rest. It first does everything that needs no user code: it terminates the processes, stops the timers, the
-//! pool and the workers, and sets the exits of the processes that no worker came to. So `join` returns for them. Only then it
-//! runs user code, of which nothing else depends. The first thread, if it goes on after all, finds each of these things done:
-//! all of them may be done twice.
+//! *No caller waits for user code.* A caller that gives up makes the report itself, from the state of that moment.
+//! Then a second thread *forces* the rest. It first does everything that needs no user code: it terminates the
+//! processes, stops the timers, the pool and the workers, and sets the exits of the processes that no worker has
+//! ended. So `join` returns for them. Only then it runs user code, and nothing else depends on that. If the first
+//! thread goes on after all, it finds each of these things done. Each of them may be done twice.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ use crate::process::{CancelRequest, Pid};
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
-/// How long nothing may move after the limit before a caller gives up, by the system's clock: a manual one might not be moved.
+/// How long a caller waits for the report after the limit is over. It is by the system's clock, because a manual
 const GRACE: Duration = Duration::from_millis(250);
 
 const THREAD: &str = "procession-shutdown";
@@ -59,9 +60,9 @@ pub(super) struct Shutdown {
     worker_threads: Arc<WorkerThreads>,
     watchdog_timer: Option<Arc<WatchdogTimer>>,
     tree: Tree,
-    /// Threads that may be running an `init` for a spawn from outside, or the end itself: they cannot wait for the end.
+    /// Threads that cannot wait for the end. They may run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,
-    /// Set when the end begins: when that is, and when the limit is over.
+    /// Set when the end begins: the time of the begin, and the deadline.
     begun: OnceLock<(Instant, Deadline)>,
     progress: Mutex<Progress>,
     /// Counts what the end has done; see [`Shutdown::moves`].
@@ -73,21 +74,21 @@ pub(super) struct Shutdown {
     _asked: CancelCallback,
 }
 
-/// How far the end has come, as far as it cannot be seen elsewhere.
+/// The progress of the end, as far as no other state shows it.
 #[derive(Default)]
 struct Progress {
     stage: ShutdownStage,
     /// Processes that lived when the end began.
     lived: usize,
-    /// Processes that were ended by force.
+    /// Processes that were terminated.
     forced: Vec<Pid>,
-    /// Processes that were half-way through their end when the limit was over.
+    /// The number of processes that were half-way through their end when the limit was over.
     half_ended: usize,
-    /// Jobs that were never begun.
+    /// The number of jobs that were never begun.
     abandoned: usize,
 }
 
-/// Notes that the calling thread cannot wait for the end, as long as this exists.
+/// Notes that the calling thread cannot wait for the end while this exists.
 pub(super) struct Inside<'a> {
     shutdown: &'a Shutdown,
 }
@@ -103,7 +104,7 @@ impl Drop for Inside<'_> {
 }
 
 impl Shutdown {
-    /// The tree's request is a shutdown with this `limit`.
+    /// Makes the end. A request of the tree is a shutdown with this `limit`.
     pub(super) fn new(
         core: Arc<Core>,
         worker_threads: Arc<WorkerThreads>,
@@ -144,7 +145,7 @@ impl Shutdown {
         Inside { shutdown: self }
     }
 
-    /// Whether the calling thread works for this runtime: then it cannot wait for its end.
+    /// Whether the calling thread works for this runtime. It cannot wait for the end then.
     fn is_inside(&self) -> bool {
         let (me, core) = (thread::current().id(), &self.core);
         self.worker_threads.is_current()
@@ -175,7 +176,7 @@ impl Shutdown {
         });
     }
 
-    /// The last handle was dropped.
+    /// Ends the runtime when the last handle was dropped.
     pub(super) fn abandon(self: &Arc<Shutdown>) {
         if self.begun.get().is_some() {
             return;
@@ -248,7 +249,7 @@ impl Shutdown {
         }
     }
 
-    /// The thread of the end.
+    /// The main function of the thread of the end.
     fn end(&self, limit: Duration, deadline: Deadline) {
         let _inside = self.enter();
         tell_log(|| tracing::info!(?limit, node = self.core.road.table.node(), "runtime shuts down"));
@@ -266,12 +267,13 @@ impl Shutdown {
 
     fn end_in_order(&self, deadline: Deadline) {
         let (core, road) = (&self.core, &self.core.road);
-        // A thread that is half-way through a spawn from outside finds the roll called; the others find the door closed.
+        // A thread that is half-way through a spawn from outside finds the roll called. Later ones find the door
+        // closed.
         road.door.close();
         self.ask_all_to_stop(deadline);
         let in_time = road.roll.empty.wait_until(&road.clock, deadline);
         if in_time {
-            // Work that they have yielded with their last steps has the limit, too.
+            // Work that the processes have yielded with their last steps has the limit, too.
             core.pool.drain_until(&road.clock, deadline);
             road.door.empty().wait_until(&road.clock, deadline);
         }
@@ -301,7 +303,7 @@ impl Shutdown {
         self.stage(ShutdownStage::Workers);
         self.dismiss_workers();
         if in_time {
-            // A worker may be half-way through the end of a process, which has the limit, too.
+            // A worker may be half-way through the end of a process. That has the limit, too.
             self.worker_threads.inside.empty().wait_until(&road.clock, deadline);
         }
         self.worker_threads.inside.empty().wait_until(&Clock::system(), workers);
@@ -317,7 +319,7 @@ impl Shutdown {
         }
         threads.extend(left.into_iter().map(|worker| worker.handle));
         threads.extend(self.watchdog_timer.as_ref().and_then(|watchdog_timer| watchdog_timer.reporter()));
-        // The last one, because an action of a timer may hold it up.
+        // The thread of the timers is the last, because an action of a timer may hold it up.
         threads.extend(timers);
         let me = thread::current().id();
         for other in threads.into_iter().filter(|other| other.thread().id() != me) {
@@ -327,7 +329,7 @@ impl Shutdown {
         }
     }
 
-    /// The end hangs in user code: does the rest of it, first what needs no user code.
+    /// Does the rest of an end that hangs in user code. The parts that need no user code come first.
     fn force(&self, report: &ShutdownReport) {
         let _inside = self.enter();
         let (core, road) = (&self.core, &self.core.road);
@@ -370,7 +372,7 @@ impl Shutdown {
         road.roll.strike();
     }
 
-    /// Terminates every process that is left.
+    /// Terminates every remaining process.
     fn terminate_all(&self) {
         let (core, road) = (&self.core, &self.core.road);
         for (slot, cell) in road.table.cells() {
@@ -381,19 +383,20 @@ impl Shutdown {
         }
     }
 
-    /// Has the workers leave, when their steps have returned.
+    /// Tells the workers to exit when their steps have returned.
     fn dismiss_workers(&self) {
         self.core.road.stopped.store(true, Ordering::SeqCst);
         self.core.road.sleep.wake_all();
         self.worker_threads.inside.close();
     }
 
-    /// How many have left the table, where there are so many, and are still being ended.
+    /// The number of processes that have left the table and are still being ended. `in_table` is the number in the
+    /// table.
     fn half_ended(&self, in_table: usize) -> usize {
         self.core.road.roll.left().saturating_sub(in_table)
     }
 
-    /// The report, as far as the end is known at this moment.
+    /// The report, from the state of the end at this moment.
     fn make_report(&self, hangs: bool) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
         let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };
@@ -404,7 +407,7 @@ impl Shutdown {
         let steps = road.views.iter().filter_map(|view| Pid::from_word(view.current.load(Ordering::Acquire)));
         let by_workers = steps.filter(|pid| !is_stuck.contains(pid)).count();
         let terminated = progress.forced.iter().filter(|pid| !is_stuck.contains(pid)).count();
-        // Of those that are half-way through their end now, the forced ones were not when the limit was over.
+        // Processes that are half-way through their end now: the forced ones were not when the limit was over.
         let by_themselves = late.min(progress.half_ended);
         ShutdownReport {
             ended: progress.lived.saturating_sub(terminated + stuck.len() + by_themselves),
@@ -430,7 +433,7 @@ impl Shutdown {
     }
 }
 
-/// So many tenths of the grace from now on.
+/// A deadline after so many tenths of the grace.
 fn within(tenths: u32) -> Deadline {
     Clock::system().deadline(GRACE * tenths / 10)
 }
@@ -469,7 +472,7 @@ mod tests {
 
     #[test]
     fn a_runtime_shuts_down_by_its_node_even_if_no_thread_starts() {
-        // Nobody waits for that to pass.
+        // No test waits for it to pass.
         const LIMIT: Duration = Duration::from_secs(600);
         let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
         let process = spawn(&runtime, |events, _| {

@@ -1,4 +1,4 @@
-//! The handle that a program has of a runtime: spawning, sending, stopping, and looking inside.
+//! The handle of a runtime: it spawns, sends, stops and inspects.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::shutdown::ShutdownNode;
 
 /// A running system of processes.
 ///
-/// Clones are handles to the same runtime. When the last handle is dropped, the processes are terminated and closed, and the
-/// threads are ended: a [`shutdown`](Self::shutdown) with a limit of zero. The drop waits for this up to 250 ms. In a step, a job
-/// or a timer's action it does not wait.
+/// Clones are handles to the same runtime. When the last handle is dropped, the runtime ends as after a
+/// [`shutdown`](Self::shutdown) with a limit of zero: the processes are terminated and closed, and the threads are
+/// ended. The drop waits for this up to 250 ms. In a step, a job or a timer's action it does not wait.
 ///
-/// There are no globals: two runtimes in one program know nothing of each other.
+/// There are no globals. Two runtimes in one program are independent of each other.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) owner: Arc<Owner>,
 }
 
-/// The last one that is dropped ends the runtime.
+/// The shared part of all handles. Its drop ends the runtime.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
     pub(super) shutdown: Arc<Shutdown>,
@@ -46,18 +46,20 @@ impl Drop for Owner {
 }
 
 impl Runtime {
-    /// Spawns a process. Its `init` is called on this thread, before anything can reach the process.
+    /// Spawns a process. Its `init` is called on this thread, before any event can reach the process.
     ///
     /// # Errors
-    /// The process comes back with the reason; if `init` failed, closed, and nothing of it remains in the runtime.
+    /// The process comes back with the reason. If `init` failed, the process has been closed, and nothing of it
+    /// remains in the runtime.
     pub fn spawn<P: Process>(&self, process: P) -> Result<Handle<P>, Rejected<P, SpawnError>> {
         self.spawn_with(process, SpawnOptions::new())
     }
 
-    /// The same, with options.
+    /// Spawns a process with options.
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn); also if the options are out of range or the name is taken.
+    /// The errors of [`spawn`](Self::spawn). The process also comes back if the options are out of range, or if the
+    /// name is taken.
     pub fn spawn_with<P: Process>(
         &self,
         process: P,
@@ -94,7 +96,7 @@ impl Runtime {
             }
         }
         if let Err(why) = begun {
-            // Not the PID itself: it may have been seen, under the name.
+            // The PID must not be used again: it may have been seen, under the name.
             road.table.give_back_after(pid);
             drop_contained(body.head.rare.take());
             return Err(Rejected::new(body.machine.into_process(), why));
@@ -110,12 +112,12 @@ impl Runtime {
         Ok(Handle::new(pid, exit, road.clock.clone()))
     }
 
-    /// Sends a message from outside. It has been accepted when this returns; from one thread to one receiver, what is
-    /// sent first is stepped first.
+    /// Sends a message from outside. The message has been accepted when this returns `Ok`. Messages from one thread
+    /// to one receiver are stepped in the order in which they were sent.
     ///
     /// # Errors
-    /// The message comes back: there is no process at the target, its mailbox is full, or it takes messages of another type. For an
-    /// [`Address`](crate::Address) and a handle, the compiler has checked the type.
+    /// The message comes back if there is no process at the target, its mailbox is full, or it takes messages of
+    /// another type. For an [`Address`](crate::Address) and a handle, the compiler has checked the type.
     pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
         let core = self.core();
         match to.resolve(&**core) {
@@ -124,12 +126,12 @@ impl Runtime {
         }
     }
 
-    /// Sends a message, and if the mailbox is full blocks the calling thread until there is room, but not longer than
-    /// `limit`.
+    /// Sends a message, and waits for room if the mailbox is full. The calling thread blocks until there is room, but
+    /// not longer than `limit`.
     ///
     /// # Errors
-    /// The message comes back: there was no room in time, or there is no such process. Refused inside a step, which must
-    /// not block.
+    /// The message comes back if there was no room in time, or if there is no such process. A wait inside a step is
+    /// refused, because a step must not block.
     pub fn send_timeout<M: Send + 'static>(
         &self,
         to: impl Accepts<M>,
@@ -159,19 +161,20 @@ impl Runtime {
         }
     }
 
-    /// Asks a process to stop, with a reason: it gets a cancel event, and what it does about it is its own affair.
-    /// Whether it was there to be told: `false` if it has ended.
+    /// Asks a process to stop, with a reason. The process gets a cancel event, and decides how it responds. Returns
+    /// whether the process lived: `false` if it has ended.
     ///
     /// # Errors
-    /// There has never been a process with this PID, or nobody has the name or is in the group.
+    /// There has never been a process with this PID, no process has the name, or the group has no members.
     pub fn cancel(&self, target: impl Target, reason: impl Into<Reason>) -> Result<bool, NoSuchProcessError> {
         self.cancel_request(target, reason.into(), None)
     }
 
-    /// The same, and the process is told that it should have stopped within `limit`; nothing happens when that is over.
+    /// Asks a process to stop within `limit`. The event tells the process the limit. Nothing happens when the limit
+    /// is over.
     ///
     /// # Errors
-    /// As [`cancel`](Self::cancel).
+    /// The errors of [`cancel`](Self::cancel).
     pub fn cancel_timeout(
         &self,
         target: impl Target,
@@ -192,11 +195,11 @@ impl Runtime {
         core.cancel(&mut core.executor(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
-    /// Ends a process: after the step that it may be in, it is not stepped again; it is closed, and its exit says
-    /// terminated. Whether it was there to be ended: `false` if it had ended, or is being ended already.
+    /// Terminates a process. After the step that it may be in, it is not stepped again. It is closed, and its exit
+    /// says terminated. Returns whether the process lived: `false` if it had ended, or is being ended already.
     ///
     /// # Errors
-    /// There has never been a process with this PID, or nobody has the name or is in the group.
+    /// There has never been a process with this PID, no process has the name, or the group has no members.
     pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
         let pid = target.resolve(&**core)?;
@@ -216,37 +219,43 @@ impl Runtime {
 
     /// Ends the runtime, and returns a report.
     ///
-    /// The runtime accepts no new process, and asks every process to stop. It waits until all have ended and their blocking work is
-    /// done, or `limit` is over. Then it terminates the processes that are left, and ends the threads.
+    /// The runtime accepts no new process, and asks every process to stop. It waits until all have ended and their
+    /// blocking work is done, or `limit` is over. Then it terminates the remaining processes, and ends the threads.
     ///
-    /// The request to stop overtakes the messages that wait. If the process ends on it, these messages are dead letters. To drain
-    /// the mailbox first, `ask` and wait for the reply.
+    /// The request to stop overtakes the messages that wait. If the process ends on it, these messages are dead
+    /// letters. To drain the mailbox first, `ask` and wait for the reply.
     ///
-    /// The limit runs by the runtime's clock: somebody must move a [`ManualClock`](crate::clock::ManualClock). The end runs on a
-    /// thread of its own. This call waits for it until the limit is over, and then for 250 ms more by the system's clock. If user
-    /// code hangs there (a `close`, a destructor, a waker), the report [names the stage](ShutdownReport::hangs). What comes after it
-    /// in that stage may not be done. Processes that were not reached have the exit
-    /// [`Terminated`](crate::Exit::Terminated), and their `join` returns. A step that does not return is in the report, too: its
-    /// process ends when the step returns.
+    /// The limit runs by the runtime's clock. If that is a [`ManualClock`](crate::clock::ManualClock), the program
+    /// must move it. The end runs on a thread of its own. This call waits for it until the limit is over, and then
+    /// for 250 ms more by the system's clock.
     ///
-    /// Any number of threads may call this, any number of times. The first call's limit counts, and all calls return the same
-    /// report.
+    /// If user code hangs there (a `close`, a destructor, a waker), the report [names the
+    /// stage](ShutdownReport::hangs). Work that comes after it in that stage may not be done. Processes that were not
+    /// reached have the exit [`Terminated`](crate::Exit::Terminated), and their `join` returns. A step that does not
+    /// return is in the report, too. Its process ends when the step returns.
+    ///
+    /// Any number of threads may call this, any number of times. The limit of the first call counts, and all calls
+    /// return the same report.
     ///
     /// # Errors
-    /// Refused in a step of any runtime, because it would block the worker. Refused in an `init`, a blocking closure or a timer's
-    /// action of this runtime, because it would wait for itself. Nothing is shut down then.
+    /// The call is refused in a step of any runtime, because it would block the worker. It is refused in an `init`, a
+    /// blocking closure or a timer's action of this runtime, because it would wait for itself. Nothing is shut down
+    /// then.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shutdown.run(limit)
     }
 
-    /// The runtime in a [shutdown tree](crate::shutdown), always the same state: its processes end first, then the timers, then the
-    /// pool, the workers last. What closes before it and after it is said with [`ShutdownNode::depends_on`].
+    /// The node of the runtime in a [shutdown tree](crate::shutdown). Each call returns the same node. The processes
+    /// end first, then the timers, then the pool, and the workers last. [`ShutdownNode::depends_on`] says which nodes
+    /// close before it and after it.
     ///
-    /// Asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of its own, with the
-    /// limit of [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). A runtime that is shut down otherwise, or
-    /// dropped, closes it. If something had to be forced, or is left, it has an [`UncleanShutdown`](crate::observe::UncleanShutdown)
-    /// as its error; as long as processes keep it from ending, the error of the tree's shutdown names them: `runtime:
-    /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
+    /// If the node is asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of
+    /// its own. The limit is [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). If the runtime is
+    /// shut down otherwise, or dropped, the node closes. If anything had to be forced or is left, the error of the
+    /// node is an [`UncleanShutdown`](crate::observe::UncleanShutdown).
+    ///
+    /// While processes keep the node from ending, the error of the tree's shutdown names them: `runtime: processes:
+    /// timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
     /// use procession::{Runtime, ShutdownNode};
@@ -281,7 +290,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// How a spawn failed, of how its process could not take its name.
+/// The error of a spawn whose process could not take its name.
 fn refused_name(exit: Exit) -> SpawnError {
     match exit {
         Exit::Failed(failure) => match failure.error().downcast_ref::<SpawnError>() {
@@ -292,7 +301,7 @@ fn refused_name(exit: Exit) -> SpawnError {
     }
 }
 
-/// The same, of how its `init` ended; whatever error that returned is its own.
+/// The error of a spawn whose `init` failed. Any error that `init` returned is its own.
 fn failed_init(exit: Exit) -> SpawnError {
     match exit {
         Exit::Failed(failure) => SpawnError::Init(failure),
@@ -302,37 +311,38 @@ fn failed_init(exit: Exit) -> SpawnError {
 }
 
 impl Runtime {
-    /// All processes, each as it was when its turn to be looked at came.
+    /// All processes. Each is described as of the moment at which the call looked at it.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         self.core().processes()
     }
 
-    /// One process; nothing if it has ended, or never was.
+    /// One process. `None` if it has ended, or never was.
     pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
         let core = self.core();
         core.process(target.resolve(&**core).ok()?)
     }
 
-    /// What a process is doing: [`ProcessState::Complete`] if it has ended, nothing if there has never been one with this
-    /// PID, or nobody has the name or is in the group.
+    /// The state of a process. [`ProcessState::Complete`] if it has ended. `None` if there has never been a process
+    /// with this PID, if no process has the name, or if the group has no members.
     pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
         let core = self.core();
         core.state(target.resolve(&**core).ok()?)
     }
 
-    /// Whether everything is at rest: no process is ready or being stepped, and no blocking work is waiting or running. It
-    /// stays so until somebody outside sends, a timer fires, or a handler's completion comes.
+    /// Whether the runtime is idle. No process is ready or being stepped then, and no blocking work is waiting or
+    /// running. It stays idle until a message is sent from outside, a timer fires, or a handler's answer comes.
     pub fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
 
-    /// The steps that are stuck now, and have been reported by the [`Watchdog`](crate::config::Watchdog); none where there is none.
+    /// The steps that are stuck now and that the [`Watchdog`](crate::config::Watchdog) has reported. Empty without a
+    /// watchdog.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
         road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()
     }
 
-    /// Counts since the runtime was started.
+    /// The counts since the runtime was started.
     pub fn stats(&self) -> Stats {
         self.core().stats()
     }
@@ -344,7 +354,7 @@ mod tests {
     use crate::process::{Events, Overflow, Pid, Step, StepOutput, StepResult, Upgrade};
     use crate::wait::wait;
 
-    /// Held up in its first step until the gate opens; then replaced by another, which is done.
+    /// Waits in its first step until the gate opens. Then its successor replaces it, and is done.
     struct Held {
         begun: Latch<()>,
         gate: Option<Latch<()>>,

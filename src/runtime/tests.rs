@@ -1,4 +1,5 @@
-//! Tests of what cannot be seen from outside: senders that wait for room in a mailbox, and what the runtime keeps.
+//! Tests of state that cannot be seen from outside. They are about senders that wait for room in a mailbox, and about
+//! data that the runtime keeps.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use crate::process::{
 };
 use crate::wait::{until, wait};
 
-/// Passes over all messages, until it is asked to stop: then it does what the reason says.
+/// Passes over all messages until it is asked to stop. Then it acts as the reason says.
 struct Picky {
     taken: Arc<AtomicUsize>,
 }
@@ -47,7 +48,7 @@ impl Process for Picky {
     }
 }
 
-/// A full mailbox at rest, with so many senders that wait for room.
+/// A full mailbox at rest, with this many senders that wait for room.
 struct Full {
     runtime: Runtime,
     to: Address<u32>,
@@ -78,7 +79,7 @@ impl Full {
         self.runtime.core().road.table.cell(self.to.pid()).unwrap().waiting()
     }
 
-    /// Has all messages taken that are there, until so many were.
+    /// Has all messages taken, until this many were.
     fn is_emptied(&self, messages: usize) {
         until("all messages are taken", || {
             // An event that comes with one request is passed over again, and taken with the next.
@@ -88,7 +89,7 @@ impl Full {
         });
     }
 
-    /// Waits for all senders. How many messages were accepted; the others came back.
+    /// Waits for all senders. Returns how many messages were accepted. The others came back.
     fn accepted(&mut self) -> usize {
         let sent = self.waiting.drain(..).map(|sender| wait(sender).unwrap());
         sent.filter(|sent| match sent {
@@ -121,7 +122,7 @@ fn senders_that_wait_for_room_are_told_of_every_kind_of_end() {
 fn taking_passed_over_messages_notifies_waiting_senders() {
     for (room, senders) in [(2, 1), (2, 2)] {
         let mut full = Full::new(room, senders);
-        // One step takes them all, and no other step follows that could tell the senders.
+        // One step takes them all. No other step follows that could tell the senders.
         full.runtime.cancel(full.to.pid(), "take").unwrap();
         assert_eq!(full.accepted(), senders);
     }
@@ -138,7 +139,7 @@ fn senders_that_wait_for_room_are_told_when_the_mailbox_is_replaced() {
     assert_eq!(full.accepted(), 2);
 }
 
-/// In each of its steps takes all messages, and is held up then by the next of these.
+/// Takes all messages in each of its steps, and then waits for the next gate.
 struct Slow {
     begun: Latch<()>,
     gates: Vec<Latch<()>>,
@@ -200,7 +201,7 @@ fn nothing_is_kept_for_senders_that_have_given_up_waiting_for_room() {
     for _ in 0..MANY {
         assert!(full.runtime.send_timeout(full.to, 1, Duration::ZERO).is_err());
     }
-    // The latch of the last one goes with the next.
+    // The latch of the last sender is dropped with the next.
     assert!(full.waiting() <= 1, "{}", full.waiting());
 }
 
@@ -210,14 +211,14 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
     let keeper = runtime.spawn(Keeper(Vec::new())).unwrap();
     let to = keeper.address();
     for _ in 0..MANY {
-        // Given up by the thread that sleeps, and by a future.
+        // Given up by a sleeping thread, and by a future.
         runtime.ask(to, |reply| reply, Duration::ZERO).wait().unwrap_err();
         for limit in [Duration::from_secs(3_600), Duration::MAX] {
             let mut asking = runtime.ask(to, |reply| reply, limit);
             assert!(Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
     }
-    // Answered while the thread sleeps: the keeper ends.
+    // Answered while the thread sleeps, because the keeper ends.
     let asking = thread::spawn({
         let runtime = runtime.clone();
         move || runtime.ask(to, |reply| reply, Duration::MAX).wait()
@@ -230,7 +231,7 @@ fn nothing_is_kept_for_questions_from_outside_that_are_over() {
     assert_eq!(kept.len(), 0, "what the timers keep for questions that are over");
 }
 
-/// The things that a runtime keeps for its processes, all together.
+/// The sizes of everything that a runtime keeps for its processes.
 fn kept(runtime: &Runtime) -> [usize; 7] {
     let core = runtime.core();
     [
@@ -244,7 +245,7 @@ fn kept(runtime: &Runtime) -> [usize; 7] {
     ]
 }
 
-/// Ends when it is told anything.
+/// Is done when it receives an event.
 struct Waits;
 
 impl Process for Waits {
@@ -323,7 +324,8 @@ fn refused_and_revoked_relations_leave_nothing_behind() {
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
-/// Yields blocking work, waits, and is done in a blocking step; the work that it yields with its end is not waited for.
+/// Yields blocking work, waits, and is done in a blocking step. The work that it yields with its end is not waited
+/// for.
 struct Works(usize, bool);
 
 impl Process for Works {
@@ -359,7 +361,7 @@ fn nothing_is_kept_for_blocking_work_that_is_done() {
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
-/// Monitors so many others from their birth, and ends when all have.
+/// Monitors this many others from their birth.
 struct Watches(usize);
 
 impl Process for Watches {
@@ -393,7 +395,7 @@ fn room_for_very_many_relations_goes_with_them() {
     assert!(runtime.core().relations.capacity() < before / 2);
 }
 
-/// Traps exits, and keeps the replies that it is asked for.
+/// Traps exits, and keeps the replies that it receives.
 struct Keeps(Vec<Reply<()>>);
 
 impl Process for Keeps {
@@ -410,7 +412,7 @@ impl Process for Keeps {
     }
 }
 
-/// Takes everything that a state machine can take, and fails when it has all of it; so many times.
+/// Takes everything that a state machine can take, and then fails. It does so in several rounds.
 struct Frail {
     other: Address<Reply<()>>,
     rounds: usize,
@@ -457,7 +459,7 @@ fn a_thousand_recoveries_leave_nothing_behind() {
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
-/// A map that nothing can change, and so needs no lock: around it, or in it, this would not compile.
+/// A map that cannot change, and so needs no lock. With a lock around it or in it, this would not compile.
 #[test]
 fn handlers_are_looked_up_in_a_map_without_a_lock() {
     struct Question;

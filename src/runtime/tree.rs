@@ -1,12 +1,12 @@
-//! The end of a runtime as a shutdown tree, so that others can be ordered against it.
+//! The end of a runtime as a shutdown tree. So other nodes can be ordered against it.
 //!
-//! [`Tree::declare`] is the order. The tree shows how far the end has come, and tells the nodes above the runtime. `shutdown.rs`
-//! does the work, and says of each part when it is done. A request to the tree shuts the runtime down, on a thread of its own. A
-//! runtime that is shut down otherwise closes its tree.
+//! [`Tree::declare`] has the order. The tree shows how far the end has come, and tells the nodes above the runtime.
+//! `shutdown.rs` does the work, and reports each part when it is done. A request to the tree shuts the runtime down,
+//! on a thread of its own. A runtime that is shut down otherwise closes its tree.
 //!
-//! The end does not run *through* the nodes, each stage told by the one before it. The stages share one limit: the next one has
-//! the rest of it. They hand back to each other: steps that waited for the pool go to the workers again, to be ended. One report
-//! counts what all of them have left.
+//! The end does not run *through* the nodes, with each stage started by the one before it. The stages share one
+//! limit: the next one has the rest of it. A stage may give work back to an earlier one: steps that waited for the
+//! pool go to the workers again, to be ended. One report counts what all stages have left.
 
 use std::fmt;
 
@@ -27,8 +27,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Processes first, then the timers, then the pool, the workers last. `inside` says whether the calling thread works for the
-    /// runtime, and `workers` how many workers have not left.
+    /// Declares the parts: processes first, then the timers, then the pool, the workers last. `inside` says whether
+    /// the calling thread works for the runtime. `workers` says how many workers have not exited.
     pub(super) fn declare(
         core: &Arc<Core>,
         inside: impl Fn() -> bool + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl Tree {
         self.state.clone()
     }
 
-    /// All parts have ended.
+    /// Reports to the tree that all parts have ended.
     pub(super) fn over(&self, report: &ShutdownReport) {
         let unclean = !report.is_clean();
         self.processes.over(unclean.then(|| Failure::new(UncleanShutdown { report: report.clone() })));
@@ -67,7 +67,7 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
     ShutdownNode::builder().name(name).clock(clock.clone())
 }
 
-/// So many are named.
+/// The most processes that a detail names. The text says that there are others.
 const NAMED: usize = 8;
 
 /// The processes that keep a shutdown from ending.
@@ -88,15 +88,15 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     Some(text)
 }
 
-/// A runtime was shut down through its [state](crate::Runtime::shutdown_node), or otherwise, and something had to be forced
-/// or is left. It is the error of that state.
+/// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) if the runtime did not end in order.
+/// Something had to be forced, or is left, however the runtime was shut down.
 #[derive(Clone, Debug)]
 pub struct UncleanShutdown {
     report: ShutdownReport,
 }
 
 impl UncleanShutdown {
-    /// The report: it says what was forced, and what is left.
+    /// The report, which lists everything that was forced or is left.
     pub fn report(&self) -> &ShutdownReport {
         &self.report
     }

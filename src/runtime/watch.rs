@@ -14,9 +14,9 @@ use crate::primitives::{Arc, Weak};
 use crate::process::{Down, Monitor, Pid, Target};
 use crate::sched::body::Host;
 
-/// Somebody outside who is told of a process's end, however it was spawned. A `Future` of the [`Down`], too.
+/// Waits outside for the end of a process, however it was spawned. It is also a `Future` of the [`Down`].
 ///
-/// Dropped before that, it leaves nothing behind. When the runtime has ended, so has the process.
+/// If it is dropped before the end, nothing of it remains. When the runtime has ended, the process has ended, too.
 pub struct ExitWatcher {
     monitor: Monitor,
     core: Weak<Core>,
@@ -25,10 +25,10 @@ pub struct ExitWatcher {
 }
 
 impl Runtime {
-    /// Watches a process: what is asked for here comes when it has ended; at once, with
-    /// [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess), if there is none.
+    /// Watches a process. The watcher gets the [`Down`] when the process has ended. If there is no such process, it
+    /// gets one with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
     ///
-    /// If nobody has the name or is in the group, the PID of the watcher is one that no process has.
+    /// If no process has the name, or the group has no members, the PID of the watcher is one that no process has.
     pub fn watch(&self, target: impl Target) -> ExitWatcher {
         let core = self.core();
         let pid = target.resolve(&**core).unwrap_or_else(|_| core.nobody());
@@ -42,12 +42,12 @@ impl Runtime {
 }
 
 impl ExitWatcher {
-    /// The process.
+    /// The process that is watched.
     pub fn pid(&self) -> Pid {
         self.monitor.pid()
     }
 
-    /// The end of the process, if it has ended.
+    /// The end of the process. `None` if it has not ended.
     pub fn down(&self) -> Option<Down> {
         self.down.latch().get()
     }
@@ -61,10 +61,10 @@ impl ExitWatcher {
         Ok(self.down.latch().wait())
     }
 
-    /// The same, but not longer than `limit` by the runtime's clock.
+    /// Like [`wait`](Self::wait), but waits no longer than `limit` by the runtime's clock.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); or the limit was over before ([`WaitError::TimedOut`]).
+    /// The errors of [`wait`](Self::wait), or [`WaitError::TimedOut`] if the limit was over first.
     pub fn wait_timeout(&self, limit: Duration) -> Result<Down, WaitError> {
         refuse_step_timeout(limit)?;
         self.down.latch().wait_until(&self.clock, self.clock.deadline(limit));

@@ -1,9 +1,9 @@
-//! The watchdog: looks at the workers as long as somebody works, has the places of those that are stuck taken by spares, and
-//! tells of them.
+//! The watchdog. It looks at the workers while processes are stepped, starts spares in the places of stuck workers,
+//! and reports stuck steps.
 //!
-//! `sched/stuck_steps.rs` decides, and has the protocol. Here is what it needs threads for: a look is a timer's action, and who is
-//! told (the log and the hook) is told on a thread of its own that lives as long as there is something to tell. So neither the
-//! timers nor a worker wait for code of the user's.
+//! `sched/stuck_steps.rs` decides, and has the protocol. This file has the parts that need threads. A look is a
+//! timer's action. The log and the observer are told on a thread of its own, which runs while there are reports. So
+//! neither the timers nor a worker wait for user code.
 
 use std::time::Duration;
 
@@ -16,30 +16,33 @@ use crate::process::{Pid, ProcessIdentity};
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
 
-/// So often it is looked within the limit,
+/// The number of looks within a limit. A report is late by one interval at most.
 const LOOKS_IN_A_LIMIT: u32 = 4;
 
-/// but not more often than this,
+/// The shortest interval between looks, so that a short limit does not cost much.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// and not less often than this.
+/// The longest interval between looks. With it a report is late by a second at most.
 const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches the steps of a runtime: one that runs longer than a limit is *stuck*. It is reported while it runs, once, and once
-/// more when it is over: to the log (at the level `WARN`) and to the [`Observer`](crate::observe::Observer). Meanwhile
+/// Watches the steps of a runtime. A step that runs longer than a limit is *stuck*.
+///
+/// A stuck step is reported once while it runs, and once more when it is over. The reports go to the log (at the
+/// level `WARN`) and to the [`Observer`](crate::observe::Observer). While the step runs,
 /// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
 ///
-/// To a step belongs what its worker does for it: `init` before it, and the handlers, `close`, destructors and hooks after it.
-/// Code that runs elsewhere is not watched, because it may block: blocking closures, steps after
-/// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
+/// Code that the worker calls for the process belongs to the step: `init` before it, and handlers, `close`,
+/// destructors and observers after it. Code that runs elsewhere is not watched, because it may block: blocking
+/// closures, steps after [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
 /// [`Runtime::spawn`](crate::Runtime::spawn).
 ///
 /// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
 ///
-/// A runtime without a watchdog pays nothing for it. With one, each step costs some 25 nanoseconds more, and as long as processes
-/// are stepped a timer looks at all workers: four times within the limit, but not more often than once in a millisecond and not
-/// less often than once in a second. A step is reported by the look at which it is known to have run for the limit: one interval
-/// between looks later at most. Nobody looks while all workers are idle.
+/// A runtime without a watchdog has no cost for it. With one, each step costs some 25 nanoseconds more. While
+/// processes are stepped, a timer looks at all workers. It looks four times within the limit, but not more often than
+/// once in a millisecond and not less often than once in a second. A step is reported by the look at which it is
+/// known to have run for the limit. That is later by one interval between looks at most. There are no looks while all
+/// workers are idle.
 ///
 /// ```
 /// use procession::Runtime;
@@ -60,23 +63,23 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Reports steps that run for longer than `limit`, by the clock of the runtime. It must not be zero; with the greatest
-    /// limits (those beyond some 584 years) there is nothing to watch for.
+    /// Reports steps that run longer than `limit`, by the clock of the runtime. The limit must not be zero. A limit
+    /// beyond some 584 years never passes, and nothing is watched.
     pub fn after(limit: Duration) -> Watchdog {
         Watchdog { limit, spares: 0 }
     }
 
-    /// While workers are stuck and there is work, up to so many others are started in their places; those that are too many
-    /// when the steps return, leave. 0 to 1,024; 0 where nothing is said.
+    /// Sets how many spare workers may be started: 0 to 1,024. The default is 0. While workers are stuck and there is
+    /// work, spare workers take their places. Spare workers that are no longer needed when the steps return exit.
     ///
-    /// So others do not have to wait for a worker that is stuck, even if all are. If more are stuck than this and there is no
-    /// other worker left, what is ready waits.
+    /// So ready processes do not have to wait for a stuck worker, even if all are stuck. If more workers are stuck
+    /// than there are spares and no other worker is left, ready processes wait.
     pub fn spare_workers(mut self, most: usize) -> Watchdog {
         self.spares = most;
         self
     }
 
-    /// In nanoseconds; nothing if it never passes.
+    /// The limit in nanoseconds. `None` if it never passes.
     pub(super) fn limit_nanos(self) -> Option<u64> {
         u64::try_from(self.limit.as_nanos()).ok()
     }
@@ -86,14 +89,14 @@ impl Watchdog {
     }
 }
 
-/// Makes the looks.
+/// Looks at the workers on a timer.
 pub(super) struct WatchdogTimer {
     core: Weak<Core>,
     worker_threads: Arc<WorkerThreads>,
     interval: Duration,
     /// The name of its thread.
     name: String,
-    /// The thread that tells, or the last that did.
+    /// The thread that reports, or the last that did.
     reporter: Mutex<Option<JoinHandle<()>>>,
     me: Weak<WatchdogTimer>,
 }
@@ -169,7 +172,7 @@ impl WatchdogTimer {
         lock(&self.reporter).as_ref().is_some_and(|reporter| reporter.thread().id() == me)
     }
 
-    /// The thread that tells, to be joined.
+    /// The thread that reports, to be joined.
     pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
         lock(&self.reporter).take()
     }
@@ -196,7 +199,7 @@ impl StepWatcher for WatchdogTimer {
         if !core.road.stuck_steps.as_ref().is_some_and(StuckSteps::is_to_tell) {
             return;
         }
-        // The thread has the core: it may be the last that has it.
+        // The thread holds the core, because it may be the last owner.
         let tells = core.clone();
         match threads::start(self.name.clone(), move || WatchdogTimer::tell_all(&tells)) {
             Ok(thread) => *lock(&self.reporter) = Some(thread),
@@ -208,7 +211,7 @@ impl StepWatcher for WatchdogTimer {
     }
 }
 
-/// Whose step it is, and the type of its messages.
+/// The process that is being stepped, and the type of its messages.
 fn describe(core: &Core, pid: Pid) -> (ProcessIdentity, &'static str) {
     let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
     let type_name = kind.map_or("", |kind| (kind.process)());
@@ -227,7 +230,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(100);
 
-    /// Is in its step until it is let go.
+    /// Stays in its step until it may go.
     struct Held {
         begun: Latch<()>,
         go: Latch<()>,
@@ -253,7 +256,7 @@ mod tests {
         runtime.spawn(Held { begun: begun.clone(), go: go.clone() }).unwrap();
         wait(&begun);
         let waits = runtime.spawn(Held { begun: Latch::new(), go: go.clone() }).unwrap();
-        // The thread that moves the clock makes the looks.
+        // The thread that moves the clock looks at the workers.
         threads::refuse(true);
         clock.advance(LIMIT * 2);
         assert_eq!((runtime.stuck_steps().len(), runtime.stats().spare_workers), (1, 0));

@@ -1,4 +1,5 @@
-//! The threads of the workers: how they are started, known from others, and joined; and the spare workers that have none.
+//! The threads of the workers: their start, their identity and their join. Also the spare workers that have no
+//! thread.
 
 use std::io;
 
@@ -15,7 +16,7 @@ use crate::threads;
 pub(super) struct WorkerThreads {
     stack_size: Option<usize>,
     threads: Mutex<Vec<WorkerThread>>,
-    /// The workers are inside as long as they run.
+    /// Each worker is inside while it runs.
     pub(super) inside: Gate,
     spares: Mutex<Vec<Spare>>,
 }
@@ -32,26 +33,27 @@ pub(super) struct Spare {
 }
 
 impl WorkerThreads {
-    /// Nobody yet. Each thread will have a stack of so many bytes.
+    /// No workers yet. Each thread will have a stack of so many bytes.
     pub(super) fn new(stack_size: Option<usize>) -> WorkerThreads {
         WorkerThreads { stack_size, threads: Mutex::default(), inside: Gate::new(), spares: Mutex::default() }
     }
 
     /// Starts the thread of a worker, which runs `main`, unless the runtime ends.
     pub(super) fn start(&self, name: String, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        // Held until the thread is among the others: who ends the workers closes the gate first, and then finds all.
+        // Held until the thread is in the list. The end of the workers closes the gate first, and then finds all
+        // threads.
         let mut threads = lock(&self.threads);
         let Some(inside) = self.inside.enter() else { return Err(io::Error::other("the runtime ends")) };
         let left = Latch::new();
         let leaves = left.clone();
         let handle = threads::start_sized(name, self.stack_size, move || {
             begin_steps();
-            // A panic costs a worker one process at most, see there.
+            // A panic costs a worker one process at most, as its `run` says.
             main();
             let _ = leaves.set(());
             drop(inside);
         })?;
-        // Spares come and go. Of those that are gone nothing is kept.
+        // Spares start and exit. The threads that have exited are removed.
         #[cfg(not(loom))]
         threads.retain(|thread| !thread.handle.is_finished());
         threads.push(WorkerThread { handle, left });
@@ -63,12 +65,12 @@ impl WorkerThreads {
         lock(&self.spares).push(spare);
     }
 
-    /// Starts a spare worker, if one sits there: the last one that left may not have come so far. It sits down again when it
-    /// leaves. Whether one was started. As long as it runs it keeps `kept`.
+    /// Starts a spare worker, if one is in the list. The spare that exited last may not be in the list yet. The
+    /// worker returns to the list when it exits, and it keeps `kept` while it runs. Returns whether one was started.
     pub(super) fn start_spare(self: &Arc<WorkerThreads>, kept: impl Send + 'static) -> io::Result<bool> {
         let Some(spare) = lock(&self.spares).pop() else { return Ok(false) };
         let (worker_threads, name) = (self.clone(), spare.name.clone());
-        // Whether it runs or not, it is not lost.
+        // The spare is returned to the list if the thread does not start.
         let place = Arc::new(Mutex::new(Some(spare)));
         let runs = place.clone();
         let started = self.start(name, move || {
@@ -85,7 +87,7 @@ impl WorkerThreads {
         started.map(|()| true)
     }
 
-    /// Those that run, for somebody who joins them.
+    /// The threads that run, for the caller to join.
     pub(super) fn take(&self) -> Vec<WorkerThread> {
         std::mem::take(&mut *lock(&self.threads))
     }
