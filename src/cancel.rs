@@ -67,10 +67,11 @@ impl CancelToken {
 
     /// Makes the request, with a reason. Whether this call did it: only the first one counts.
     ///
-    /// Callbacks run on this thread before it returns. A callback may cancel another token, whose callbacks then run inside
-    /// of it. This goes to a depth of 32: further tokens are cancelled at once as well, but their callbacks run when the
-    /// innermost callback has returned. So a long chain of tokens needs no deep stack. A callback should be short: one that waits
-    /// for the callbacks of a token that it has cancelled itself may wait for ever, for they may run on its own thread after it.
+    /// Callbacks run on this thread before it returns. A callback may cancel another token, whose callbacks then run
+    /// inside of it. This goes to a depth of 32: further tokens are cancelled at once as well, but their callbacks
+    /// run when the innermost callback has returned. So a long chain of tokens needs no deep stack. A callback should
+    /// be short: one that waits for the callbacks of a token that it has cancelled itself may wait for ever, for they
+    /// may run on its own thread after it.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         let reason = reason.into();
         let first = self.node.tell(&reason);

@@ -1,8 +1,8 @@
 //! Time: the only caller of `Instant::now`, and a manual clock for tests.
 //!
 //! Everything in the crate that waits for a moment asks a [`Clock`]. The system clock passes by itself; a
-//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it, and what becomes due has happened when
-//! `advance` returns, so that a test of a timeout needs no sleep.
+//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it, and what becomes due has happened
+//! when `advance` returns, so that a test of a timeout needs no sleep.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -66,8 +66,8 @@ impl Clock {
         self.watch_due(changed, || None)
     }
 
-    /// The same, for a caller that has work to do at certain moments: `due` returns the next one. A manual clock that is
-    /// moved stops at each of them.
+    /// The same, for a caller that has work to do at certain moments: `due` returns the next one. A manual clock that
+    /// is moved stops at each of them.
     pub(crate) fn watch_due(
         &self,
         changed: impl Fn() + Send + Sync + 'static,

@@ -1,10 +1,11 @@
 //! For tests: whether a group of threads is idle for good.
 //!
-//! A runtime, a pool or a loop that is idle costs nothing if each of its threads waits until it is notified, and that wait has
-//! no limit. A test makes a [`Crowd`]; the threads that it starts from then on, and those that they start, belong to it.
-//! [`Crowd::until_idle`] returns when at one moment all of them wait without a limit, and none of them has been notified. As
-//! nobody else notifies them, none of them would ever run again. A thread that looks for work now and then, however seldom,
-//! keeps this from returning. So a test shows that nothing happens, and no time passes for it.
+//! A runtime, a pool or a loop that is idle costs nothing if each of its threads waits until it is notified, and that
+//! wait has no limit. A test makes a [`Crowd`]; the threads that it starts from then on, and those that they start,
+//! belong to it. [`Crowd::until_idle`] returns when at one moment all of them wait without a limit, and none of them
+//! has been notified. As nobody else notifies them, none of them would ever run again. A thread that looks for work
+//! now and then, however seldom, keeps this from returning. So a test shows that nothing happens, and no time passes
+//! for it.
 
 use std::time::Duration;
 

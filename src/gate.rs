@@ -1,8 +1,8 @@
 //! A door with a count: entering, leaving, and closing for good.
 //!
 //! The race that lives here: a thread enters while the door closes. One word holds both the count of those inside and
-//! the closed bit, so each of the two sees the other: a thread that entered before the door closed is waited for, a later one
-//! is turned away, and there is no third case.
+//! the closed bit, so each of the two sees the other: a thread that entered before the door closed is waited for, a
+//! later one is turned away, and there is no third case.
 //!
 //! | | `enter` (add one) | `leave` (take one) | `close` (set the bit) |
 //! |---|---|---|---|
@@ -40,10 +40,11 @@ impl Gate {
 
     /// Goes in, unless the door is closed.
     pub fn enter(&self) -> Option<GateGuard> {
-        // A compare-and-swap, not an addition that is taken back: a visitor who is turned away must never be counted, or
-        // the last one to leave would not know that it is the last.
+        // A compare-and-swap, not an addition that is taken back: a visitor who is turned away must never be counted,
+        // or the last one to leave would not know that it is the last.
         //
-        // Ordering: Acquire pairs with the Release of `close`: a thread that is turned away sees what was done before the door closed.
+        // Ordering: Acquire pairs with the Release of `close`: a thread that is turned away sees what was done before
+        // the door closed.
         self.shared
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & CLOSED == 0).then(|| word + ONE))
@@ -96,8 +97,8 @@ impl std::fmt::Debug for Gate {
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        // Ordering: Release hands what was done inside to the thread that finds the gate empty; Acquire collects it from the
-        // others, for this may be the last to leave.
+        // Ordering: Release hands what was done inside to the thread that finds the gate empty; Acquire collects it
+        // from the others, for this may be the last to leave.
         let before = self.gate.shared.word.fetch_sub(ONE, Ordering::AcqRel);
         if before == CLOSED + ONE {
             self.gate.everybody_has_left();

@@ -1,7 +1,7 @@
 //! Calls that block, and the threads on which they must not.
 //!
-//! A worker that blocks in a step does nothing else, and what it waits for may need this very worker. So a worker marks its
-//! thread when it starts, and each call that blocks looks at the mark first.
+//! A worker that blocks in a step does nothing else, and what it waits for may need this very worker. So a worker
+//! marks its thread when it starts, and each call that blocks looks at the mark first.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -46,12 +46,14 @@ pub(crate) fn why_not_over(limit: impl Into<Option<Duration>>) -> WaitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The caller is a step, or other code that runs on a worker of a runtime: an `init`, a `close`, a hook, a handler, a waker, a
-    /// destructor. It would have blocked the worker, which may be the one that the awaited work needs. Nothing was waited for.
+    /// The caller is a step, or other code that runs on a worker of a runtime: an `init`, a `close`, a hook, a
+    /// handler, a waker, a destructor. It would have blocked the worker, which may be the one that the awaited work
+    /// needs. Nothing was waited for.
     ///
     /// A step asks, monitors, or has blocking work done by a [`Step::Blocking`](crate::Step::Blocking) or
-    /// [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not refused. (The
-    /// calls that do more than wait are refused in any case: `Runtime::ask`, `Runtime::shutdown`, `Loop::run_for`.)
+    /// [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not
+    /// refused. (The calls that do more than wait are refused in any case: `Runtime::ask`, `Runtime::shutdown`,
+    /// `Loop::run_for`.)
     #[error("a step cannot wait, for it would block its worker: ask, monitor, or wait in blocking work")]
     InsideStep,
     /// The caller would wait for itself: it is the job or the task, or runs on a thread that must end first.

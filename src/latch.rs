@@ -1,10 +1,11 @@
 //! It happened: a value that is set once, and waited for by a thread, a callback or a `Future`.
 //!
-//! The race that lives here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment.
-//! The first [`set`](Latch::set) wins, the others get their value back.
+//! The race that lives here: several threads want to decide (returned, cancelled, timed out, stopped) at the same
+//! moment. The first [`set`](Latch::set) wins, the others get their value back.
 //!
-//! **No deep stack.** A callback or a waker may set another latch, whose callbacks then run inside of it. This goes to a depth
-//! of 32 ([`DEEPEST`]). Callbacks further down wait in a list of the thread, and run when the innermost callback has returned.
+//! **No deep stack.** A callback or a waker may set another latch, whose callbacks then run inside of it. This goes
+//! to a depth of 32 ([`DEEPEST`]). Callbacks further down wait in a list of the thread, and run when the innermost
+//! callback has returned.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -301,8 +302,8 @@ impl<T> Latch<T> {
 impl<T: 'static> Latch<T> {
     /// Sets the value. The first call wins and wakes all waiters; every later one gets its value back.
     ///
-    /// Callbacks and wakers run on this thread before `set` returns; a panic in one is contained. If this is called by a callback
-    /// of another latch, 32 callbacks deep, they run when the innermost callback has returned.
+    /// Callbacks and wakers run on this thread before `set` returns; a panic in one is contained. If this is called
+    /// by a callback of another latch, 32 callbacks deep, they run when the innermost callback has returned.
     ///
     /// # Errors
     /// The value comes back if the latch has been set before.
@@ -320,7 +321,8 @@ impl<T: 'static> Latch<T> {
         Ok(())
     }
 
-    /// Sets the value and wakes the threads that wait. The caller makes the calls to wakers and callbacks, now or later.
+    /// Sets the value and wakes the threads that wait. The caller makes the calls to wakers and callbacks, now or
+    /// later.
     pub(crate) fn decide(&self, value: T) -> Result<Calls<T>, T> {
         let mut state = lock(&self.shared.state);
         if state.decided {

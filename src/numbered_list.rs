@@ -2,8 +2,9 @@
 
 /// Keeps entries in the order of their insertion; an entry is found and removed by its number.
 ///
-/// A number is never given twice. An entry that is removed leaves a gap. The gaps are closed if there are more gaps than
-/// entries. So a list does not grow when many entries pass through it, and a list that was long gives its memory back.
+/// A number is never given twice. An entry that is removed leaves a gap. The gaps are closed if there are more gaps
+/// than entries. So a list does not grow when many entries pass through it, and a list that was long gives its memory
+/// back.
 #[derive(Debug)]
 pub(crate) struct NumberedList<T> {
     next: u64,

@@ -234,7 +234,8 @@ pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Panic::new)
 }
 
-/// Drops a user's value where a panic of its destructor must not be felt. It is told to the log and otherwise forgotten.
+/// Drops a user's value where a panic of its destructor must not be felt. It is told to the log and otherwise
+/// forgotten.
 #[inline]
 pub(crate) fn drop_contained<T>(value: T) {
     if std::mem::needs_drop::<T>()
@@ -244,8 +245,8 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
-/// Tells the log. A subscriber is code of the user's, and so is the text of an error. A panic there is dropped, and must not
-/// keep the caller from what it does next.
+/// Tells the log. A subscriber is code of the user's, and so is the text of an error. A panic there is dropped, and
+/// must not keep the caller from what it does next.
 #[cold]
 pub(crate) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
@@ -274,8 +275,8 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
 
 /// How something ended: a process, or a task.
 ///
-/// Handles of processes give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is `Exit<()>`.
-/// Handles of tasks give an `Exit<T, E>` with the closure's own types.
+/// Handles of processes give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is
+/// `Exit<()>`. Handles of tasks give an `Exit<T, E>` with the closure's own types.
 #[derive(Clone, Debug)]
 pub enum Exit<T = (), E = Failure> {
     /// It said that it was done, with this output.

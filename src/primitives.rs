@@ -2,11 +2,11 @@
 //!
 //! Every other file takes them from here, so that building with `--cfg loom` swaps the standard ones for those of the
 //! model checker, and the protocols that we invent are checked as they stand. `Arc` and `OnceLock` are always the
-//! standard ones: no protocol of ours rests on them alone (that of a question's timer has its other half in an atomic, which
-//! is modelled), and the model's `Arc` cannot hold trait objects.
+//! standard ones: no protocol of ours rests on them alone (that of a question's timer has its other half in an
+//! atomic, which is modelled), and the model's `Arc` cannot hold trait objects.
 //!
-//! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer sees;
-//! `sync/watched.rs` says why.
+//! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer
+//! sees; `sync/watched.rs` says why.
 //!
 //! In the crate's own tests, the condition variable keeps a book of the threads that wait on it: `sync/parked.rs`.
 //!
@@ -32,8 +32,9 @@ mod real {
     pub(crate) use std::thread::ThreadId;
     pub(crate) use std::thread_local;
 
-    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. A thread that finds
-    /// it taken looks again for a moment, and then gives its processor away, because the holder may be waiting for one.
+    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. A thread that
+    /// finds it taken looks again for a moment, and then gives its processor away, because the holder may be waiting
+    /// for one.
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 

@@ -1,7 +1,8 @@
 //! Threads: how they are started, and the door to helper threads.
 //!
-//! A destructor, a waker, a `close`, the destructor of a thread-local: each is user code and may hang. The end of a runtime, a
-//! pool or a scheduler of tasks calls it on a helper thread, and its caller waits for that thread with a limit.
+//! A destructor, a waker, a `close`, the destructor of a thread-local: each is user code and may hang. The end of a
+//! runtime, a pool or a scheduler of tasks calls it on a helper thread, and its caller waits for that thread with a
+//! limit.
 
 use std::io;
 
@@ -14,8 +15,8 @@ pub(crate) fn start(name: String, main: impl FnOnce() + Send + 'static) -> io::R
     start_sized(name, None, main)
 }
 
-/// Starts a thread with a stack of so many bytes. The only door to new ones: a name that no thread can have is an error and
-/// not a panic, and tests of the crate can have threads refused.
+/// Starts a thread with a stack of so many bytes. The only door to new ones: a name that no thread can have is an
+/// error and not a panic, and tests of the crate can have threads refused.
 pub(crate) fn start_sized(
     name: String,
     stack_size: Option<usize>,
@@ -41,8 +42,8 @@ pub(crate) fn is_name(name: &str) -> bool {
     !name.contains('\0')
 }
 
-/// Runs `work` on a thread of its own. The latch is set when `work` has returned or panicked. If no thread can be started,
-/// `work` runs on the calling thread.
+/// Runs `work` on a thread of its own. The latch is set when `work` has returned or panicked. If no thread can be
+/// started, `work` runs on the calling thread.
 ///
 /// The only door for code of the library that must not hold up its caller because it may call user code that hangs.
 pub(crate) fn on_helper_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Latch<()> {

@@ -1,12 +1,14 @@
 //! Timers: something to do at a moment, in the order of the moments.
 //!
-//! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
-//! is no thread: the thread that moves the clock runs what became due, and a thread that sets what is due already runs that. Entries leave
-//! the map the moment they fire or are cancelled, so a million that were cancelled cost nothing.
+//! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock
+//! there is no thread: the thread that moves the clock runs what became due, and a thread that sets what is due
+//! already runs that. Entries leave the map the moment they fire or are cancelled, so a million that were cancelled
+//! cost nothing.
 //!
-//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the action notes
-//! that timer and fires it when the action has returned. So actions that set each other need one frame of the stack, however
-//! many there are. (An action that moves the clock itself fires what becomes due inside of its own call.)
+//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the
+//! action notes that timer and fires it when the action has returned. So actions that set each other need one frame
+//! of the stack, however many there are. (An action that moves the clock itself fires what becomes due inside of its
+//! own call.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,8 +20,8 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
 
-/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock, or that sets
-/// by such a clock what is due already), so it should be short.
+/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock, or that
+/// sets by such a clock what is due already), so it should be short.
 pub type Action = Box<dyn FnOnce() + Send>;
 
 /// A set of timers with a clock. Clones are the same set; when the last one is dropped the timers end.
@@ -65,11 +67,11 @@ struct State {
     next: u64,
     fired: u64,
     stopped: bool,
-    // Until when the thread sleeps, if it does. Longer ago than the earliest entry once that was cancelled: it then looks
-    // once for nothing, which is cheaper than to wake it for each timer that is set and cancelled again.
+    // Until when the thread sleeps, if it does. Longer ago than the earliest entry once that was cancelled: it then
+    // looks once for nothing, which is cheaper than to wake it for each timer that is set and cancelled again.
     sleeps: Option<Deadline>,
-    // For when it was woken last. Should that timer be cancelled before the thread has looked, it sleeps until then all the
-    // same, or the next one like it would have to wake it again.
+    // For when it was woken last. Should that timer be cancelled before the thread has looked, it sleeps until then
+    // all the same, or the next one like it would have to wake it again.
     news: Option<Instant>,
     #[cfg(test)]
     rounds: usize,
@@ -77,7 +79,8 @@ struct State {
     thread: Option<thread::JoinHandle<()>>,
     // It is known also when somebody has taken the above, to join it.
     thread_id: Option<ThreadId>,
-    // What is for never, by number: it comes back at the end. Trees, so that they give memory back as they become empty.
+    // What is for never, by number: it comes back at the end. Trees, so that they give memory back as they become
+    // empty.
     kept: BTreeMap<u64, Action>,
     // With a manual clock: the threads that run actions, each as often as it has begun to.
     firing: Vec<Firing>,
@@ -119,9 +122,9 @@ impl Timers {
     /// Has `action` done when `delay` has passed; never before. With the greatest delays, never at all. Two timers for
     /// the same moment fire in the order in which they were set.
     ///
-    /// By a manual clock, a timer that is due when it is set fires before this call returns, perhaps before those that another
-    /// thread is about to fire because it has just moved the clock. Set by an action of these timers, it fires when that
-    /// action has returned.
+    /// By a manual clock, a timer that is due when it is set fires before this call returns, perhaps before those
+    /// that another thread is about to fire because it has just moved the clock. Set by an action of these timers, it
+    /// fires when that action has returned.
     ///
     /// # Errors
     /// The action comes back if the timers have been stopped, or if their thread could not be started.
@@ -229,14 +232,14 @@ impl Timers {
         lock(&self.owner.shared.state).fired
     }
 
-    /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended when
-    /// this returns (unless it is the calling one, or an earlier call has stopped them and waits for it).
+    /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended
+    /// when this returns (unless it is the calling one, or an earlier call has stopped them and waits for it).
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }
 
-    /// The same, but the thread comes back as well, to be joined by a caller that waits with a limit: an action may take
-    /// its time.
+    /// The same, but the thread comes back as well, to be joined by a caller that waits with a limit: an action may
+    /// take its time.
     pub(crate) fn halt(&self) -> (Vec<Action>, Option<thread::JoinHandle<()>>) {
         self.owner.halt()
     }
@@ -346,8 +349,8 @@ impl Shared {
         }
     }
 
-    /// With a manual clock, a timer was set that is due already. Timers of other threads are not fired here, unless this thread is
-    /// firing: the thread that has moved the clock fires them before its call returns.
+    /// With a manual clock, a timer was set that is due already. Timers of other threads are not fired here, unless
+    /// this thread is firing: the thread that has moved the clock fires them before its call returns.
     fn does_at_once<'a>(&'a self, mut state: MutexGuard<'a, State>, key: TimerKey, action: Action) {
         if let Some(firing) = state.firing() {
             firing.set.iter_mut().for_each(|set| set.push_back(key));
@@ -393,7 +396,8 @@ impl State {
         }
     }
 
-    /// The next of what the actions of the calling thread have set, unless it was cancelled or another thread has fired it.
+    /// The next of what the actions of the calling thread have set, unless it was cancelled or another thread has
+    /// fired it.
     fn next_set(&mut self) -> Option<Action> {
         loop {
             let key = self.firing()?.set.as_mut()?.pop_front()?;

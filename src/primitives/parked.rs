@@ -1,4 +1,5 @@
-//! Which threads wait, and how: the condition variable of the crate's own tests, and a book of the threads that wait on it.
+//! Which threads wait, and how: the condition variable of the crate's own tests, and a book of the threads that wait
+//! on it.
 //!
 //! `src/crowd.rs` has what tests do with it. A thread that belongs to no crowd is not in the book.
 
@@ -85,8 +86,8 @@ impl Condvar {
 
     /// So many of the threads that wait here are notified next. If in fact another one is woken, `nudge` corrects that.
     fn note(&self, most: usize) {
-        // A thread holds the caller's lock from before it is counted until it waits, so no notification is missed here that
-        // it would see.
+        // A thread holds the caller's lock from before it is counted until it waits, so no notification is missed
+        // here that it would see.
         if self.shared.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -1,8 +1,8 @@
 //! The body of a process: what whoever steps it must have in hands, and what a step leaves behind.
 //!
-//! **The body is the permission.** At most one body of a process exists, in a `Box`, and it is in exactly one place: at
-//! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
-//! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
+//! **The body is the permission.** At most one body of a process exists, in a `Box`, and it is in exactly one place:
+//! at rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a
+//! process is stepped by one thread at a time is therefore not kept by a flag but by ownership.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -172,8 +172,8 @@ pub(crate) struct Kind {
     pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
-/// Sets the exit that joiners wait for. If there are wakers or callbacks, it asks the given function whether to call them now;
-/// else they come back.
+/// Sets the exit that joiners wait for. If there are wakers or callbacks, it asks the given function whether to call
+/// them now; else they come back.
 pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Option<Box<dyn FnOnce() + Send>>>;
 
 /// The user's state machine, of a type that is not known here.
@@ -240,8 +240,8 @@ pub(crate) const MOST_SPARE: usize = 256;
 /// A body larger than so many bytes is not kept.
 pub(crate) const LARGEST_SPARE: usize = 512;
 
-/// Bodies of ended processes. Who spawns mostly spawns the same type again and again, and the memory of the last one, still
-/// in the cache, costs less than what the allocator would look for.
+/// Bodies of ended processes. Who spawns mostly spawns the same type again and again, and the memory of the last one,
+/// still in the cache, costs less than what the allocator would look for.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Ready>);
 
@@ -261,7 +261,8 @@ impl Spares {
         self.0.push(ended);
     }
 
-    /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for ever.
+    /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for
+    /// ever.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ready> {
         self.0.pop()
@@ -461,7 +462,8 @@ impl StepOutput {
         self.outbox.shrink();
     }
 
-    /// For a process that goes on though the step has failed: its questions are decided, so that dropping them tells nobody.
+    /// For a process that goes on though the step has failed: its questions are decided, so that dropping them tells
+    /// nobody.
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {

@@ -4,14 +4,14 @@ use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Sign
 use crate::latch::Latch;
 use crate::process::dead_letter::DeadLetterReason;
 
-/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it again
-/// if the step leaves it; signals are never counted and never refused.
+/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it
+/// again if the step leaves it; signals are never counted and never refused.
 ///
-/// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is there
-/// to be pushed out; a step gets its messages under that lock. What came into the places of messages that the step then
-/// left is over the bound, so there may be twice as many; nothing more is taken until it has room again. A mailbox that drops
-/// the oldest takes a message in the place of one that a step has left, too: that one is older than all that is here, and is
-/// dropped before the next step.
+/// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is
+/// there to be pushed out; a step gets its messages under that lock. What came into the places of messages that the
+/// step then left is over the bound, so there may be twice as many; nothing more is taken until it has room again. A
+/// mailbox that drops the oldest takes a message in the place of one that a step has left, too: that one is older
+/// than all that is here, and is dropped before the next step.
 pub(crate) struct BoundedMailbox<M> {
     inner: Mailbox<M>,
     bound: Bound,

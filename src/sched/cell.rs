@@ -18,13 +18,13 @@
 //! | took none and passed none over, and there are some | rests | stepped again, with all that is there |
 //! | the same, after `Wait`: it was not offered the messages | stepped again | stepped again |
 //!
-//! The third row is [`Want::NewEvent`]. "Something has come" is seen by what is in the inbox: it is empty when a step is given
-//! its events, or holds only what was not shown to the step, and what is found there goes to the body at once. Nothing
-//! is found there for new twice. With a bound the inbox also holds older messages, for which the share of the step had no room. So there a
-//! mark says whether a message has come: it is set with the message, and cleared when the step is given its share. Both
-//! happen under this lock, as the decision to rest does. So what comes is either seen by the decision, or finds the body at
-//! rest and takes it out. Messages that were passed over earlier (and are kept in the body) are shown to each step, and wake
-//! nobody.
+//! The third row is [`Want::NewEvent`]. "Something has come" is seen by what is in the inbox: it is empty when a step
+//! is given its events, or holds only what was not shown to the step, and what is found there goes to the body at
+//! once. Nothing is found there for new twice. With a bound the inbox also holds older messages, for which the share
+//! of the step had no room. So there a mark says whether a message has come: it is set with the message, and cleared
+//! when the step is given its share. Both happen under this lock, as the decision to rest does. So what comes is
+//! either seen by the decision, or finds the body at rest and takes it out. Messages that were passed over earlier
+//! (and are kept in the body) are shown to each step, and wake nobody.
 //!
 //! No user code runs under the lock, and nothing of the user's is dropped under it.
 
@@ -185,7 +185,8 @@ struct Inner {
     /// The type of the process; of the last one, if the slot is vacant.
     kind: Option<&'static Kind>,
     steps: u64,
-    /// The flags in the lower 10 bits, the incarnation of the process in the next 16, and when it was spawned in the others.
+    /// The flags in the lower 10 bits, the incarnation of the process in the next 16, and when it was spawned in the
+    /// others.
     stamp: u64,
     generation: u32,
     /// Messages that were accepted and not yet taken by a step.
@@ -233,9 +234,9 @@ impl Cell {
         }
     }
 
-    /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
-    /// process may begin any more; that is asked under the lock, so that a look through the table after the closing sees
-    /// every process.
+    /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that
+    /// no process may begin any more; that is asked under the lock, so that a look through the table after the
+    /// closing sees every process.
     pub(crate) fn install(
         &self,
         generation: u32,
@@ -297,7 +298,8 @@ impl Cell {
         enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
-    /// Delivers a signal. A body that comes back has been woken. The answer to a command of an earlier incarnation is refused.
+    /// Delivers a signal. A body that comes back has been woken. The answer to a command of an earlier incarnation is
+    /// refused.
     #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
         let mut inner = enter(&self.inner);
@@ -391,8 +393,8 @@ impl Cell {
         asked.map_or(Settled::Resting, Settled::AskFuture)
     }
 
-    /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile, and not
-    /// only with the second. The empty inbox comes back.
+    /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile,
+    /// and not only with the second. The empty inbox comes back.
     #[inline]
     pub(crate) fn hand_over(&self, body: &mut Ready) -> Option<Box<dyn AnyMailbox>> {
         let mut inner = enter(&self.inner);
@@ -500,8 +502,8 @@ impl Cell {
         inner.queued = inner.queued.saturating_sub(count);
     }
 
-    /// For the shutdown: asks whatever process lives here to stop, and has its end reported. Its generation, and its body
-    /// if that woke it.
+    /// For the shutdown: asks whatever process lives here to stop, and has its end reported. Its generation, and its
+    /// body if that woke it.
     pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
         let mut inner = enter(&self.inner);
         if matches!(inner.body, BodyState::Vacant) {

@@ -130,8 +130,8 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
 }
 
-/// Takes the process out of its cell: from here on its PID names nobody. Returns what was in the cell. `exit` becomes how the process
-/// has ended.
+/// Takes the process out of its cell: from here on its PID names nobody. Returns what was in the cell. `exit` becomes
+/// how the process has ended.
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();

@@ -37,8 +37,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Performs one yield of the process with this head.
     fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H);
 
-    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and does not want
-    /// to be; nothing more is told of that, unless it begins the same anew.
+    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and does not
+    /// want to be; nothing more is told of that, unless it begins the same anew.
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted>;
 
     /// Takes out of the mailbox of the process in hand what that does not want to be told any more.
@@ -50,7 +50,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// A process has ended, or was not begun after all: the processes related to it are told.
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H);
 
-    /// A process begins, or goes on with another state machine: it takes its name, if it wants one and has not taken it.
+    /// A process begins, or goes on with another state machine: it takes its name, if it wants one and has not taken
+    /// it.
     fn begins(&self, head: &mut Head) -> Result<(), Exit>;
 
     /// The first `init` of a process has returned: it joins the groups that it was given.

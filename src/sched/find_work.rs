@@ -1,10 +1,11 @@
 //! Where a worker finds work.
 //!
-//! It looks in this order: the hand-off slot (the first process that the last step woke, at most so many in a row), its
-//! own deque (last in, first out), the global queue (first in, first out: one, and a batch into the own deque), half of
-//! another worker's deque. So that nothing is left behind for ever, every so many searches begin with the oldest of the
-//! global queue, and every so many with the oldest of the own deque. A worker that always has work of its own looks every
-//! so many steps whether another one is stuck: what lies in its deque is behind a step that may never return.
+//! It looks in this order: the hand-off slot (the first process that the last step woke, at most so many in a row),
+//! its own deque (last in, first out), the global queue (first in, first out: one, and a batch into the own deque),
+//! half of another worker's deque. So that nothing is left behind for ever, every so many searches begin with the
+//! oldest of the global queue, and every so many with the oldest of the own deque. A worker that always has work of
+//! its own looks every so many steps whether another one is stuck: what lies in its deque is behind a step that may
+//! never return.
 
 use super::search::{Searcher, search};
 use super::turn::Engine;
@@ -19,7 +20,8 @@ const BOTTOM_FIRST: u32 = 127;
 pub(super) const STEPS_A_LOOK_ELSEWHERE: u32 = 64;
 
 impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
-    /// A look that begins with what others have put into the global queue, or with what lies behind a worker that is stuck.
+    /// A look that begins with what others have put into the global queue, or with what lies behind a worker that is
+    /// stuck.
     #[cold]
     fn look_beyond(&mut self) -> Option<Ready> {
         let own = &mut self.own;
@@ -74,7 +76,8 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
             return Some(ready);
         }
         if let Some(ready) = queues.take_batch(&own.deque) {
-            // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is told.
+            // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is
+            // told.
             own.offered = true;
             own.one(|counters| &counters.from_global);
             return Some(ready);
@@ -117,8 +120,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         self.robs || self.steps.wrapping_sub(self.looked_at) >= STEPS_A_LOOK_ELSEWHERE && self.looks_elsewhere()
     }
 
-    /// Whether the worker at which this one looked the last time has not come any further, and has something in its deque.
-    /// Otherwise it is another one's turn.
+    /// Whether the worker at which this one looked the last time has not come any further, and has something in its
+    /// deque. Otherwise it is another one's turn.
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;

@@ -257,7 +257,8 @@ impl<P: Process> Machine for Typed<P> {
 
     fn left(&mut self) -> &mut dyn AnyMailbox {
         if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
-            // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
+            // What was passed over is older than all that is in the mailbox, and completions find their place behind
+            // it.
             if let Some(signals) = &mut self.mailbox.signals {
                 signals.shift(kept.len() as u64);
             }

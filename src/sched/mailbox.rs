@@ -327,8 +327,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
         let signals = other.take_signals();
         let Some(other) = (other.plain() as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
-            // A mailbox of another type has nothing that is meant for this one but its signals. The messages among which
-            // its completions had their places do not come, so they come next.
+            // A mailbox of another type has nothing that is meant for this one but its signals. The messages among
+            // which its completions had their places do not come, so they come next.
             return self.absorb_signals(signals, |_| 0);
         };
         let completions = self.absorb_signals(signals, |place| place);

@@ -90,8 +90,8 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
     });
 }
 
-/// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in the inbox
-/// is not looked at, and when it is taken for what the step has seen.
+/// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in
+/// the inbox is not looked at, and when it is taken for what the step has seen.
 #[test]
 fn a_process_that_took_nothing_is_woken_by_what_is_new_while_it_is_about_to_rest() {
     loom::model(|| {
@@ -111,8 +111,8 @@ fn a_process_that_took_nothing_is_woken_by_what_is_new_while_it_is_about_to_rest
     });
 }
 
-/// The same under a bound, where a step is given its share under the lock. Breaks when the mark is not set with the message,
-/// and when it is cleared after the step.
+/// The same under a bound, where a step is given its share under the lock. Breaks when the mark is not set with the
+/// message, and when it is cleared after the step.
 #[test]
 fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
     loom::model(|| {
@@ -302,8 +302,8 @@ fn three_that_close_a_cycle_at_once_give_one_error() {
     });
 }
 
-/// The arrows lead back, but not all of them at the same moment. Breaks when there is no second look, and when that does
-/// not ask whether a process is still in the same rest.
+/// The arrows lead back, but not all of them at the same moment. Breaks when there is no second look, and when that
+/// does not ask whether a process is still in the same rest.
 #[test]
 fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
     let mut model = loom::model::Builder::new();
@@ -331,7 +331,8 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
         });
         let settled = ring.cells[2].settle(three, Want::Signal, NOTHING_LEFT);
         assert!(matches!(settled, Settled::AskFuture(_)));
-        // Step 2 of the protocol only spares the lock. It could be deceived earlier, so the search begins with step 3 here.
+        // Step 2 of the protocol only spares the lock. It could be deceived earlier, so the search begins with step 3
+        // here.
         let given_up = give_up(&|pid| ring.find(pid), &ring.decisions, pid(2));
         let mine = matches!(given_up, Some((_, Decided::Deliver { .. })));
         assert!(!mine && !other.join().unwrap(), "the first could go on at any time");

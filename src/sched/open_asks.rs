@@ -4,8 +4,8 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::reply::ProcessAsk;
 
-/// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one open
-/// question, and it stands where it needs nothing else.
+/// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one
+/// open question, and it stands where it needs nothing else.
 #[derive(Default)]
 pub(crate) struct OpenAsks {
     newest: Option<Arc<ProcessAsk>>,
@@ -26,8 +26,9 @@ const KEPT_OLDER: usize = 64;
 /// So many decided questions are kept at most.
 const MOST_SPARE: usize = 256;
 
-/// Decided questions, whose memory serves the next ones. Who asks and waits is mostly woken by whoever has just answered,
-/// on the same thread, and asks the next question there: then nothing of it has to come from another processor.
+/// Decided questions, whose memory serves the next ones. Who asks and waits is mostly woken by whoever has just
+/// answered, on the same thread, and asks the next question there: then nothing of it has to come from another
+/// processor.
 #[derive(Default)]
 pub(crate) struct SpareAsks(Vec<Arc<ProcessAsk>>);
 
@@ -56,8 +57,8 @@ impl OpenAsks {
         }
     }
 
-    /// Before each step: forgets those that are decided, from the newest up to one that is open. So when the process rests,
-    /// and the newest one is decided, its answer has not been taken yet.
+    /// Before each step: forgets those that are decided, from the newest up to one that is open. So when the process
+    /// rests, and the newest one is decided, its answer has not been taken yet.
     #[inline]
     pub(crate) fn forget_decided(&mut self, spares: &mut SpareAsks) {
         while let Some(decided) = self.newest.take_if(|ask| ask.is_decided()) {
@@ -70,8 +71,8 @@ impl OpenAsks {
         }
     }
 
-    /// The newest question, unless it is decided. While the process rests and one command is outstanding, that is this one:
-    /// an open question is outstanding.
+    /// The newest question, unless it is decided. While the process rests and one command is outstanding, that is
+    /// this one: an open question is outstanding.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&Arc<ProcessAsk>> {
         self.newest.as_ref().filter(|ask| !ask.is_decided())

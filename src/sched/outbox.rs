@@ -86,8 +86,8 @@ impl Outbox {
 
 /// Where letters are posted: the router, on behalf of whoever steps the process.
 pub(crate) trait Post {
-    /// Opens the mailbox of `to`, has it filled under its lock, and wakes its owner if there is anything to wake it for.
-    /// `fill` says how many more messages the mailbox holds; nothing if it is for another type.
+    /// Opens the mailbox of `to`, has it filled under its lock, and wakes its owner if there is anything to wake it
+    /// for. `fill` says how many more messages the mailbox holds; nothing if it is for another type.
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
 
     /// Reports a message that will not be stepped. No mailbox is open.

@@ -1,5 +1,5 @@
-//! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
-//! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
+//! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process
+//! has, or after a failure, if the process recovers. `Process::recover` says what stays then, and what goes.
 
 use super::cell::{Cell, Freed, LeftBehind, Next};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
@@ -10,8 +10,8 @@ use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 use crate::sched::body::{Ready, StepOutput, Successor};
 use crate::sched::mailbox::{AnyMailbox, Signal};
 
-/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not take are dead
-/// letters.
+/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not
+/// take are dead letters.
 pub(super) fn upgrade<H: Executor>(
     road: &Road,
     executor: &mut H,
@@ -97,7 +97,8 @@ fn next(body: &Ready, taken: u32) -> Next {
     Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
 }
 
-/// The successor gets the messages that have arrived meanwhile. Messages of a type that it does not take are dead letters.
+/// The successor gets the messages that have arrived meanwhile. Messages of a type that it does not take are dead
+/// letters.
 fn take_over<H: Executor>(
     road: &Road,
     executor: &mut H,

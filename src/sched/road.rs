@@ -107,7 +107,8 @@ pub(crate) trait Executor {
         let _ = queued;
     }
 
-    /// The turns that a process lets pass whose step said `Continue`, because it has outrun a receiver or woken another process.
+    /// The turns that a process lets pass whose step said `Continue`, because it has outrun a receiver or woken
+    /// another process.
     fn turns_to_pass(&mut self) -> u8 {
         0
     }
@@ -126,8 +127,8 @@ pub(crate) trait Executor {
     /// Nothing else is ready for this worker: a process that continues need not make room.
     fn is_alone(&mut self) -> bool;
 
-    /// The process in hand is stepped on at once: what its last step has made ready is told of, for this worker will not
-    /// take it now.
+    /// The process in hand is stepped on at once: what its last step has made ready is told of, for this worker will
+    /// not take it now.
     fn goes_on(&mut self) {}
 
     /// User code is about to run that may take long: what is ready must be where others find it.
@@ -191,8 +192,9 @@ impl Road {
         if self.sleep.work_added() {
             self.outside.add(&self.outside.woke_others, 1);
         }
-        // Somebody who was held up between two lines may come when the workers have left. Both sides have a fence between
-        // what they write and what they read (`work_added` here, `end_workers` there), so one of them sees the other.
+        // Somebody who was held up between two lines may come when the workers have left. Both sides have a fence
+        // between what they write and what they read (`work_added` here, `end_workers` there), so one of them sees
+        // the other.
         if self.stopped.load(Ordering::SeqCst)
             && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
         {

@@ -1,7 +1,8 @@
 //! How a worker that has nothing to do comes to work, to sleep, or to its end.
 //!
-//! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps of the worker
-//! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `stuck_steps.rs`.
+//! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps
+//! of the worker that searches, in their order. Workers run them, and so do the models of `sleep.rs` and
+//! `stuck_steps.rs`.
 
 use super::sleep::Sleep;
 use crate::primitives::thread;

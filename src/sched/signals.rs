@@ -1,8 +1,8 @@
 //! What overtakes messages, or does not count as one: the signals that wait for a process.
 //!
-//! The control lane overtakes every message, with one exception: that a process has ended is never told before what that
-//! process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and behind nothing else.
-//! (A step after `Wait` is given no messages, so there it waits behind answers only.)
+//! The control lane overtakes every message, with one exception: that a process has ended is never told before what
+//! that process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and
+//! behind nothing else. (A step after `Wait` is given no messages, so there it waits behind answers only.)
 
 mod recovering;
 
@@ -116,8 +116,8 @@ struct Related {
     killer: Option<LinkedExit>,
 }
 
-/// What a signal comes behind: so many messages, counted as `popped` is, and so many completions, as `answered` is. Nothing,
-/// by default. Completions and messages stand in one order, so whoever has the smaller place is due first.
+/// What a signal comes behind: so many messages, counted as `popped` is, and so many completions, as `answered` is.
+/// Nothing, by default. Completions and messages stand in one order, so whoever has the smaller place is due first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     messages: u64,
@@ -148,7 +148,8 @@ impl Signals {
         self.sight = sight;
     }
 
-    // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one, and no more.
+    // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one,
+    // and no more.
 
     #[inline(never)]
     pub(crate) fn takes_message(&mut self, from: Option<Pid>) {
@@ -226,8 +227,8 @@ impl Signals {
         self.control.pop_front()
     }
 
-    /// Puts what has come into the control lane behind what it must not overtake. All at once, for thousands may be told of
-    /// thousands while many messages wait, and these are looked through once.
+    /// Puts what has come into the control lane behind what it must not overtake. All at once, for thousands may be
+    /// told of thousands while many messages wait, and these are looked through once.
     fn sort_out(&mut self, messages: Option<&dyn Senders>) {
         let mut places = self.ends();
         if !places.is_empty() {
@@ -251,7 +252,8 @@ impl Signals {
         self.move_behind(&places);
     }
 
-    /// The processes whose ends the control lane tells, each once and in order, and nothing that they would wait behind.
+    /// The processes whose ends the control lane tells, each once and in order, and nothing that they would wait
+    /// behind.
     fn ends(&self) -> Vec<(Pid, Place)> {
         let mut ends: Vec<_> =
             self.control.iter().filter_map(Control::follows).map(|pid| (pid, Place::default())).collect();
@@ -293,8 +295,8 @@ impl Signals {
         waiting.insert(waiting.partition_point(|(other, _)| *other <= behind), (behind, control));
     }
 
-    /// Puts signals that waited elsewhere behind those that are here. `place` says where among the messages they are now,
-    /// of where they were. How many completions came over.
+    /// Puts signals that waited elsewhere behind those that are here. `place` says where among the messages they are
+    /// now, of where they were. How many completions came over.
     pub(crate) fn absorb(&mut self, mut theirs: Signals, place: impl Fn(u64) -> u64) -> u32 {
         let completions = theirs.completions.len() as u32;
         let place = |arrived: u64| place(arrived.saturating_sub(theirs.popped));

@@ -3,11 +3,12 @@
 //! `docs/scheduling.md` has the protocol step by step, with the argument why no work is left lying while everybody
 //! sleeps. In short: one word holds how many workers *look* for work and how many *sleep*.
 //!
-//! - A thread that adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who looks.
+//! - A thread that adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who
+//!   looks.
 //! - Who finds nothing: enters the list of sleepers and leaves those who look (one change of the word), **fence**, asks
 //!   once more whether there is work, and only then sleeps.
-//! - Who finds work and was the last who looked: leaves those who look, **fence**, asks whether there is more, and if so
-//!   wakes one.
+//! - Who finds work and was the last who looked: leaves those who look, **fence**, asks whether there is more, and if
+//!   so wakes one.
 //!
 //! A closure says whether there is work, so that the model checker can see all of the protocol without the queues.
 
@@ -68,15 +69,15 @@ impl Sleep {
     /// Work has been added to a queue that every worker looks at. Whether somebody was woken for it.
     #[inline]
     pub(crate) fn work_added(&self) -> bool {
-        // Ordering: pairs with the fences of `fall_asleep` and `work_found`. The work is in the queue before the word is
-        // read here; they write the word before they ask for work. One of the two sees the other.
+        // Ordering: pairs with the fences of `fall_asleep` and `work_found`. The work is in the queue before the word
+        // is read here; they write the word before they ask for work. One of the two sees the other.
         fence(Ordering::SeqCst);
         let counts = self.counts.load(Ordering::Relaxed);
         looking(counts) == 0 && sleeping(counts) > 0 && self.wake_one()
     }
 
-    /// A worker that looked has found nothing. Returns when it has been woken, or when there is work after all; in either
-    /// case the worker looks again. Whether it slept.
+    /// A worker that looked has found nothing. Returns when it has been woken, or when there is work after all; in
+    /// either case the worker looks again. Whether it slept.
     pub(crate) fn fall_asleep(&self, worker: usize, work: impl FnOnce() -> bool) -> bool {
         {
             let mut sleepers = lock(&self.sleepers);
@@ -137,8 +138,8 @@ impl Sleep {
         view.wake.notify_one();
     }
 
-    /// Wakes this worker, if it sleeps, for something other than work. It looks from then on, as any that is woken: before it
-    /// does anything else it is to say [`work_found`](Self::work_found). Whether it was woken.
+    /// Wakes this worker, if it sleeps, for something other than work. It looks from then on, as any that is woken:
+    /// before it does anything else it is to say [`work_found`](Self::work_found). Whether it was woken.
     pub(crate) fn wake(&self, worker: usize) -> bool {
         let slept = self.get_up(worker);
         if slept {
@@ -164,8 +165,8 @@ impl Sleep {
         if self.sleeping() != all {
             return false;
         }
-        // A worker that has entered the list may find work at its last look. It cannot take it, because waking needs the lock that
-        // we hold. Else it could count as sleeping here, with the only piece of work in hand.
+        // A worker that has entered the list may find work at its last look. It cannot take it, because waking needs
+        // the lock that we hold. Else it could count as sleeping here, with the only piece of work in hand.
         let sleepers = lock(&self.sleepers);
         sleepers.len() == all && !work()
     }

@@ -1,8 +1,9 @@
 //! The watchdog's half of the road: which steps are stuck, who takes their workers' places, and when nobody need look.
 //!
-//! Every so often somebody *looks* at the workers. A worker that is watched has a pulse there: a number, odd while
-//! a step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**. Looks are
-//! all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache line.
+//! Every so often somebody *looks* at the workers. A worker that is watched has a pulse there: a number, odd while a
+//! step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**.
+//! Looks are all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache
+//! line.
 //!
 //! **A stuck step is told of twice**, and everything about it is decided under the one lock of this file:
 //!
@@ -14,34 +15,37 @@
 //!
 //! Whether the worker sees in time what it is shown is of no matter, for the next look finds what it missed.
 //!
-//! **Looks are made only while somebody works** (law 12). `armed` says that there will be another look. The word of `sleep.rs`
-//! says how many workers *rest*: look for work, or sleep. All others work.
+//! **Looks are made only while somebody works** (law 12). `armed` says that there will be another look. The word of
+//! `sleep.rs` says how many workers *rest*: look for work, or sleep. All others work.
 //!
-//! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`; if nobody
-//!   will look, and it is the one who changes that (an exchange), it sets the timer for the next look.
-//! - A look that finds that all rest, and has no record: takes `armed` back, **fence**, reads the word again; if somebody works after all, and it is
-//!   the one who changes `armed`, it goes on as if nothing had been.
+//! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`; if
+//!   nobody will look, and it is the one who changes that (an exchange), it sets the timer for the next look.
+//! - A look that finds that all rest, and has no record: takes `armed` back, **fence**, reads the word again; if
+//!   somebody works after all, and it is the one who changes `armed`, it goes on as if nothing had been.
 //!
-//! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of the look, and
-//! it sees that nobody will look. Because of the exchange there are never two who do.
+//! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of
+//! the look, and it sees that nobody will look. Because of the exchange there are never two who do.
 //!
-//! **Spare workers** take the places of those that are stuck: as many as are stuck, up to a number, begun by a look that finds
-//! work lying. When fewer are stuck than spares run, the *surplus* is asked to leave: a flag, and as many of them as sleep are
-//! woken, off the list of the sleepers, so that each of them looks. A spare that sees the flag
+//! **Spare workers** take the places of those that are stuck: as many as are stuck, up to a number, begun by a look
+//! that finds work lying. When fewer are stuck than spares run, the *surplus* is asked to leave: a flag, and as many
+//! of them as sleep are woken, off the list of the sleepers, so that each of them looks. A spare that sees the flag
 //!
-//! 1. has no process in hand; leaves those who look if it is one of them, *as one who has found work*: if it was the last, and
-//!    there is work, and somebody sleeps, that one is woken;
-//! 2. puts what is in its hand-off slot and its deque into the global queue, and tells of it as anybody does who adds work;
-//! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as they do:
-//!    asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
+//! 1. has no process in hand; leaves those who look if it is one of them, *as one who has found work*: if it was the
+//!    last, and there is work, and somebody sleeps, that one is woken;
+//! 2. puts what is in its hand-off slot and its deque into the global queue, and tells of it as anybody does who adds
+//!    work;
+//! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as
+//!    they do: asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for
+//!    work again.
 //!
-//! **Why no work is left lying.** A thread that adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
-//! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
-//! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
-//! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
-//! workers without spares (one that is stuck and not known to be is found by a look, as ever). Its own work is in the
-//! global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag is set sees it: it is entered in
-//! the list, and the list looked through, under one lock, and the flag is set before and read after.
+//! **Why no work is left lying.** A thread that adds work wakes nobody only if somebody looks, or nobody sleeps. A
+//! spare that looked when it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument
+//! in `docs/scheduling.md` holds as it stands. If nobody slept, all others worked, and each of them looks when its
+//! step is over; a spare that leaves is not one of the few on whom that rests, for it leaves only when more run than
+//! are stuck: then, without it, as many are not stuck as there are workers without spares (one that is stuck and not
+//! known to be is found by a look, as ever). Its own work is in the global queue, as if somebody had sent it. And a
+//! sleeper that goes to sleep while the flag is set sees it: it is entered in the list, and the list looked through,
+//! under one lock, and the flag is set before and read after.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -207,8 +211,8 @@ impl StuckSteps {
         state.running += spares;
         self.note_surplus(&state);
         let all = self.workers + state.running;
-        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile. As long as there is a record there is
-        // another look: its worker may rest already, and have missed that it was shown it.
+        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile. As long as there is a
+        // record there is another look: its worker may rest already, and have missed that it was shown it.
         let again = state.stuck > 0 || self.goes_on(|| (scene.resting)() >= all);
         Looked { again, spares }
     }
@@ -231,12 +235,13 @@ impl StuckSteps {
         }
         let pid = Pid::from_word(view.current.load(Ordering::Relaxed));
         let (Some(pid), Some(doing)) = (pid, view.pulse.sight.read()) else { return };
-        // Shown before it is asked for the last time whether the step runs: a worker whose step ends from there on, however long
-        // this takes, knows that there is a record, or will be. Ordering: Relaxed: only a hint; a look finds what the worker
-        // misses.
+        // Shown before it is asked for the last time whether the step runs: a worker whose step ends from there on,
+        // however long this takes, knows that there is a record, or will be. Ordering: Relaxed: only a hint; a look
+        // finds what the worker misses.
         view.pulse.reported.store(true, Ordering::Relaxed);
-        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is of a later
-        // step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown later than that.
+        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is
+        // of a later step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown
+        // later than that.
         fence(Ordering::SeqCst);
         if view.pulse.beat.load(Ordering::Relaxed) != beat {
             view.pulse.reported.store(false, Ordering::Relaxed);
@@ -262,7 +267,8 @@ impl StuckSteps {
 
     fn note_surplus(&self, state: &State) {
         if self.too_many(state) > 0 {
-            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders this.
+            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders
+            // this.
             self.surplus.store(true, Ordering::SeqCst);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A PID's slot number is an index into segments that are made when they are first needed; its generation is compared
 //! under the slot's lock. So looking a process up costs the same with ten processes as with a million, there is no
-//! reference to count, and a message to an ended process cannot reach its successor: the comparison and the delivery are
-//! one critical section.
+//! reference to count, and a message to an ended process cannot reach its successor: the comparison and the delivery
+//! are one critical section.
 
 use crossbeam_queue::SegQueue;
 

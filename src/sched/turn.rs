@@ -76,7 +76,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
-            // The first step often only sets up. Events that came before it wait for the second one, as events that came after it do.
+            // The first step often only sets up. Events that came before it wait for the second one, as events that
+            // came after it do.
             Verdict::Declined if is_first => Want::AnyEvent,
             Verdict::Declined => {
                 tell_of_declining(executor, &mut body);
@@ -256,8 +257,8 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
-    // Events of relations that the step takes back are looked for in the mailbox once, at the end, for that may be long. Nothing
-    // more is told of it meanwhile.
+    // Events of relations that the step takes back are looked for in the mailbox once, at the end, for that may be
+    // long. Nothing more is told of it meanwhile.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
         match order {
@@ -268,7 +269,8 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(child)) => {
                     let Some(mut child) = engine.spawned(child) else { continue };
-                    // Messages that the parent sends it at once are with it from the beginning, before others can reach it.
+                    // Messages that the parent sends it at once are with it from the beginning, before others can
+                    // reach it.
                     let mut given = 0;
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
@@ -339,8 +341,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         return;
     }
     if has_name {
-        // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins, if the name
-        // is still taken then.
+        // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins,
+        // if the name is still taken then.
         drop_contained(engine.begins(&mut child.head));
     }
     executor.count(|counters| &counters.spawned, 1);

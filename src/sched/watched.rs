@@ -1,5 +1,5 @@
-//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
-//! any more. `stuck_steps.rs` has the protocol. Without `WATCHED` each of these is nothing.
+//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that
+//! is not needed any more. `stuck_steps.rs` has the protocol. Without `WATCHED` each of these is nothing.
 
 use super::road::Executor;
 use super::worker::Own;
@@ -18,8 +18,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         let pulse = &self.view.pulse;
         self.beat = (self.beat + 1) & !1;
         pulse.beat.store(self.beat, Ordering::Relaxed);
-        // Ordering: pairs with the fence of a look: if that reads anything that is written from here on, it reads this beat as
-        // well, and knows that the step before is over.
+        // Ordering: pairs with the fence of a look: if that reads anything that is written from here on, it reads
+        // this beat as well, and knows that the step before is over.
         fence(Ordering::Release);
         if pulse.reported.load(Ordering::Relaxed) {
             self.was_reported();
@@ -106,8 +106,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
         self.offered |= gives;
         self.tell();
-        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does: either what was given is found by who
-        // ends the queues, or this spare sees that nobody else may come, and takes it itself.
+        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does: either what was given is
+        // found by who ends the queues, or this spare sees that nobody else may come, and takes it itself.
         fence(Ordering::SeqCst);
         if self.road.stopped.load(Ordering::SeqCst) {
             return false;

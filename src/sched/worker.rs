@@ -26,8 +26,8 @@ const OUTRUN: u32 = 1024;
 /// It then lets turns pass: one for each `OUTRUN` messages that wait, but not more than this.
 const MOST_PASSES: u32 = 127;
 
-/// Set beside the turns that a process lets pass. The process continues, and its last step has woken another one, which the same
-/// worker steps next. The process is not stepped before the other one is.
+/// Set beside the turns that a process lets pass. The process continues, and its last step has woken another one,
+/// which the same worker steps next. The process is not stepped before the other one is.
 const FOLLOWS: u8 = 1 << 7;
 
 /// With more turns to pass than this, the receiver is not only slower: most likely the thread that steps it is waiting
@@ -37,8 +37,8 @@ const CALM_PASSES: u8 = 4;
 /// Unless each step's start is to be exact, the clock is read once in so many steps.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// One of the threads that step processes. With `WATCHED` it keeps the pulse that a watchdog looks at; without it there is no
-/// trace of that in its code.
+/// One of the threads that step processes. With `WATCHED` it keeps the pulse that a watchdog looks at; without it
+/// there is no trace of that in its code.
 pub(crate) struct Worker<E, const WATCHED: bool> {
     engine: Arc<E>,
     pub(super) own: Own<WATCHED>,
@@ -161,8 +161,8 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         }
     }
 
-    /// Whether a process lets this turn pass: the one that its last step has woken has not begun, or it has outrun a receiver.
-    /// A process that is told something that must not wait lets no turn pass.
+    /// Whether a process lets this turn pass: the one that its last step has woken has not begun, or it has outrun a
+    /// receiver. A process that is told something that must not wait lets no turn pass.
     #[inline(never)]
     fn lets_turn_pass(&self, ready: &mut Ready) -> bool {
         let (pid, passes) = (ready.head.pid, &mut ready.head.passes);

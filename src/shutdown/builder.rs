@@ -17,8 +17,8 @@ use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
 
-/// Options of a node, each with its default: no name, no children, no limits, ready from the start, and the clock of the
-/// first child that has a manual one, or the system's.
+/// Options of a node, each with its default: no name, no children, no limits, ready from the start, and the clock of
+/// the first child that has a manual one, or the system's.
 ///
 /// ```
 /// use procession::ShutdownNode;
@@ -138,15 +138,15 @@ impl ShutdownNodeBuilder {
         self
     }
 
-    /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long as it
-    /// has been told to end and has not. Called by the thread that makes the report.
+    /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long
+    /// as it has been told to end and has not. Called by the thread that makes the report.
     pub fn detail(mut self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) -> ShutdownNodeBuilder {
         self.spec.detail = Some(Box::new(detail));
         self
     }
 
-    /// Whether the calling thread is one that the job waits for: who waits for the end of the tree there would wait for itself,
-    /// and is refused.
+    /// Whether the calling thread is one that the job waits for: who waits for the end of the tree there would wait
+    /// for itself, and is refused.
     pub(crate) fn inside(mut self, inside: impl Fn() -> bool + Send + Sync + 'static) -> ShutdownNodeBuilder {
         self.spec.inside = Some(Box::new(inside));
         self
@@ -192,8 +192,8 @@ impl ShutdownNodeBuilder {
         }
     }
 
-    /// A job that is done by a future, which is returned to be spawned wherever futures are run. An error that it returns,
-    /// and a panic, is the job's error; it is done when the future has completed or is dropped.
+    /// A job that is done by a future, which is returned to be spawned wherever futures are run. An error that it
+    /// returns, and a panic, is the job's error; it is done when the future has completed or is dropped.
     ///
     /// ```
     /// use procession::ShutdownNode;
@@ -217,7 +217,8 @@ impl ShutdownNodeBuilder {
         (node, JobFuture { running: Some((work, guard)) })
     }
 
-    /// A group that takes nodes in while it runs, and the guard to do that with. The children stay as long as the group.
+    /// A group that takes nodes in while it runs, and the guard to do that with. The children stay as long as the
+    /// group.
     pub fn group(mut self) -> (ShutdownNode, Group) {
         self.spec.kind = Kind::Group;
         let (node, hold) = self.make_held();
@@ -250,8 +251,8 @@ impl fmt::Debug for ShutdownNodeBuilder {
     }
 }
 
-/// The work of a job as a future. It completes when the work has, also when that has failed or panicked: the error is in
-/// the state.
+/// The work of a job as a future. It completes when the work has, also when that has failed or panicked: the error is
+/// in the state.
 #[must_use = "a future does nothing unless it is polled; dropping this says that the job is done"]
 pub struct JobFuture<W> {
     running: Option<(Pin<Box<W>>, JobGuard)>,

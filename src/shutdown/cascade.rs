@@ -1,9 +1,10 @@
 //! What follows from a change, done by the thread that makes it.
 //!
-//! First all that changes in the tree, which runs no code of the user's. Then the limits of jobs begin. Then the notices are
-//! given, which may run callbacks of the user's. A callback may change the tree in its turn (a job that says done in the
-//! callback that tells it to end): that is done at once, inside of the callback. A chain of such jobs needs no deep stack,
-//! because latches bound the depth of callbacks. A callback that hangs blocks its thread, and what that thread was to do next.
+//! First all that changes in the tree, which runs no code of the user's. Then the limits of jobs begin. Then the
+//! notices are given, which may run callbacks of the user's. A callback may change the tree in its turn (a job that
+//! says done in the callback that tells it to end): that is done at once, inside of the callback. A chain of such
+//! jobs needs no deep stack, because latches bound the depth of callbacks. A callback that hangs blocks its thread,
+//! and what that thread was to do next.
 
 use std::collections::HashSet;
 
@@ -43,8 +44,9 @@ pub(super) fn end_own(node: &Arc<Node>) {
     }
 }
 
-/// A job that was given up has ended after all: groups that have it, or a node above it, let it go. Returns the edges that have
-/// left and the nodes that were looked at: they may be the last of their kind, and what is the user's is dropped with them.
+/// A job that was given up has ended after all: groups that have it, or a node above it, let it go. Returns the edges
+/// that have left and the nodes that were looked at: they may be the last of their kind, and what is the user's is
+/// dropped with them.
 fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
     // The nodes that were seen are held, so that no other one comes to the same address.
     let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);

@@ -1,4 +1,5 @@
-//! Guards: what background work keeps of its node. None of them can be forgotten, because dropping one says what there is to say.
+//! Guards: what background work keeps of its node. None of them can be forgotten, because dropping one says what
+//! there is to say.
 
 use std::ops::Deref;
 
@@ -50,8 +51,8 @@ impl Job {
         result.map_err(|error| self.fail(error)).ok()
     }
 
-    /// Says that the job is ready. Only asked for of jobs that begin [unready](super::ShutdownNodeBuilder::unready); saying it
-    /// again does nothing.
+    /// Says that the job is ready. Only asked for of jobs that begin [unready](super::ShutdownNodeBuilder::unready);
+    /// saying it again does nothing.
     pub fn ready(&self) {
         say_ready(&self.node, Ready::Yes);
     }
@@ -161,7 +162,8 @@ impl ErrorGuard {
 
 /// Says when a readiness node is ready.
 ///
-/// If the last clone is dropped before it has said so, the node will never be ready, and a thread that waits for it is told so.
+/// If the last clone is dropped before it has said so, the node will never be ready, and a thread that waits for it
+/// is told so.
 #[derive(Clone, Debug)]
 pub struct ReadyGuard {
     pub(super) hold: Arc<Hold>,
@@ -215,8 +217,9 @@ impl Drop for CountGuard {
     }
 }
 
-/// Takes nodes into a group while it runs. Nodes that are done leave it, so a group does not grow with what has passed through it; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
-/// had anything to end stays, to be found. Clones are of the same group.
+/// Takes nodes into a group while it runs. Nodes that are done leave it, so a group does not grow with what has
+/// passed through it; the first error of those that have left is kept. What was given up leaves when it ends after
+/// all. A value that never had anything to end stays, to be found. Clones are of the same group.
 ///
 /// A group does not end as long as there is one of these, unless it is shut down.
 #[derive(Clone, Debug)]
@@ -225,8 +228,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Takes a state in. While the group is being closed, a state that is taken in is told to end at once, and the group
-    /// waits for it like for the others.
+    /// Takes a state in. While the group is being closed, a state that is taken in is told to end at once, and the
+    /// group waits for it like for the others.
     ///
     /// # Errors
     /// The state comes back if the group is closed, or if the group is below it.

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::outcome::drop_contained;
 use crate::primitives::Arc;
 
-/// What a value is found under. Its type decides the type of the value, so keys of different packages never collide, and a
-/// key that cannot be compared cannot be written.
+/// What a value is found under. Its type decides the type of the value, so keys of different packages never collide,
+/// and a key that cannot be compared cannot be written.
 ///
 /// ```
 /// use procession::ShutdownNode;

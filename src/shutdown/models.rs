@@ -34,7 +34,8 @@ impl Watched {
     }
 }
 
-/// Breaks when `strike` does not go on, or `ask` does not look at what is open, in the critical section that changes it.
+/// Breaks when `strike` does not go on, or `ask` does not look at what is open, in the critical section that changes
+/// it.
 #[test]
 fn the_last_child_is_done_while_its_parent_is_asked() {
     loom::model(|| {
@@ -51,8 +52,8 @@ fn the_last_child_is_done_while_its_parent_is_asked() {
     });
 }
 
-/// The same where the last child has two parents, and those have one: each of the two is told once, and the top is told once,
-/// by the later one of the two.
+/// The same where the last child has two parents, and those have one: each of the two is told once, and the top is
+/// told once, by the later one of the two.
 #[test]
 fn the_last_child_is_done_while_a_diamond_is_asked() {
     let mut model = loom::model::Builder::new();

@@ -2,9 +2,9 @@
 //!
 //! # The protocol
 //!
-//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that closes
-//! *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other node has a link
-//! back. All that changes is under the node's own lock, and no thread ever holds two of them.
+//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that
+//! closes *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other
+//! node has a link back. All that changes is under the node's own lock, and no thread ever holds two of them.
 //!
 //! | phase | means |
 //! |---|---|
@@ -22,32 +22,36 @@
 //! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |
 //!
 //! *Goes on*, in the same critical section: `Closing` with no child open becomes `Told`. Then, `Told` or `Open` (not
-//! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. From `Open` that is
-//! a node that has ended by itself. A node whose guard was not dropped does not end by itself.
+//! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. From `Open`
+//! that is a node that has ended by itself. A node whose guard was not dropped does not end by itself.
 //!
-//! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**: likewise,
-//! and nothing leads out of `Done`.
+//! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**:
+//! likewise, and nothing leads out of `Done`.
 //!
-//! **Nothing is lost.** The race is: the last child is done while its parent is asked. The child strikes the edge, which
-//! is a critical section of the parent, and so is `ask`. If `ask` comes first, the strike finds `Closing` with nothing open,
-//! and goes on. If the strike comes first, `ask` finds nothing open, and goes on. And a link is never missed: it is entered
-//! under the child's lock, in the same critical section in which the parent-to-be learns whether the child is done. Either
-//! the child is done, and the parent strikes the edge itself; or it is not, and will find the link when it is.
+//! **Nothing is lost.** The race is: the last child is done while its parent is asked. The child strikes the edge,
+//! which is a critical section of the parent, and so is `ask`. If `ask` comes first, the strike finds `Closing` with
+//! nothing open, and goes on. If the strike comes first, `ask` finds nothing open, and goes on. And a link is never
+//! missed: it is entered under the child's lock, in the same critical section in which the parent-to-be learns
+//! whether the child is done. Either the child is done, and the parent strikes the edge itself; or it is not, and
+//! will find the link when it is.
 //!
-//! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for it, but does
-//! not ask it. Then it is looked whether the group is below the child. Only then the edge is checked, and if the group was
-//! asked meanwhile, the thread that adds the child asks it, too. Two threads that would make a circle together both see it,
-//! because each looks after it has entered its edge.
+//! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for it,
+//! but does not ask it. Then it is looked whether the group is below the child. Only then the edge is checked, and if
+//! the group was asked meanwhile, the thread that adds the child asks it, too. Two threads that would make a circle
+//! together both see it, because each looks after it has entered its edge.
 //!
-//! **Leaving.** The child of a group leaves with its strike, and its error is kept in that critical section. After a strike by
-//! force the child stays, because a job there still runs. It leaves when that job has ended: the thread that ends the job looks
-//! for the groups above after that, and the thread that strikes by force looks at the child after that. One of the two finds it.
+//! **Leaving.** The child of a group leaves with its strike, and its error is kept in that critical section. After a
+//! strike by force the child stays, because a job there still runs. It leaves when that job has ended: the thread
+//! that ends the job looks for the groups above after that, and the thread that strikes by force looks at the child
+//! after that. One of the two finds it.
 //!
-//! **Ownership.** A node holds what is below it, and is held by its handles and its guard. From `ask` until `Done` it holds
-//! itself: its children will strike it, and what it is to tell then must not depend on whether there is a handle.
+//! **Ownership.** A node holds what is below it, and is held by its handles and its guard. From `ask` until `Done` it
+//! holds itself: its children will strike it, and what it is to tell then must not depend on whether there is a
+//! handle.
 //!
-//! An arrow runs no code of the user's. What is to be done next with other nodes, and the notices to be given, go onto a list
-//! (`Moves`), which the thread works through when it has released the lock: no thread for each node, and no recursion.
+//! An arrow runs no code of the user's. What is to be done next with other nodes, and the notices to be given, go
+//! onto a list (`Moves`), which the thread works through when it has released the lock: no thread for each node, and
+//! no recursion.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -115,8 +119,8 @@ pub(super) enum Condition {
 
 /// A node of the shutdown tree, with all below it. Clones are the same node.
 ///
-/// Dropping the last clone shuts nothing down: the jobs of the tree go on. A shutdown that was asked for goes on to its end as
-/// well.
+/// Dropping the last clone shuts nothing down: the jobs of the tree go on. A shutdown that was asked for goes on to
+/// its end as well.
 ///
 /// The page of the module [`shutdown`](crate::shutdown) explains the tree.
 #[derive(Clone, Debug)]
@@ -171,7 +175,8 @@ pub(super) struct Inner {
     /// A latch for each condition that a thread waits for.
     latches: Option<Box<[Option<Latch<()>>; 5]>>,
     closing: Option<Arc<Closing>>,
-    /// The node itself, from when it is asked until it is done: a shutdown goes on also if there is no handle of the tree.
+    /// The node itself, from when it is asked until it is done: a shutdown goes on also if there is no handle of the
+    /// tree.
     held: Option<Arc<Node>>,
 }
 
@@ -300,7 +305,8 @@ impl Node {
         lock(&self.inner)
     }
 
-    /// Links an edge that was entered to its child, in one critical section of the child. The edge is checked from now on.
+    /// Links an edge that was entered to its child, in one critical section of the child. The edge is checked from
+    /// now on.
     pub(super) fn attach(self: &Arc<Node>, child: &Arc<Node>, edge: u64, leaves: bool, moves: &mut Moves) {
         let (link, done, forced, failed) = {
             let mut inner = child.lock();
@@ -636,8 +642,8 @@ impl Node {
     /// It has ended after all, and leaves; its error is kept. It is dropped where no lock is held.
     pub(super) fn let_go(&self, edge: u64, error: impl FnOnce(&Arc<Node>) -> Option<NodeError>) -> Option<Edge> {
         let (child, link) = self.lock().edges.get_mut(edge).map(|edge| (edge.child.clone(), edge.link))?;
-        // First of all: who sets an error from here on does not tell this node, and one that was told of is found now. As long
-        // as the edge is there, so is the way to it.
+        // First of all: who sets an error from here on does not tell this node, and one that was told of is found
+        // now. As long as the edge is there, so is the way to it.
         child.unlink(link);
         let kept = error(&child);
         let mut inner = self.lock();

@@ -1,13 +1,14 @@
-//! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and has them
-//! from the start: `src/runtime/tree.rs`.)
+//! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and
+//! has them from the start: `src/runtime/tree.rs`.)
 //!
 //! Each has a [`Part`], which is empty until the node is asked for. Then it is a job whose end signal has the owner
 //! ended, and which is done when the owner is over, however that came about. There is no thread for it.
 //!
-//! **Nothing is lost**, although no thread holds two locks. The thread that asks for the node makes it and *then* looks whether the
-//! owner is over; who makes the owner over does that under the owner's lock and *then* looks whether there is a node. The one
-//! look that comes later sees what the other one has done. Both may, and then it is said twice, which changes nothing. Who
-//! waits for the end of the owner says it as well, so that the state is closed when the wait returns.
+//! **Nothing is lost**, although no thread holds two locks. The thread that asks for the node makes it and *then*
+//! looks whether the owner is over; who makes the owner over does that under the owner's lock and *then* looks
+//! whether there is a node. The one look that comes later sees what the other one has done. Both may, and then it is
+//! said twice, which changes nothing. Who waits for the end of the owner says it as well, so that the state is closed
+//! when the wait returns.
 
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ pub(crate) struct Role<'a> {
     pub(crate) inside: Box<dyn Fn() -> bool + Send + Sync>,
     /// Called when it should end. It must not block, and run no code of the user's.
     pub(crate) end: Box<dyn FnOnce() + Send>,
-    /// Called when its limit is over, if it has one, for which the same holds; and how long after that it is not waited for
-    /// any longer. Without this, it is not from the limit on.
+    /// Called when its limit is over, if it has one, for which the same holds; and how long after that it is not
+    /// waited for any longer. Without this, it is not from the limit on.
     pub(crate) cancel: Option<(Box<dyn FnOnce() + Send>, Duration)>,
     /// What it stands on, and what closes after it.
     pub(crate) on: Option<ShutdownNode>,

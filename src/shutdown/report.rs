@@ -42,8 +42,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// All nodes of a tree: top to bottom, then left to right, each one once. Each is as it was when it was looked at; a tree
-/// that changes meanwhile is not stopped for it.
+/// All nodes of a tree: top to bottom, then left to right, each one once. Each is as it was when it was looked at; a
+/// tree that changes meanwhile is not stopped for it.
 ///
 /// Displayed, it is an indented list.
 #[derive(Clone, Debug)]
@@ -191,10 +191,11 @@ impl fmt::Display for NodeReport {
     }
 }
 
-/// A shutdown has not succeeded: the limit was over before all was closed, or a job was given up. It goes on by itself, and
-/// a later call may succeed.
+/// A shutdown has not succeeded: the limit was over before all was closed, or a job was given up. It goes on by
+/// itself, and a later call may succeed.
 ///
-/// It reads `server: database: timeout expired`, with all that hang; in its alternate form (`{:#}`) the whole tree follows.
+/// It reads `server: database: timeout expired`, with all that hang; in its alternate form (`{:#}`) the whole tree
+/// follows.
 pub struct ShutdownTimeout {
     found: Box<Found>,
 }
@@ -285,8 +286,8 @@ impl ShutdownTimeout {
         &self.found.report
     }
 
-    /// Why the call has returned. [`WaitError::TimedOut`] also for a job that was given up. With [`WaitError::Inside`] and
-    /// [`WaitError::InsideStep`] nothing was waited for.
+    /// Why the call has returned. [`WaitError::TimedOut`] also for a job that was given up. With
+    /// [`WaitError::Inside`] and [`WaitError::InsideStep`] nothing was waited for.
     pub fn why(&self) -> WaitError {
         self.found.why
     }

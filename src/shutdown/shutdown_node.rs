@@ -47,8 +47,8 @@ impl ShutdownNode {
         ShutdownNode::builder().children(children).job()
     }
 
-    /// A [`job`](Self::job) that is done by a thread of its own, which is called `name`. [`ShutdownNodeBuilder::thread`] is the
-    /// same with options, such as children.
+    /// A [`job`](Self::job) that is done by a thread of its own, which is called `name`.
+    /// [`ShutdownNodeBuilder::thread`] is the same with options, such as children.
     ///
     /// # Errors
     /// The closure comes back if the operating system gives no thread, or the name has a NUL in it.
@@ -117,8 +117,9 @@ impl ShutdownNode {
     /// A new state in which this one closes after the given ones are closed. This one and the given ones stay as they
     /// are, and can be used in other places, too.
     ///
-    /// If a node depends on several, name them in one call, or make one call after the other. Two nodes made from the same one in
-    /// separate calls know nothing of each other: in a shutdown of both, this one ends after the first of the two.
+    /// If a node depends on several, name them in one call, or make one call after the other. Two nodes made from the
+    /// same one in separate calls know nothing of each other: in a shutdown of both, this one ends after the first of
+    /// the two.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, Own::Nothing, children);
         builder.after = Some(self.clone());
@@ -128,15 +129,16 @@ impl ShutdownNode {
 
 /// Shutting down.
 impl ShutdownNode {
-    /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time, and
-    /// once it is closed every call succeeds at once. A job cannot wait for the end of what it is itself a part of: it
-    /// asks with [`request_shutdown`](Self::request_shutdown).
+    /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time,
+    /// and once it is closed every call succeeds at once. A job cannot wait for the end of what it is itself a part
+    /// of: it asks with [`request_shutdown`](Self::request_shutdown).
     ///
     /// # Errors
-    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself. Where it
-    /// is known that the calling thread belongs to what is to end (the thread of [`ShutdownNode::thread`], a job, task or tasklet
-    /// below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node), [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on), the call does not
-    /// wait, nor does it in a step of any process. [`ShutdownTimeout::why`] says which.
+    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself.
+    /// Where it is known that the calling thread belongs to what is to end (the thread of [`ShutdownNode::thread`], a
+    /// job, task or tasklet below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node),
+    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on), the call does not wait, nor does it in a
+    /// step of any process. [`ShutdownTimeout::why`] says which.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
         wait::shutdown(self.node(), None)
     }
@@ -186,8 +188,8 @@ impl ShutdownNode {
         ClosedFuture::new(self.node())
     }
 
-    /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it to end;
-    /// at once if it was asked already.
+    /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it
+    /// to end; at once if it was asked already.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         Subscription::new(self.node().latch(Condition::Asked), Some(self.node()), callback)
     }
@@ -218,13 +220,13 @@ impl ShutdownNode {
 
     /// Waits until it and all below it are ready.
     ///
-    /// Looks at each node below once, and at the states of a group that are in it when it comes to the group. So a call takes
-    /// time in proportion to the tree. A program that adds one state after the other to a group, and waits for each, waits for
-    /// the state that it has added and not for the group.
+    /// Looks at each node below once, and at the states of a group that are in it when it comes to the group. So a
+    /// call takes time in proportion to the tree. A program that adds one state after the other to a group, and waits
+    /// for each, waits for the state that it has added and not for the group.
     ///
     /// # Errors
-    /// The limit was over, it was shut down, there was an error, or a `ReadyGuard` or job was dropped before it said that it is
-    /// ready; or the caller is a step ([`NotReadyError::InsideStep`]).
+    /// The limit was over, it was shut down, there was an error, or a `ReadyGuard` or job was dropped before it said
+    /// that it is ready; or the caller is a step ([`NotReadyError::InsideStep`]).
     pub fn wait_ready(&self) -> Result<(), NotReadyError> {
         wait::ready(self.node(), None)
     }
@@ -283,8 +285,8 @@ impl ShutdownNode {
         self
     }
 
-    /// The value under a key: the first one from the top, and of those below, from the left. In a dependency the one that
-    /// depends comes before those it depends on.
+    /// The value under a key: the first one from the top, and of those below, from the left. In a dependency the one
+    /// that depends comes before those it depends on.
     pub fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
         walk::value(self.node(), key)
     }

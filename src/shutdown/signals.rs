@@ -77,8 +77,8 @@ impl Signals {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Has `callback` called when a second signal comes: a user who presses Ctrl-C twice does not want to wait. It is called also
-    /// when a callback of the shutdown hangs.
+    /// Has `callback` called when a second signal comes: a user who presses Ctrl-C twice does not want to wait. It is
+    /// called also when a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
         wait::Subscription::new(self.shared.again.clone(), None, callback)
     }
@@ -88,10 +88,10 @@ impl ShutdownNode {
     /// From now on Ctrl-C (and on Unix `SIGTERM` and `SIGHUP`) asks this state to shut down, in place of ending the
     /// program.
     ///
-    /// On Unix, a signal stays ignored if the program was started so: `nohup` ignores `SIGHUP`, and shells ignore `SIGINT` for
-    /// what they run in the background. [`Signals::handled`] has the others. (The library finds this out on systems that have
-    /// `/proc/self/status`, as Linux has. Elsewhere it handles all three.) Handlers that were there before are called as
-    /// well; several states may be asked, each by a call of its own.
+    /// On Unix, a signal stays ignored if the program was started so: `nohup` ignores `SIGHUP`, and shells ignore
+    /// `SIGINT` for what they run in the background. [`Signals::handled`] has the others. (The library finds this out
+    /// on systems that have `/proc/self/status`, as Linux has. Elsewhere it handles all three.) Handlers that were
+    /// there before are called as well; several states may be asked, each by a call of its own.
     ///
     /// ```no_run
     /// use procession::ShutdownNode;
@@ -120,8 +120,8 @@ impl ShutdownNode {
         let (heard, state) = (shared.clone(), self.clone());
         let comes = move || {
             if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
-                // Callbacks of the shutdown run on a helper thread. So this thread is told of the second signal also if one of
-                // them hangs.
+                // Callbacks of the shutdown run on a helper thread. So this thread is told of the second signal also
+                // if one of them hangs.
                 let asks = state.clone();
                 threads::on_helper_thread("procession-signals", move || asks.request_shutdown());
             } else {

@@ -120,7 +120,8 @@ fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
     assert!(look(&all) != raised);
     // Another counter in the same place, which was raised as often, is not taken for the first one.
     assert!(look(&one) != look(&two));
-    // A counter that was taken in after the first look, and has left before the second, may have had the work all that time.
+    // A counter that was taken in after the first look, and has left before the second, may have had the work all
+    // that time.
     let (group, takes_in) = ShutdownNode::group([]);
     let all = ShutdownNode::merge([two, group]);
     let before = look(&all);

@@ -68,9 +68,9 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
 
 /// Looks until two looks in a row are the same, or until a counter does not come to zero in time.
 ///
-/// A look sees each counter at zero, but not all at the same moment. If the next look finds the same counters, none of which
-/// was raised since, and no group has taken in another one, all of them were zero between the two looks. If counters come and
-/// go faster than two looks can be made, the limit ends this.
+/// A look sees each counter at zero, but not all at the same moment. If the next look finds the same counters, none
+/// of which was raised since, and no group has taken in another one, all of them were zero between the two looks. If
+/// counters come and go faster than two looks can be made, the limit ends this.
 pub(super) fn zeros(look: impl Fn() -> Option<Vec<Seen>>, is_late: impl Fn() -> bool) -> bool {
     let mut before = None;
     loop {
@@ -85,8 +85,8 @@ pub(super) fn zeros(look: impl Fn() -> Option<Vec<Seen>>, is_late: impl Fn() -> 
     }
 }
 
-/// A counter, and how often it was raised before it was waited for; or a group, and how often it took in what is counted. It
-/// is held, so that no other one is taken for it.
+/// A counter, and how often it was raised before it was waited for; or a group, and how often it took in what is
+/// counted. It is held, so that no other one is taken for it.
 pub(super) struct Seen {
     node: Arc<Node>,
     pub(super) raised: u64,
@@ -161,7 +161,8 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
         let mut latches = above.to_vec();
         loop {
             let [failed, shut, done] = &above;
-            // Looked at first: what comes before the end (it is ready, there is an error, it was asked to close) is seen then.
+            // Looked at first: what comes before the end (it is ready, there is an error, it was asked to close) is
+            // seen then.
             let is_done = done.is_set();
             let (ready, asked) = {
                 let inner = node.lock();

@@ -25,7 +25,8 @@ pub(super) enum Go<R> {
     Stop(R),
 }
 
-/// All nodes that were seen, each with the node above it. They are held, so that no other one comes to the same address.
+/// All nodes that were seen, each with the node above it. They are held, so that no other one comes to the same
+/// address.
 #[derive(Default)]
 struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 

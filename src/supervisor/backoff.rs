@@ -21,8 +21,8 @@ impl Backoff {
         Backoff { first, cap, jitter: 0.0, stable: cap, seed: 0 }
     }
 
-    /// Up to this part of each delay, from 0 to 1, is taken off at random, so that children which failed together are not
-    /// restarted together.
+    /// Up to this part of each delay, from 0 to 1, is taken off at random, so that children which failed together are
+    /// not restarted together.
     pub fn jitter(mut self, part: f64) -> Backoff {
         self.jitter = part;
         self

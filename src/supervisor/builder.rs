@@ -84,9 +84,9 @@ impl SupervisorBuilder {
         self
     }
 
-    /// At most so many restarts within any so long; with one more the supervisor ends, and its error lists them. None at all
-    /// is allowed: then the first failure ends it; and with [`usize::MAX`] it never ends for that. 3 within 5 seconds, where
-    /// nothing is said.
+    /// At most so many restarts within any so long; with one more the supervisor ends, and its error lists them. None
+    /// at all is allowed: then the first failure ends it; and with [`usize::MAX`] it never ends for that. 3 within 5
+    /// seconds, where nothing is said.
     pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
         self.config.intensity = RestartWindow::new(restarts, within);
         self
@@ -117,9 +117,9 @@ impl SupervisorBuilder {
     }
 
     /// Children of one kind, added at run time with
-    /// [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind) and no others: each made from an input, of
-    /// which it is made again when it is restarted. Their ids are `id` with a number; `adjust` says what is not the default
-    /// of a [`ChildSpec`]. Those that are not restarted are forgotten.
+    /// [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind) and no others: each made from an
+    /// input, of which it is made again when it is restarted. Their ids are `id` with a number; `adjust` says what is
+    /// not the default of a [`ChildSpec`]. Those that are not restarted are forgotten.
     pub fn dynamic<I, P>(
         mut self,
         id: impl Into<Arc<str>>,

@@ -1,4 +1,5 @@
-//! Values of the user's that a supervisor keeps: their destructors run in its steps, and it must not end with one that panics.
+//! Values of the user's that a supervisor keeps: their destructors run in its steps, and it must not end with one
+//! that panics.
 
 use std::any::{Any, type_name};
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Children whose state machine is replaced in place when it fails, if their supervisor agrees.
 //!
-//! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). When a step of it has failed and its own
-//! [`recover`](crate::Process::recover) gives nothing, the function replaces the failed state machine by [`Failed`]. That asks
-//! the supervisor whether the child may go on, and says `Wait`, so that messages queue up meanwhile. The supervisor answers when
-//! the delay is over. Then the child is upgraded to a new state machine of the user's type. That is given the exits that were
-//! told before, or meanwhile. If the supervisor drops the question, or asks the child to stop, the child ends with the failure
-//! that it had.
+//! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). When a step of it has failed and
+//! its own [`recover`](crate::Process::recover) gives nothing, the function replaces the failed state machine by
+//! [`Failed`]. That asks the supervisor whether the child may go on, and says `Wait`, so that messages queue up
+//! meanwhile. The supervisor answers when the delay is over. Then the child is upgraded to a new state machine of the
+//! user's type. That is given the exits that were told before, or meanwhile. If the supervisor drops the question, or
+//! asks the child to stop, the child ends with the failure that it had.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,19 +103,19 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
 }
 
 impl ChildSpec {
-    /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID. The page of
-    /// [`Process::recover`] says what stays and what goes. Of the messages only those are lost (as dead letters) that the
-    /// failing step had taken.
+    /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same
+    /// PID. The page of [`Process::recover`] says what stays and what goes. Of the messages only those are lost (as
+    /// dead letters) that the failing step had taken.
     ///
-    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not trigger the
-    /// strategy. If the strategy restarts the child because another one has failed, it gets a new PID.
+    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not
+    /// trigger the strategy. If the strategy restarts the child because another one has failed, it gets a new PID.
     ///
     /// When a step fails, the child's own [`Process::recover`] is asked first. The child's function of
-    /// [`SpawnOptions::recover_with`] is the supervisor's: one that its [`options`](Self::options) give is not used. A child that
-    /// was asked to stop and fails is not restarted in place.
+    /// [`SpawnOptions::recover_with`] is the supervisor's: one that its [`options`](Self::options) give is not used.
+    /// A child that was asked to stop and fails is not restarted in place.
     ///
-    /// When the child ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
-    /// like any other, under a new PID. It is entered at `"main"` without input.
+    /// When the child ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it
+    /// is restarted like any other, under a new PID. It is entered at `"main"` without input.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(Contained::new(make)))))
     }

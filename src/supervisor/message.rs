@@ -40,8 +40,8 @@ impl SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
     }
 
-    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not begin is not
-    /// kept.
+    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not
+    /// begin is not kept.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Add(spec, reply) }
     }
@@ -62,8 +62,9 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Stop(id, reply) }
     }
 
-    /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
-    /// has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand again.
+    /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID
+    /// when it has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand
+    /// again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Restart(id, reply) }
@@ -75,8 +76,8 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Delete(id, reply) }
     }
 
-    /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and be about
-    /// to be restarted); with an error if it ends before.
+    /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and
+    /// be about to be restarted); with an error if it ends before.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Started(reply) }
     }

@@ -1,11 +1,11 @@
 //! The supervisor: a process whose mail is other processes' exits.
 //!
 //! An event only changes the phases of children, and the *batches* to which they belong. Then
-//! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are first stopped
-//! in reverse order, one after the other. When none is left to be stopped, children are started in order, one after the other.
-//! If the batch has a delay, the first start waits for it. Batches are independent of each other: a child that takes long, or waits
-//! for a delay, holds up its own batch only. `carry_on` looks only at the child that is next, so the cost of an event does not
-//! grow with the number of children.
+//! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are
+//! first stopped in reverse order, one after the other. When none is left to be stopped, children are started in
+//! order, one after the other. If the batch has a delay, the first start waits for it. Batches are independent of
+//! each other: a child that takes long, or waits for a delay, holds up its own batch only. `carry_on` looks only at
+//! the child that is next, so the cost of an event does not grow with the number of children.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,8 +21,9 @@ use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, St
 ///
 /// Build it with [`Supervisor::builder`], spawn it like any process, and send it [`SupervisorMessage`]s.
 ///
-/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The supervisor is
-/// done when the last child has ended. If the supervisor is terminated, its children end through their links.
+/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The
+/// supervisor is done when the last child has ended. If the supervisor is terminated, its children end through their
+/// links.
 pub struct Supervisor {
     pub(super) config: Config,
     /// By number, which is the order of their start.
@@ -195,8 +196,8 @@ impl Process for Supervisor {
                         self.end(Some(SupervisorError::Linked { pid, exit }), out);
                     }
                 },
-                // A child that is being stopped may have removed its link. If it has not, its exit event is redundant: no later
-                // step gets it, but this step may.
+                // A child that is being stopped may have removed its link. If it has not, its exit event is
+                // redundant: no later step gets it, but this step may.
                 Event::Down(down) => {
                     if let Some(key) = self.by_pid.remove(&down.pid) {
                         out.unlink(down.pid);

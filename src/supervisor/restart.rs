@@ -104,8 +104,8 @@ impl Supervisor {
 
     /// Brings all children from this one on into one batch, to be stopped and started again. Returns the batch.
     ///
-    /// The largest batch that holds none but these children takes in the others. So if many children fail one after the other,
-    /// from the last to the first, a failure does not cost as much as all children that wait already.
+    /// The largest batch that holds none but these children takes in the others. So if many children fail one after
+    /// the other, from the last to the first, a failure does not cost as much as all children that wait already.
     fn gather(&mut self, from: u64, out: &mut StepOutput) -> u64 {
         let whole = self.batches.iter().filter(|(_, batch)| batch.begins_at(from));
         let largest = whole.max_by_key(|(_, batch)| batch.len()).map(|(number, _)| *number);

@@ -8,7 +8,8 @@ use crate::command::TimerFired;
 use crate::{Pid, Reason, StepOutput, Tag};
 
 impl Supervisor {
-    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
+    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped
+    /// already.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
         self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
         let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
@@ -76,8 +77,8 @@ impl Supervisor {
         matches!(self.life, Life::Ending(_) | Life::Failed(_))
     }
 
-    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
-    /// more, and nobody is to blame for those who have ended, or have not begun.
+    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no
+    /// children any more, and nobody is to blame for those who have ended, or have not begun.
     pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
         let ends = out.is_shutting_down();
         if ends {

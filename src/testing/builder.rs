@@ -112,8 +112,8 @@ impl<P: Process> Driver<P> {
 impl<P: Process> DriverBuilder<P> {
     /// The PID of the process; the default is `<0.0.1>`.
     ///
-    /// Its children get PIDs of the same node: the children of a process in slot *n* get the slots from 1,000 × *n* + 1. Give
-    /// processes that talk to each other different slots, and none of them slot 0.
+    /// Its children get PIDs of the same node: the children of a process in slot *n* get the slots from 1,000 × *n* +
+    /// 1. Give processes that talk to each other different slots, and none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
         self.pid = pid;
         self

@@ -195,8 +195,8 @@ impl<P: Process> Driver<P> {
     /// Steps the process as long as there is something for it to do.
     ///
     /// # Panics
-    /// It has been stepped 100,000 times and does not rest: it always says [`Step::Continue`](crate::Step::Continue), or
-    /// always answers itself.
+    /// It has been stepped 100,000 times and does not rest: it always says [`Step::Continue`](crate::Step::Continue),
+    /// or always answers itself.
     pub fn run(&mut self) -> Status {
         let before = self.steps();
         while matches!(self.status(), Status::Ready | Status::ReadyOnPool) {
@@ -365,15 +365,15 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// From here on it is as in a runtime that shuts down: nobody can be spawned. The process is not asked to stop with this:
-    /// see [`cancel`](Self::cancel).
+    /// From here on it is as in a runtime that shuts down: nobody can be spawned. The process is not asked to stop
+    /// with this: see [`cancel`](Self::cancel).
     pub fn shuts_down(&mut self) -> &mut Driver<P> {
         self.engine.shuts_down.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Ends another process, as far as this one is concerned: each of its monitors of it is told, and its link if it traps
-    /// exits. A link that is not trapped is not carried out: see [`terminate`](Self::terminate).
+    /// Ends another process, as far as this one is concerned: each of its monitors of it is told, and its link if it
+    /// traps exits. A link that is not trapped is not carried out: see [`terminate`](Self::terminate).
     pub fn ended(&mut self, pid: Pid, exit: &Exit) -> &mut Driver<P> {
         let of_it = |monitor: &Monitor| monitor.pid() == pid;
         let told: Vec<Monitor> = self.notes.monitors.iter().copied().filter(of_it).collect();
@@ -389,8 +389,8 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// Another process recovers from a failure, as far as this one is concerned: it is told if it is linked to that one and traps
-    /// exits.
+    /// Another process recovers from a failure, as far as this one is concerned: it is told if it is linked to that
+    /// one and traps exits.
     pub fn recovered(&mut self, pid: Pid, exit: &Exit, by: RecoveredBy) -> &mut Driver<P> {
         if self.notes.links.contains(&pid) && self.notes.traps {
             self.tell(Control::Recovered(Recovered { pid, exit: exit.clone(), by }));

@@ -1,5 +1,5 @@
-//! The questions of relations to a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
-//! the protocol.
+//! The questions of relations to a cell. Each is decided in one critical section, like everything else there;
+//! `relations.rs` has the protocol.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,8 @@ use crate::process::Pid;
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 
 impl Cell {
-    /// Has the end of the process told to the processes related to it. Whether it lives; one that is about to be ended does.
+    /// Has the end of the process told to the processes related to it. Whether it lives; one that is about to be
+    /// ended does.
     pub(crate) fn relate(&self, pid: Pid) -> bool {
         let mut inner = enter(&self.inner);
         let lives = inner.is_live(pid);
@@ -33,8 +34,8 @@ impl Cell {
         }
     }
 
-    /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps exits;
-    /// else its own end, if there is a `killer`.
+    /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps
+    /// exits; else its own end, if there is a `killer`.
     #[inline]
     pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<LinkedExit>) -> LinkTold {
         let mut inner = enter(&self.inner);
@@ -50,7 +51,8 @@ impl Cell {
         LinkTold::Doomed(inner.wake())
     }
 
-    /// The event that others may have got of the process with this PID: that it has ended, or that it has failed and recovers.
+    /// The event that others may have got of the process with this PID: that it has ended, or that it has failed and
+    /// recovers.
     pub(crate) fn may_have_told(&self, pid: Pid) -> Option<Unwanted> {
         let inner = enter(&self.inner);
         if !inner.is_live(pid) {

@@ -1,10 +1,10 @@
 //! A state machine is replaced by another one: by an upgrade, which keeps all, or by a recovery, which begins the next
 //! incarnation of the process.
 //!
-//! An answer says to which incarnation its command belongs. It comes in one critical section of the cell, and the next
-//! incarnation begins in another one. If the answer comes first, it is in the inbox that `recover` gives back, or in the mailbox
-//! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
-//! successor.
+//! An answer says to which incarnation its command belongs. It comes in one critical section of the cell, and the
+//! next incarnation begins in another one. If the answer comes first, it is in the inbox that `recover` gives back,
+//! or in the mailbox of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed
+//! state machine reaches its successor.
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
 use crate::primitives::enter;

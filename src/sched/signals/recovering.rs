@@ -1,12 +1,14 @@
-//! What becomes of the signals that wait when the state machine of their process has failed and another one replaces it.
+//! What becomes of the signals that wait when the state machine of their process has failed and another one replaces
+//! it.
 
 use super::Control;
 use super::Signal;
 use super::Signals;
 
 impl Control {
-    /// Whether only the state machine wanted to be told this: of monitors and subscriptions that it had begun, and of links
-    /// that nobody else has made. A request to stop is for the process, and so is the exit of one that had linked itself to it.
+    /// Whether only the state machine wanted to be told this: of monitors and subscriptions that it had begun, and of
+    /// links that nobody else has made. A request to stop is for the process, and so is the exit of one that had
+    /// linked itself to it.
     fn is_the_state_machines(&self) -> bool {
         match self {
             Control::Cancel(_) => false,

@@ -23,8 +23,8 @@ impl StepWatcher for Looks {
     fn tell(&self) {}
 }
 
-/// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two. Breaks
-/// without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
+/// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two.
+/// Breaks without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
 #[test]
 fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
     loom::model(|| {
@@ -125,9 +125,9 @@ impl Searcher for Searches<'_> {
     fn has_woken(&mut self) {}
 }
 
-/// Work arrives while a spare is told that it is too many, and leaves. The work is done, and the spare
-/// is gone: else somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without
-/// `work_found`'s question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
+/// Work arrives while a spare is told that it is too many, and leaves. The work is done, and the spare is gone: else
+/// somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without `work_found`'s
+/// question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
 #[test]
 fn a_spare_leaves_while_work_arrives() {
     let mut model = loom::model::Builder::new();
