@@ -266,8 +266,8 @@ impl Cell {
 
     /// Opens the mailbox of a living process, and calls `fill` under the lock.
     ///
-    /// `fill` returns how many messages were added, or `None` if the mailbox is for another type. A returned body has
-    /// been woken. The number is how many messages wait now.
+    /// `fill` returns by how many messages the mailbox has grown, or `None` if it is for another type. A returned body
+    /// has been woken. The number is how many messages wait now.
     #[inline(always)]
     pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
