@@ -4,10 +4,13 @@
 //!
 //! | the body is | a message or signal arrives | the step it was out for ends |
 //! |---|---|---|
-//! | **resting**, and waits for such an event | it goes into the body's mailbox, and the sender *takes the body out*: that is the wake, and it can happen once only | — |
-//! | **resting**, and waits for something else | it goes into the body's mailbox | — |
-//! | **out** (in a queue, or in an executor) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
+//! | **resting**, and waits for such an event | into the body's mailbox; the sender *takes the body out* | — |
+//! | **resting**, and waits for something else | into the body's mailbox | — |
+//! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body, which stays out or rests |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
+//!
+//! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body stays
+//! out if the process waits for any of the events from the inbox. Otherwise it is put to rest.
 //!
 //! When a step has said `Idle`, "waits for any of it" depends on how the step treated its events:
 //!

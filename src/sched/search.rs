@@ -6,8 +6,8 @@
 use super::sleep::Sleep;
 use crate::primitives::thread;
 
-/// The number of looks without a pause, and of all looks, before a worker sleeps. Without them the model checker
-/// tries all orders.
+/// The number of looks without a pause, and of all looks, before a worker sleeps. The model checker tries all orders,
+/// so it needs only one look.
 const TIGHT: u32 = 4;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
 

@@ -8,7 +8,7 @@
 //!
 //! | | by | when | what happens |
 //! |---|---|---|---|
-//! | stuck | a look | the pulse has stood still for long enough | a record; the first report; the worker is shown that its step was reported |
+//! | stuck | a look | the pulse has stood still for long enough | a record; the first report; the worker is shown so |
 //! | over | the worker, when its step is over | it sees that it was shown so | the record goes; the second report |
 //! | over | a look | the pulse has moved, and the record is still there | the same |
 //!

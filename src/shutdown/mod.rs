@@ -53,15 +53,21 @@
 //!
 //! | node | guard | for |
 //! |---|---|---|
-//! | [`ShutdownNode::job`], [`ShutdownNode::thread`], [`ShutdownNodeBuilder::future`] | [`JobGuard`], [`Job`] | background work |
-//! | [`ShutdownNode::depends_on`], [`ShutdownNode::merge`], [`ShutdownNode::annotate`] | | order, several in one, names |
+//! | [`ShutdownNode::job`], [`ShutdownNode::thread`], [`ShutdownNodeBuilder::future`] | [`JobGuard`], [`Job`] | jobs |
+//! | [`ShutdownNode::depends_on`], [`ShutdownNode::merge`], [`ShutdownNode::annotate`] | | order, merging, names |
 //! | [`ShutdownNode::group`] | [`Group`] | jobs that come and go |
 //! | [`ShutdownNode::counted`] | [`Counter`] | work that is waited for |
-//! | [`ShutdownNode::readiness`], [`ShutdownNodeBuilder::unready`] | [`ReadyGuard`], [`Job::ready`] | "it has started" |
+//! | [`ShutdownNode::readiness`], [`ShutdownNodeBuilder::unready`] | [`ReadyGuard`], [`Job::ready`] | readiness |
 //! | [`ShutdownNode::error`], [`ShutdownNode::result`], [`ShutdownNode::errors`] | [`ErrorGuard`] | errors |
 //! | [`ShutdownNode::value`] | | a value that is found from above |
 //! | [`ShutdownNode::empty`] | | nothing |
-//! | [`Runtime::shutdown_node`](crate::Runtime::shutdown_node), [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node), [`TaskScheduler::shutdown_node`](crate::task::TaskScheduler::shutdown_node), [`Loop::shutdown_node`](crate::tasklet::Loop::shutdown_node) | | the library's own |
+//! | [`Runtime::shutdown_node`], [`Pool::shutdown_node`] | | a runtime, a pool |
+//! | [`TaskScheduler::shutdown_node`], [`Loop::shutdown_node`] | | a task scheduler, a loop |
+//!
+//! [`Runtime::shutdown_node`]: crate::Runtime::shutdown_node
+//! [`Pool::shutdown_node`]: crate::pool::Pool::shutdown_node
+//! [`TaskScheduler::shutdown_node`]: crate::task::TaskScheduler::shutdown_node
+//! [`Loop::shutdown_node`]: crate::tasklet::Loop::shutdown_node
 
 mod builder;
 mod cascade;
