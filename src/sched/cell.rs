@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | **resting**, and waits for such an event | into the body's mailbox; the sender *takes the body out* | — |
 //! | **resting**, and waits for something else | into the body's mailbox | — |
-//! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body, which stays out or rests |
+//! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body; it stays out or rests |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
 //! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body stays

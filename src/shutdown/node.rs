@@ -15,8 +15,8 @@
 //!
 //! | arrow | made by | from | does |
 //! |---|---|---|---|
-//! | `ask` | a shutdown, a parent that is asked, a group that closes | `Open` | to `Closing`; asks the open children; then *goes on* |
-//! | `strike` | a child that is done, once for each link | any | the edge is not open any more; then *goes on* |
+//! | `ask` | a shutdown, an asked parent, a closing group | `Open` | to `Closing`; asks the open children; then *goes on* |
+//! | `strike` | a child that is done, once for each link | any | the edge is closed; then *goes on* |
 //! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |
 //! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |

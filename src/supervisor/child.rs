@@ -37,7 +37,7 @@ pub(super) struct Child {
 /// | from | by | to |
 /// |---|---|---|
 /// | `Down` | it is to be started | `Queued` |
-/// | `Queued` | its turn: nobody of its batch stops, is before it, or has a delay | `Starting` |
+/// | `Queued` | its turn: no child of its batch stops or is before it, and there is no delay | `Starting` |
 /// | `Starting` | its `init` has returned (of a supervisor: its children are up) | `Up` |
 /// | `Up` | it has failed in place | `InPlace` |
 /// | `InPlace` | the delay is over | `Up` |
