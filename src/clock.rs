@@ -149,7 +149,7 @@ impl ManualClock {
         self.move_to(end);
     }
 
-    /// Returns the next moment at which a timer of this clock is due, if there is one.
+    /// Returns the next moment at which a timer of this clock is due, if any.
     pub fn next_due(&self) -> Option<Instant> {
         self.shared.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
     }

@@ -74,7 +74,7 @@ impl Gate {
         self.shared.word.load(Ordering::Acquire) / ONE
     }
 
-    /// Returns the latch that is set when the gate is closed and the last guard is dropped.
+    /// Returns the latch that is set when the closed gate has no guard left.
     pub fn empty(&self) -> &Latch<()> {
         &self.shared.empty
     }

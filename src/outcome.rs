@@ -203,7 +203,7 @@ impl Panic {
         Panic { message, payload: Arc::new(Caught(Mutex::new(Some(payload)))) }
     }
 
-    /// Returns the message of the panic, or a fixed sentence if the payload was not text.
+    /// Returns the message of the panic. If the payload was not text, it is a fixed sentence.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -64,7 +64,7 @@ pub(crate) enum Want {
     AgainOnPool,
     /// To be stepped when there is an event that it has not been shown.
     AnyEvent,
-    /// To be stepped when a new event has come since the step was given its events. The step took none of those.
+    /// To be stepped when a new event has come since the step began. The step took none of its events.
     NewEvent,
     /// To be stepped when there is a signal.
     Signal,

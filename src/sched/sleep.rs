@@ -15,7 +15,7 @@
 use crate::primitives::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
 
 pub(crate) struct Sleep {
-    /// The number of workers that look in the lower half, and of those that sleep in the upper half.
+    /// The lower half counts the workers that look, and the upper half those that sleep.
     counts: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
     views: Box<[WorkerView]>,

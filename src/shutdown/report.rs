@@ -60,7 +60,7 @@ pub struct NodeReport {
     pub name: Option<Arc<str>>,
     /// The kind of the node.
     pub kind: Kind,
-    /// The index in the report of the node above, through which this one was reached first.
+    /// The index in the report of the node through which this one was reached first.
     pub above: Option<usize>,
     /// The number of nodes above it on that way.
     pub depth: usize,
@@ -76,7 +76,7 @@ pub struct NodeReport {
     pub is_ready: bool,
     /// Its own count.
     pub count: usize,
-    /// What it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
+    /// The work that it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub detail: Option<String>,
 }
 

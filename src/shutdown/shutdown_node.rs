@@ -47,7 +47,7 @@ impl ShutdownNode {
         ShutdownNode::builder().children(children).job()
     }
 
-    /// Makes a [`job`](Self::job) that is done by a thread of its own, which is called `name`.
+    /// Makes a [`job`](Self::job) that is done by a thread called `name`.
     ///
     /// [`ShutdownNodeBuilder::thread`] does the same with options, such as children.
     ///
@@ -194,7 +194,7 @@ impl ShutdownNode {
         ClosedFuture::new(self.node())
     }
 
-    /// Calls `callback` when the node is asked to close, or at once if it was asked already.
+    /// Calls `callback` when the node is asked to close. If it was asked already, that is at once.
     ///
     /// The thread that asks calls it, before it tells any job below the node to end.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {

@@ -119,7 +119,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Makes a supervisor whose children are all of one kind, and are added at run time.
+    /// Makes a supervisor whose children are of one kind and are added at run time.
     ///
     /// A child is added with [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind). `make` makes
     /// each child from an input. When the child is restarted, `make` makes it again from the same input. The id of a

@@ -67,7 +67,7 @@ impl SupervisorMessage {
     /// Restarts a child. If it is up, it is stopped first.
     ///
     /// The answer is its new PID, once its `init` has returned. This restart is not counted with the others. A child
-    /// that does not start stays down, whatever its [`Restart`], until a request starts it again.
+    /// that does not start stays down with any [`Restart`] until a request starts it again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Restart(id, reply) }
@@ -149,7 +149,9 @@ pub enum ChildError {
         /// The limit.
         limit: usize,
     },
-    /// A dynamic supervisor takes only children of its kind, and any other supervisor takes none of a kind.
+    /// The supervisor does not take this kind of child.
+    ///
+    /// A dynamic supervisor takes only children of its kind. Other supervisors take no children of a kind.
     #[error("this supervisor's children are not of this kind: {reason}")]
     WrongKind {
         /// The kind of child that the supervisor takes.
@@ -191,7 +193,7 @@ pub enum SupervisorError {
         /// The restarts, oldest first: the id of the child, and how it had ended.
         restarts: Vec<(Arc<str>, Exit)>,
     },
-    /// A process to which the supervisor is linked, and which is not a child, has ended.
+    /// A linked process that is not a child of the supervisor has ended.
     #[error("{pid}, to which it was linked, has ended: {exit}")]
     Linked {
         /// The process.

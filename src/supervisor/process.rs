@@ -17,7 +17,7 @@ use super::spec::ChildSpec;
 use crate::command::TimerFired;
 use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
 
-/// A process that starts other processes, restarts those that fail, and stops them when it ends.
+/// A process that starts other processes, restarts them after failures, and finally stops them.
 ///
 /// Build it with [`Supervisor::builder`], spawn it like any process, and send it [`SupervisorMessage`]s.
 ///
@@ -90,7 +90,7 @@ pub(super) enum Awaited {
     Limit(u64),
     /// The delay of a child that is restarted in place.
     InPlace(u64),
-    /// The time until a child that is a supervisor is asked again whether its children are up.
+    /// The time until a child supervisor is asked again whether its children are up.
     Ask(u64, Pid, Tag<TimerFired>),
 }
 

@@ -94,8 +94,8 @@ impl Supervisor {
         let Some(&key) = self.by_id.get(id) else {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
-        // A child that is to end with the supervisor, or is to be forgotten, keeps that goal whatever else is
-        // requested.
+        // A child that is to end with the supervisor, or is to be forgotten, keeps that goal despite
+        // other requests.
         let goal = if self.is_ending() || self.is_to_be_forgotten(key) { Goal::Forget } else { goal };
         if let Some(child) = self.children.get_mut(&key) {
             child.stoppers.push(reply);

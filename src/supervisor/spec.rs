@@ -191,7 +191,7 @@ pub enum SpecError {
     /// A child's id is empty.
     #[error("the id of a child may not be empty")]
     EmptyId,
-    /// The window in which restarts are counted has zero length, so they would never be counted.
+    /// The window in which restarts are counted has zero length. No restart would ever count.
     #[error("the window in which restarts are counted is zero; it must have a length")]
     NoWindow,
     /// The limit of children is zero.

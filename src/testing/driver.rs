@@ -176,7 +176,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// Steps the process once with the events that it has, even if it waits for others. Does nothing after its end.
+    /// Steps the process once, even if it waits for other events. Does nothing after its end.
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
@@ -358,7 +358,7 @@ impl<P: Process> Driver<P> {
         &self.notes.subscriptions
     }
 
-    /// Notifies the process of a change to a group, once for each of its subscriptions to the group.
+    /// Notifies the process of a change to a group, once for each of its subscriptions.
     pub fn group_changed(&mut self, group: &str, change: &GroupChange) -> &mut Driver<P> {
         let subscribed = |one: &&Subscription| one.group() == group;
         let told: Vec<Subscription> = self.notes.subscriptions.iter().filter(subscribed).cloned().collect();
