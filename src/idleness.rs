@@ -65,7 +65,7 @@ impl Process for Busy {
     }
 }
 
-/// Lets a runtime work, and shows that all of its threads wait without a limit when it has nothing to do.
+/// Lets a runtime work. Then shows that all of its idle threads wait without a limit.
 fn comes_to_rest(builder: RuntimeBuilder) {
     let crowd = Crowd::new();
     let runtime = builder.workers(2).blocking_idle(None).start().unwrap();

@@ -32,7 +32,7 @@ mod real {
     pub(crate) use std::thread::ThreadId;
     pub(crate) use std::thread_local;
 
-    /// A lock for values that are held only for a moment, and so often that the cost of unlocking counts.
+    /// A lock for values that are held only for a moment, but very often. So the cost of unlocking counts.
     ///
     /// A thread that finds it locked spins for a moment. Then it yields its processor, because the holder may be
     /// waiting for one.

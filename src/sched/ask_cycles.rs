@@ -47,10 +47,10 @@ use crate::outcome::tell_log;
 use crate::primitives::{Mutex, lock};
 use crate::process::{CommandError, Cycle, Decided, Pid};
 
-/// The most processes of a cycle that is found, and so the most cells that are looked at when a process comes to
-/// rest.
+/// The most processes of a cycle that is found.
 ///
-/// More would make each ask at the end of a long chain more expensive. A longer cycle ends by the limits of its asks.
+/// It is also the most cells that are looked at when a process comes to rest. More would make each ask at the end of
+/// a long chain more expensive. A longer cycle ends by the limits of its asks.
 #[cfg(not(loom))]
 pub(super) const LONGEST: usize = 1_000;
 #[cfg(loom)]

@@ -9,8 +9,8 @@
 //! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body; it stays out or rests |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
-//! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body stays
-//! out if the process waits for any of the events from the inbox. Otherwise it is put to rest.
+//! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body
+//! stays out if the process waits for any of the events from the inbox. Otherwise it is put to rest.
 //!
 //! When a step has said `Idle`, "waits for any of it" depends on how the step treated its events:
 //!
@@ -188,8 +188,9 @@ struct Inner {
     /// The type of the process. If the slot is vacant, the type of the last one.
     kind: Option<&'static Kind>,
     steps: u64,
-    /// The flags in the lower 10 bits, the incarnation of the process in the next 16, and the time of its spawn in
-    /// the others.
+    /// The flags, the incarnation and the birth of the process.
+    ///
+    /// The lower 10 bits are the flags, the next 16 the incarnation, and the others the time of the spawn.
     stamp: u64,
     generation: u32,
     /// Messages that were accepted and not yet taken by a step.
@@ -315,7 +316,7 @@ impl Cell {
         }
     }
 
-    /// Puts the body to rest after a step whose yields are performed, unless there is an event for the process.
+    /// Puts the body to rest after a step, unless there is an event for the process.
     #[inline(always)]
     pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
         let mut inner = enter(&self.inner);
@@ -398,7 +399,7 @@ impl Cell {
         asked.map_or(Settled::Resting, Settled::AskFuture)
     }
 
-    /// Gives a process without a bound, before its first step, what its parent and others have sent in the meantime.
+    /// Gives a process without a bound, before its first step, the events that have arrived.
     ///
     /// Otherwise the process would get these events only with its second step. Returns the empty inbox.
     #[inline]

@@ -59,7 +59,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Ends the timers, pool work and handlers of a state machine that has failed and is replaced.
     fn abandons(&self, head: &mut Head);
 
-    /// Ends its relations and groups as well, and begins the next incarnation of the process, whose body is in hand.
+    /// Ends its relations and groups as well, and begins the next incarnation of the process in hand.
     fn recover<H: Executor>(&self, recovered: &Recovered, next: Next, body: &mut Ready, executor: &mut H)
     -> LeftBehind;
 

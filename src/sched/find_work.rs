@@ -16,7 +16,7 @@ use crate::sched::body::Ready;
 /// One in this many searches begins with the oldest process of the worker's own deque. It is the one in the middle.
 const BOTTOM_FIRST: u32 = 127;
 
-/// After this many steps a worker looks whether another one is stuck, even if it has work of its own.
+/// The steps after which a busy worker looks whether another one is stuck.
 pub(super) const STEPS_A_LOOK_ELSEWHERE: u32 = 64;
 
 impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {

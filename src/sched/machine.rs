@@ -16,7 +16,7 @@ use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
 
-/// The latch that is set with the exit of a process, for the threads and tasks that wait for its end.
+/// The latch that is set with the exit of a process. Joiners wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
 
 struct Typed<P: Process> {

@@ -162,7 +162,7 @@ fn two_senders_and_one_body() {
     });
 }
 
-/// A process that waits only for answers is woken by the answer and not by the message, in either order.
+/// A process that waits only for answers is woken by the answer, and not by the message. The order does not matter.
 #[test]
 fn an_answer_wakes_who_waits_and_a_message_does_not() {
     loom::model(|| {

@@ -41,7 +41,7 @@ impl SpareAsks {
         }
     }
 
-    /// Makes a question in the memory of an old one, if there is one to which nobody else has a reference.
+    /// Makes a question in the memory of an old one, if there is an unshared one.
     #[inline]
     pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
         let mut ask = self.0.pop()?;

@@ -86,7 +86,7 @@ impl Outbox {
 
 /// Posts letters. The router does this for the executor that steps the process.
 pub(crate) trait Post {
-    /// Opens the mailbox of `to`, calls `fill` under its lock, and wakes its owner if an event should wake it.
+    /// Opens the mailbox of `to` and calls `fill` under its lock. Wakes its owner if an event should wake it.
     ///
     /// `fill` returns by how many messages the mailbox has grown, or `None` if the mailbox is for another type.
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;

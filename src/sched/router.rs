@@ -82,7 +82,7 @@ impl<H: Executor> Post for AskPost<'_, '_, H> {
     }
 }
 
-/// Makes the next message a dead letter, because no process has the name to which it was sent.
+/// Makes a message a dead letter, because no process has the name to which it was sent.
 pub(crate) struct NoSuchName<'a, 'r, H: Executor> {
     pub(crate) router: Router<'r, H>,
     pub(crate) why: &'a NoSuchProcessError,

@@ -43,7 +43,7 @@ pub(crate) trait Searcher {
     fn has_woken(&mut self);
 }
 
-/// Returns the next piece of work for a worker that has none in hand, or `None` if the worker is to exit.
+/// Returns the next piece of work for a worker that has none. Returns `None` if the worker is to exit.
 #[inline]
 pub(crate) fn find<S: Searcher>(searcher: &mut S) -> Option<S::Work> {
     if searcher.is_surplus() && searcher.leaves() {

@@ -62,7 +62,7 @@ pub(crate) enum Unwanted {
     Down(Monitor),
     /// The exit signals of this process, and its recoveries.
     Exit(Pid),
-    /// The recoveries of this process, which lives, and the exits that were delivered because of recoveries.
+    /// The recoveries of this living process, and the exits that were delivered because of recoveries.
     Recovered(Pid),
     /// Changes of a group, by the number of the subscription.
     Group(u64),
@@ -257,8 +257,9 @@ impl Signals {
         self.move_behind(&places);
     }
 
-    /// Returns the processes whose ends are in the control lane, each once and in order, with an empty place to wait
-    /// behind.
+    /// Returns the processes whose ends are in the control lane, each once and in order.
+    ///
+    /// Each comes with an empty place to wait behind.
     fn ends(&self) -> Vec<(Pid, Place)> {
         let mut ends: Vec<_> =
             self.control.iter().filter_map(Control::follows).map(|pid| (pid, Place::default())).collect();

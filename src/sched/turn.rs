@@ -27,7 +27,7 @@ pub(crate) enum After {
     Ready(Ready),
 }
 
-/// The factor by which a process may have more steps in a row than others, if many messages wait for it.
+/// The factor by which a process with many waiting messages may have more steps in a row.
 const MOST_MORE_IN_A_ROW: u32 = 16;
 
 /// The most microseconds, roughly, that such additional steps may take.

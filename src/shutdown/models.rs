@@ -8,7 +8,7 @@ use super::node::Life;
 use crate::cancel::CancelCallback;
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 
-/// Counts how often a job was told to end, and how often it was told before its dependencies were done.
+/// Counts how often a job was told to end, and how often that was too early.
 struct Watched {
     told: Arc<AtomicUsize>,
     early: Arc<AtomicUsize>,

@@ -15,7 +15,7 @@
 //!
 //! | arrow | made by | from | does |
 //! |---|---|---|---|
-//! | `ask` | a shutdown, an asked parent, a closing group | `Open` | to `Closing`; asks the open children; then *goes on* |
+//! | `ask` | a shutdown, an asked parent, a closing group | `Open` | to `Closing`; asks open children; then *goes on* |
 //! | `strike` | a child that is done, once for each link | any | the edge is closed; then *goes on* |
 //! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |

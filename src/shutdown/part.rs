@@ -41,9 +41,10 @@ pub(crate) struct Role<'a> {
     pub(crate) inside: Box<dyn Fn() -> bool + Send + Sync>,
     /// Called when the owner should end. It must not block, and must not run user code.
     pub(crate) end: Box<dyn FnOnce() + Send>,
-    /// Called when the part's limit is over, if it has one, and the time after that at which the part is given up.
-    /// The function must not block, and must not run user code. Without it, the part is given up when the limit is
-    /// over.
+    /// The function to call when the part's limit is over, and a second limit.
+    ///
+    /// When the second limit is over, too, the part is given up. The function must not block, and must not run user
+    /// code. Without it, the part is given up when its own limit is over.
     pub(crate) cancel: Option<(Box<dyn FnOnce() + Send>, Duration)>,
     /// The node that this one depends on, which closes after it.
     pub(crate) on: Option<ShutdownNode>,

@@ -270,7 +270,7 @@ impl ShutdownNode {
         wait::failed(self.node(), Some(limit))
     }
 
-    /// Calls `callback` with the first error here or below, or at once if there is one. The thread that sets the
+    /// Calls `callback` with the first error here or below. If there is one, that is at once. The thread that sets the
     /// error calls it.
     pub fn on_error(&self, callback: impl FnOnce(&NodeError) + Send + 'static) -> Subscription {
         let weak = Arc::downgrade(self.node());

@@ -86,7 +86,9 @@ impl Signals {
 }
 
 impl ShutdownNode {
-    /// Makes Ctrl-C (and on Unix `SIGTERM` and `SIGHUP`) shut down this node instead of ending the program.
+    /// Makes Ctrl-C shut down this node instead of ending the program.
+    ///
+    /// On Unix, so do `SIGTERM` and `SIGHUP`.
     ///
     /// On Unix, a signal stays ignored if the program was started with it ignored. `nohup` ignores `SIGHUP`, and
     /// shells ignore `SIGINT` for programs that they run in the background. [`Signals::handled`] returns the others.

@@ -85,9 +85,10 @@ pub(super) fn zeros(look: impl Fn() -> Option<Vec<Seen>>, is_late: impl Fn() -> 
     }
 }
 
-/// A counter and how often it was raised before the wait, or a group and how many counted nodes it has taken in.
+/// A counter or a group that a look has seen, with a number.
 ///
-/// It is held, so that its address cannot be reused for another one.
+/// The number says how often the counter was raised before the wait, or how many counted nodes the group has taken in.
+/// The node is held, so that its address cannot be reused for another one.
 pub(super) struct Seen {
     node: Arc<Node>,
     pub(super) raised: u64,

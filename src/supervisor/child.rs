@@ -50,7 +50,7 @@ pub(super) enum Phase {
     Starting {
         pid: Pid,
         begun: Tag<()>,
-        /// The child is a supervisor, and this one has asked it whether its children are up.
+        /// Whether the child is a supervisor that was asked whether its children are up.
         asked: bool,
     },
     Up {

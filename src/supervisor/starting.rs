@@ -9,7 +9,7 @@ use super::process::{Awaited, Life, Supervisor};
 use crate::exit::Failure;
 use crate::{BoxError, Completion, Exit, Pid, SpawnError, StepOutput};
 
-/// The delay before this supervisor asks a child again whose mailbox had no room for the question.
+/// The delay before a child is asked again whose mailbox had no room for the question.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 impl Supervisor {

@@ -65,7 +65,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is surplus.
+    /// The loop of a worker or a spare. A worker's ends when the work is done, a spare's when it is surplus.
     fn works(&self, me: usize) {
         let mut searches = Searches { shared: self, me };
         while find(&mut searches).is_some() {
