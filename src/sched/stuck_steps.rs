@@ -240,9 +240,9 @@ impl StuckSteps {
         // takes, knows that there is or will be a record. Ordering: Relaxed: only a hint; a look finds what the
         // worker misses.
         view.pulse.reported.store(true, Ordering::Relaxed);
-        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is
-        // of a later step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown
-        // later than that.
+        // Ordering: pairs with the fence that a worker has after each change of its beat. If a value read above is of
+        // a later step, that step's beat is seen here. Then this step is over. SeqCst, so that the flag above is not
+        // set later than that.
         fence(Ordering::SeqCst);
         if view.pulse.beat.load(Ordering::Relaxed) != beat {
             view.pulse.reported.store(false, Ordering::Relaxed);

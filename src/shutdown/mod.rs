@@ -44,7 +44,7 @@
 //! # Threads
 //!
 //! A tree has no thread, and neither has a node. The thread that makes a change (it asks for the shutdown, or drops a
-//! guard) also does what follows from the change. No lock is held while your code runs. A callback of a signal should
+//! guard) also carries out its consequences. No lock is held while your code runs. A callback of a signal should
 //! be short: if it hangs, it blocks its thread, and what that thread tells next waits. So a callback must not wait
 //! for a job that the same thread tells later. Limits of single jobs need a thread that keeps the time. A shutdown
 //! that comes to such a job starts one, which also calls the callbacks of these limits.

@@ -104,7 +104,7 @@ pub enum ChildState {
     Up,
     /// It has failed, and is restarted when its delay is over.
     Delayed,
-    /// It is to be stopped when others have.
+    /// It waits for its turn to stop: other children must have stopped first.
     ToStop,
     /// It has been asked to stop.
     Stopping,
