@@ -1,4 +1,4 @@
-//! Please stop: a request with a reason, which spreads down a tree.
+//! Cancellation: a request to stop with a reason, which spreads down a tree.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use crate::numbered_list::NumberedList;
 use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
-/// A request to stop, seen by everybody who holds a clone. Cancelling a node cancels all its descendants, and nothing
-/// above it.
+/// A request to stop, shared by all clones of the token.
+///
+/// Cancelling a token cancels all its descendants, and nothing above it.
 ///
 /// ```
 /// use procession::{CancelToken, Reason};
@@ -30,17 +31,17 @@ struct Node {
     reason: Latch<Reason>,
     clock: Clock,
     children: Mutex<NumberedList<Weak<Node>>>,
-    /// The token above, and the number of this one among its children.
+    /// The token above this one, and the number of this one among its children.
     parent: Option<(CancelToken, u64)>,
 }
 
 impl CancelToken {
-    /// A request that has not been made.
+    /// Makes a token that is not cancelled.
     pub fn new() -> CancelToken {
         CancelToken::with_clock(Clock::system())
     }
 
-    /// The same, with [`sleep`](Self::sleep) by the given clock.
+    /// Makes a token whose [`sleep`](Self::sleep) uses the given clock.
     pub fn with_clock(clock: Clock) -> CancelToken {
         CancelToken::node(clock, None)
     }
@@ -49,7 +50,7 @@ impl CancelToken {
         CancelToken { node: Arc::new(Node { reason: Latch::new(), clock, children: Mutex::default(), parent }) }
     }
 
-    /// A node below this one. If this one is cancelled already, so is the child.
+    /// Makes a token below this one. If this one is cancelled already, so is the child.
     pub fn child(&self) -> CancelToken {
         let child = {
             let mut children = lock(&self.node.children);
@@ -57,20 +58,22 @@ impl CancelToken {
             children.push(Arc::downgrade(&child.node));
             child
         };
-        // `cancel` sets the reason first and collects the children afterwards: either it finds this child in the list,
-        // or the child finds the reason here.
+        // `cancel` sets the reason first and collects the children afterwards. So either it finds this child in the
+        // list, or the child finds the reason here.
         if let Some(reason) = self.reason() {
             child.cancel(reason);
         }
         child
     }
 
-    /// Makes the request, with a reason. Whether this call did it: only the first one counts.
+    /// Makes the request, with a reason. Returns whether this call made it: only the first one counts.
     ///
-    /// Callbacks run on this thread before it returns. A callback may cancel another token, whose callbacks then run inside
-    /// of it. This goes to a depth of 32: further tokens are cancelled at once as well, but their callbacks run when the
-    /// innermost callback has returned. So a long chain of tokens needs no deep stack. A callback should be short: one that waits
-    /// for the callbacks of a token that it has cancelled itself may wait for ever, for they may run on its own thread after it.
+    /// Callbacks run on this thread before the call returns. A callback should be short.
+    ///
+    /// A callback may cancel another token. The callbacks of that token then run inside of it. This nests to a depth
+    /// of 32. Deeper tokens are cancelled at once as well, but their callbacks run when the innermost callback has
+    /// returned. So a long chain of tokens needs no deep stack. A callback that cancels another token must not wait
+    /// for the callbacks of that token. They may run on its own thread after it, and then it waits for ever.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         let reason = reason.into();
         let first = self.node.tell(&reason);
@@ -86,7 +89,7 @@ impl CancelToken {
         first
     }
 
-    /// Why, if the request was made.
+    /// Returns the reason, if the request was made.
     pub fn reason(&self) -> Option<Reason> {
         self.node.reason.get()
     }
@@ -96,19 +99,19 @@ impl CancelToken {
         self.node.reason.is_set()
     }
 
-    /// An error with the reason if the request was made: `cancel.check()?` between two pieces of work.
+    /// Returns the reason as an error if the request was made. Call `cancel.check()?` between two pieces of work.
     pub fn check(&self) -> Result<(), Reason> {
         self.reason().map_or(Ok(()), Err)
     }
 
-    /// Blocks the calling thread for `duration`, or until the request is made, which is then the error.
+    /// Blocks the calling thread for `duration`. If the request is made before, returns its reason as an error.
     pub fn sleep(&self, duration: Duration) -> Result<(), Reason> {
         let deadline = self.node.clock.deadline(duration);
         self.node.reason.wait_until(&self.node.clock, deadline);
         self.check()
     }
 
-    /// How many nodes there are below this one.
+    /// The number of tokens directly below this one.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn children(&self) -> usize {
         lock(&self.node.children).iter().count()
@@ -119,20 +122,22 @@ impl CancelToken {
         self.node.reason.wait()
     }
 
-    /// A future of the request.
+    /// Returns a future that completes with the reason when the request is made.
     pub fn cancelled(&self) -> impl Future<Output = Reason> + Send + use<> {
         LatchFuture::new(self.node.reason.clone())
     }
 
-    /// Has `callback` called with the reason when the request is made, by the thread that makes it; at once if it was
-    /// made already. Dropping the registration takes the callback back, unless the request was made before.
+    /// Calls `callback` with the reason when the request is made. The thread that makes the request calls it.
+    ///
+    /// If the request was made already, the callback is called at once. Dropping the [`CancelCallback`] removes the
+    /// callback, unless the request was made before.
     pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> CancelCallback {
         CancelCallback { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
     }
 }
 
 impl Node {
-    /// Makes the request here, with the callbacks. Whether it is the first.
+    /// Makes the request for this token alone, and calls its callbacks. Returns whether it is the first.
     fn tell(&self, reason: &Reason) -> bool {
         self.reason.set(reason.clone()).is_ok()
     }
@@ -140,7 +145,7 @@ impl Node {
     fn take_children(&self) -> Vec<Arc<Node>> {
         let children = lock(&self.children).take();
         let mut children: Vec<Arc<Node>> = children.into_iter().filter_map(|child| child.upgrade()).collect();
-        // They are taken from the end: the oldest is told first.
+        // They are popped from the end, so that the oldest is cancelled first.
         children.reverse();
         children
     }
@@ -148,7 +153,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // One after the other, so that a long chain of parents needs no deep stack.
+        // A loop instead of recursion, so that a long chain of parents needs no deep stack.
         let mut above = self.parent.take();
         while let Some((parent, id)) = above {
             lock(&parent.node.children).remove(id);
@@ -169,7 +174,7 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// Keeps a callback of [`CancelToken::on_cancel`] in place.
+/// Keeps a callback of [`CancelToken::on_cancel`] registered.
 #[must_use = "dropping this takes the callback back"]
 pub struct CancelCallback {
     entry: Option<(Latch<Reason>, u64)>,

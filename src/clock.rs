@@ -1,15 +1,15 @@
 //! Time: the only caller of `Instant::now`, and a manual clock for tests.
 //!
-//! Everything in the crate that waits for a moment asks a [`Clock`]. The system clock passes by itself; a
-//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it, and what becomes due has happened when
-//! `advance` returns, so that a test of a timeout needs no sleep.
+//! Everything in the crate that waits for a moment asks a [`Clock`]. The system clock runs by itself. A
+//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it. When `advance` returns, everything
+//! that became due has happened. So a test of a timeout needs no sleep.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
-/// Where a runtime, a pool or a timer takes its time from. Cheap to clone.
+/// The source of time of a runtime, a pool or a timer. Cheap to clone.
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -27,12 +27,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock of the operating system (monotonic).
+    /// Returns the monotonic clock of the operating system.
     pub fn system() -> Clock {
         Clock { manual: None }
     }
 
-    /// The present moment.
+    /// Returns the present moment.
     #[inline]
     pub fn now(&self) -> Instant {
         match &self.manual {
@@ -46,7 +46,7 @@ impl Clock {
         self.manual.is_some()
     }
 
-    /// Whether both show the same time, always: they are moved together, or both are the system's.
+    /// Whether both are the system's clock, or the same manual clock.
     pub(crate) fn is_same(&self, other: &Clock) -> bool {
         match (&self.manual, &other.manual) {
             (None, None) => true,
@@ -55,19 +55,19 @@ impl Clock {
         }
     }
 
-    /// The moment that lies `limit` ahead; never, if no `Instant` can express it.
+    /// Returns the moment that lies `limit` ahead, or never if no `Instant` can express it.
     pub(crate) fn deadline(&self, limit: Duration) -> Deadline {
         Deadline(self.now().checked_add(limit))
     }
 
-    /// Has `changed` called whenever a manual clock is moved, until the guard is dropped. The system clock
-    /// makes no calls: a wait by it has a limit.
+    /// Calls `changed` at each move of a manual clock, until the guard is dropped. The system clock makes no calls: a
+    /// wait with it has a limit.
     pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ExitWatcher {
         self.watch_due(changed, || None)
     }
 
-    /// The same, for a caller that has work to do at certain moments: `due` returns the next one. A manual clock that is
-    /// moved stops at each of them.
+    /// As `watch`, for a caller that has work at certain moments. `due` returns the next one. A manual clock that
+    /// moves stops at each of them.
     pub(crate) fn watch_due(
         &self,
         changed: impl Fn() + Send + Sync + 'static,
@@ -81,8 +81,8 @@ impl Clock {
         }
     }
 
-    /// Waits on `condvar` until notified, or until `deadline`, or for no reason: the caller looks again. With a manual
-    /// clock the caller must hold a [`ExitWatcher`] that locks the same mutex and notifies.
+    /// Waits on `condvar` until notified, until `deadline`, or until a spurious wakeup. The caller looks again. With
+    /// a manual clock the caller must hold an [`ExitWatcher`] that locks the same mutex and notifies.
     pub(crate) fn wait<'a, T>(
         &self,
         condvar: &Condvar,
@@ -115,31 +115,32 @@ impl Deadline {
     }
 }
 
-/// A clock that is moved by hand. Clones move the same clock.
+/// A clock that is moved by hand. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct ManualClock {
     shared: Arc<Manual>,
 }
 
 impl ManualClock {
-    /// A clock that stands at the moment of this call.
+    /// Makes a clock that stands at the moment of this call.
     pub fn new() -> ManualClock {
         ManualClock::default()
     }
 
-    /// The clock to hand to a builder.
+    /// Returns the clock to pass to a builder.
     pub fn clock(&self) -> Clock {
         Clock { manual: Some(self.shared.clone()) }
     }
 
-    /// The moment at which the clock stands.
+    /// Returns the moment at which the clock stands.
     pub fn now(&self) -> Instant {
         self.shared.now()
     }
 
-    /// Moves the clock forward, from one moment at which something is due to the next. Timers that become due have run,
-    /// on this thread and in the order of their times, when this returns; waits with a limit that is now over have been
-    /// woken. A clock that would pass the greatest `Instant` stays where it is.
+    /// Moves the clock forward, from one moment at which something is due to the next.
+    ///
+    /// When the call returns, timers that became due have run on this thread, in the order of their moments. Waits
+    /// whose limit is now over have been woken. A clock that would pass the greatest `Instant` does not move.
     pub fn advance(&self, by: Duration) {
         let Some(end) = self.now().checked_add(by) else { return };
         while let Some(due) = self.next_due().filter(|due| *due < end) {
@@ -148,7 +149,7 @@ impl ManualClock {
         self.move_to(end);
     }
 
-    /// The next moment at which a timer by this clock is due, if there is one.
+    /// Returns the next moment at which a timer of this clock is due, if any.
     pub fn next_due(&self) -> Option<Instant> {
         self.shared.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
     }
@@ -156,7 +157,7 @@ impl ManualClock {
     fn move_to(&self, moment: Instant) {
         {
             let mut state = lock(&self.shared.state);
-            // Another thread may have moved it further meanwhile.
+            // Another thread may have moved the clock further in the meantime.
             state.now = state.now.max(moment);
         }
         for watcher in self.shared.watchers() {

@@ -1,20 +1,21 @@
 //! For tests: whether a group of threads is idle for good.
 //!
-//! A runtime, a pool or a loop that is idle costs nothing if each of its threads waits until it is notified, and that wait has
-//! no limit. A test makes a [`Crowd`]; the threads that it starts from then on, and those that they start, belong to it.
-//! [`Crowd::until_idle`] returns when at one moment all of them wait without a limit, and none of them has been notified. As
-//! nobody else notifies them, none of them would ever run again. A thread that looks for work now and then, however seldom,
-//! keeps this from returning. So a test shows that nothing happens, and no time passes for it.
+//! A runtime, a pool or a loop that is idle costs nothing if each of its threads waits until it is notified, and that
+//! wait has no limit. A test makes a [`Crowd`]. The threads that it starts from then on, and those that they start,
+//! belong to it. [`Crowd::until_idle`] returns when at one moment all of them wait without a limit, and none of them
+//! has been notified. As no other thread notifies them, none of them would ever run again. A thread that looks for
+//! work now and then, however seldom, keeps this from returning. So a test shows that nothing happens, and no time
+//! passes for it.
 
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::primitives::{Seen, begin_crowd, end_crowd, nudge, seen, set_crowd, thread, wakes};
 
-/// A wait that is longer than this is a hang. It is a bound for broken code only.
+/// The limit of a wait. A longer wait is a hang, so only broken code reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The threads that were started by the thread that made this, and by those, as long as this is there.
+/// The threads started by the thread that made this, and by those threads, until it is dropped.
 pub(crate) struct Crowd {
     number: u64,
     before: Option<u64>,
@@ -26,28 +27,28 @@ impl Crowd {
         Crowd { number, before }
     }
 
-    /// Returns when all wait without a limit, and none has been notified.
+    /// Returns when all threads wait without a limit, and none has been notified.
     pub(crate) fn until_idle(&self) {
         self.until("all of them wait without a limit", |thread| thread.waits_with_limit == Some(false));
     }
 
-    /// Returns when all wait, and none has been notified. How many of them have a limit.
+    /// Returns when all threads wait, and none has been notified. The result is the number of waits with a limit.
     pub(crate) fn until_all_wait(&self) -> usize {
         let all = self.until("all of them wait", |thread| thread.waits_with_limit.is_some());
         all.iter().filter(|thread| thread.waits_with_limit == Some(true)).count()
     }
 
-    /// Returns when none is left.
+    /// Returns when no thread is left.
     pub(crate) fn until_gone(&self) {
         self.until("none is left", |_| false);
     }
 
-    /// The threads, all at one moment.
+    /// Returns the threads, all at one moment.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         seen(self.number)
     }
 
-    /// How often a wait of theirs has ended. The threads that have ended count.
+    /// Returns how often a wait of these threads has ended. Threads that have ended count.
     pub(crate) fn wakes(&self) -> usize {
         wakes(self.number)
     }

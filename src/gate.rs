@@ -1,8 +1,8 @@
-//! A door with a count: entering, leaving, and closing for good.
+//! A gate with a count: entering, leaving, and closing for good.
 //!
-//! The race that lives here: a thread enters while the door closes. One word holds both the count of those inside and
-//! the closed bit, so each of the two sees the other: a thread that entered before the door closed is waited for, a later one
-//! is turned away, and there is no third case.
+//! The race here: a thread enters while the gate closes. One word holds both the count of the threads inside and the
+//! closed bit, so each of the two threads sees the other's change. The closing thread waits for a thread that entered
+//! before. A later thread is refused. There is no third case.
 //!
 //! | | `enter` (add one) | `leave` (take one) | `close` (set the bit) |
 //! |---|---|---|---|
@@ -15,7 +15,7 @@ use crate::primitives::{Arc, AtomicUsize, Ordering};
 const CLOSED: usize = 1;
 const ONE: usize = 2;
 
-/// A door with a count. Clones are the same gate.
+/// A gate that counts entries until it is closed. Clones are the same gate.
 #[derive(Clone)]
 pub struct Gate {
     shared: Arc<Shared>,
@@ -26,24 +26,25 @@ struct Shared {
     empty: Latch<()>,
 }
 
-/// Proof of having entered a gate; dropping it leaves.
+/// Proves that its owner has entered a gate. Dropping it leaves the gate.
 #[must_use = "dropping this leaves the gate"]
 pub struct GateGuard {
     gate: Gate,
 }
 
 impl Gate {
-    /// An open gate with a count of zero.
+    /// Makes an open gate with a count of zero.
     pub fn new() -> Gate {
         Gate { shared: Arc::new(Shared { word: AtomicUsize::new(0), empty: Latch::new() }) }
     }
 
-    /// Goes in, unless the door is closed.
+    /// Enters the gate, unless it is closed.
     pub fn enter(&self) -> Option<GateGuard> {
-        // A compare-and-swap, not an addition that is taken back: a visitor who is turned away must never be counted, or
-        // the last one to leave would not know that it is the last.
+        // A compare-and-swap, and not an addition that is taken back: a refused entry must never be counted.
+        // Otherwise the last guard would not see that it is the last.
         //
-        // Ordering: Acquire pairs with the Release of `close`: a thread that is turned away sees what was done before the door closed.
+        // Ordering: Acquire pairs with the Release of `close`. A refused thread sees the work that was done before
+        // the gate closed.
         self.shared
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & CLOSED == 0).then(|| word + ONE))
@@ -51,9 +52,10 @@ impl Gate {
             .map(|_| GateGuard { gate: self.clone() })
     }
 
-    /// Closes the door; whether this call did it. Those inside stay until they leave.
+    /// Closes the gate. Returns whether this call closed it. Guards that exist keep their entry.
     pub fn close(&self) -> bool {
-        // Ordering: Release pairs with the Acquire of `enter`; Acquire pairs with the Release of those who have left.
+        // Ordering: Release pairs with the Acquire of `enter`. Acquire pairs with the Release of guards that were
+        // dropped.
         let before = self.shared.word.fetch_or(CLOSED, Ordering::AcqRel);
         if before == 0 {
             self.everybody_has_left();
@@ -61,18 +63,18 @@ impl Gate {
         before & CLOSED == 0
     }
 
-    /// Whether the door is closed.
+    /// Whether the gate is closed.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.word.load(Ordering::SeqCst) & CLOSED != 0
     }
 
-    /// How many are inside.
+    /// Returns the number of guards.
     pub fn inside(&self) -> usize {
         self.shared.word.load(Ordering::Acquire) / ONE
     }
 
-    /// Set when the door is closed and the last one has left.
+    /// Returns the latch that is set when the closed gate has no guard left.
     pub fn empty(&self) -> &Latch<()> {
         &self.shared.empty
     }
@@ -96,8 +98,8 @@ impl std::fmt::Debug for Gate {
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        // Ordering: Release hands what was done inside to the thread that finds the gate empty; Acquire collects it from the
-        // others, for this may be the last to leave.
+        // Ordering: Release publishes the work done inside to the thread that finds the gate empty. Acquire makes the
+        // work of the others visible, because this guard may be the last.
         let before = self.gate.shared.word.fetch_sub(ONE, Ordering::AcqRel);
         if before == CLOSED + ONE {
             self.gate.everybody_has_left();
@@ -140,7 +142,7 @@ mod models {
     use super::*;
     use loom::sync::atomic::AtomicUsize;
 
-    /// Breaks when `enter` adds first and takes back afterwards, and when `leave` forgets to look at the closed bit.
+    /// Fails if `enter` adds first and takes back afterwards, or if `leave` ignores the closed bit.
     #[test]
     fn entering_while_the_gate_closes() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! Idle parts cost nothing: each thread of an idle runtime, pool, scheduler or loop waits, and has no limit for that.
+//! Idle parts cost nothing: each thread of an idle runtime, pool, scheduler or loop waits without a limit.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::wait::wait;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A wait that is longer than this is a hang. It is a bound for broken code only.
+/// The limit of a wait. A longer wait is a hang, so only broken code reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Answers when a timer has fired, blocking work has been done, and a child has been started.
@@ -65,7 +65,7 @@ impl Process for Busy {
     }
 }
 
-/// Lets a runtime work, and shows that all of its threads wait without a limit when it has nothing to do.
+/// Lets a runtime work. Then shows that all of its idle threads wait without a limit.
 fn comes_to_rest(builder: RuntimeBuilder) {
     let crowd = Crowd::new();
     let runtime = builder.workers(2).blocking_idle(None).start().unwrap();
@@ -94,7 +94,7 @@ fn each_thread_of_an_idle_runtime_with_a_watchdog_waits_without_a_limit() {
     comes_to_rest(Runtime::builder().watchdog(Watchdog::after(Duration::from_millis(4)).spare_workers(1)));
 }
 
-/// So a job that is waited for takes two hand-overs, and nobody looks for its end now and then.
+/// A job that is waited for takes two hand-overs. No thread polls for its end.
 #[test]
 fn the_caller_of_run_and_its_worker_wait_without_a_limit() {
     let crowd = Crowd::new();
@@ -113,7 +113,7 @@ fn the_caller_of_run_and_its_worker_wait_without_a_limit() {
     crowd.until_idle();
 }
 
-/// Has all workers of a pool at a job at the same time.
+/// Occupies all workers of a pool with a job at the same time.
 fn occupy(pool: &Pool, workers: usize) {
     let (begun, begins) = mpsc::channel();
     let go = Latch::new();
@@ -147,7 +147,7 @@ fn each_worker_of_an_idle_pool_waits_without_a_limit() {
 fn one_worker_of_an_idle_pool_watches_the_time_until_the_minimum_is_left() {
     let (crowd, clock) = (Crowd::new(), ManualClock::new());
     let pool = Pool::builder().min(1).max(4).idle_period(Some(SECOND)).clock(clock.clock()).build().unwrap();
-    // More than once, and with fewer than there are at work in between: it must not stop shrinking.
+    // More than once, and with fewer busy workers in between: the pool must not stop shrinking.
     for busy in [4, 1, 2, 4, 3] {
         occupy(&pool, busy);
         let mut left = {

@@ -1,7 +1,7 @@
-//! Calls that block, and the threads on which they must not.
+//! Calls that block, and the threads that must not make them.
 //!
-//! A worker that blocks in a step does nothing else, and what it waits for may need this very worker. So a worker marks its
-//! thread when it starts, and each call that blocks looks at the mark first.
+//! A worker that blocks in a step does nothing else. The awaited work may need this very worker. So a worker marks
+//! its thread when it starts, and each call that blocks looks at the mark first.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +12,7 @@ thread_local! {
     static STEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the calling thread steps processes.
+/// Marks the calling thread: from now on it steps processes.
 pub(crate) fn begin_steps() {
     STEPS.set(true);
 }
@@ -27,12 +27,12 @@ pub(crate) fn refuse_step() -> Result<(), WaitError> {
     if is_step() { Err(WaitError::InsideStep) } else { Ok(()) }
 }
 
-/// The same for a call with a limit. With a limit of zero it does not block.
+/// As `refuse_step`, for a call with a limit. A call with a limit of zero does not block and is not refused.
 pub(crate) fn refuse_step_timeout(limit: impl Into<Option<Duration>>) -> Result<(), WaitError> {
     if limit.into().is_some_and(|limit| limit.is_zero()) { Ok(()) } else { refuse_step() }
 }
 
-/// Until when a call waits that has more to do than to wait: until `deadline`, and in a step not at all.
+/// The deadline of a call that does more than wait. In a step it does not wait at all.
 pub(crate) fn deadline_here(clock: &Clock, deadline: Deadline) -> Deadline {
     if is_step() { clock.deadline(Duration::ZERO) } else { deadline }
 }
@@ -42,23 +42,25 @@ pub(crate) fn why_not_over(limit: impl Into<Option<Duration>>) -> WaitError {
     refuse_step_timeout(limit).err().unwrap_or(WaitError::TimedOut)
 }
 
-/// Why a call that blocks the calling thread has returned without what it should wait for.
+/// Why a call that blocks the calling thread has returned without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The caller is a step, or other code that runs on a worker of a runtime: an `init`, a `close`, a hook, a handler, a waker, a
-    /// destructor. It would have blocked the worker, which may be the one that the awaited work needs. Nothing was waited for.
+    /// The caller is a step, or other code on a worker of a runtime. The call did not wait.
     ///
-    /// A step asks, monitors, or has blocking work done by a [`Step::Blocking`](crate::Step::Blocking) or
-    /// [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not refused. (The
-    /// calls that do more than wait are refused in any case: `Runtime::shutdown`, `Loop::run_for`. `Runtime::ask` sends the question
-    /// in any case, and `AskFuture::wait` is refused if the reply is not there yet.)
+    /// Other code is an `init`, a `close`, an observer, a handler, a waker or a destructor. The call would have
+    /// blocked the worker. The awaited work may need this very worker.
+    ///
+    /// A step asks or monitors instead. It can also run blocking work with [`Step::Blocking`](crate::Step::Blocking)
+    /// or [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not
+    /// refused. (The calls that do more than wait are refused in any case: `Runtime::shutdown`, `Loop::run_for`.
+    /// `Runtime::ask` sends the question in any case. `AskFuture::wait` is refused unless the reply is there already.)
     #[error("a step cannot wait, for it would block its worker: ask, monitor, or wait in blocking work")]
     InsideStep,
     /// The caller would wait for itself: it is the job or the task, or runs on a thread that must end first.
     #[error("the caller would wait for itself")]
     Inside,
-    /// The limit was over before.
+    /// The limit was over first.
     #[error("the limit was over")]
     TimedOut,
 }

@@ -1,10 +1,11 @@
-//! It happened: a value that is set once, and waited for by a thread, a callback or a `Future`.
+//! A value that is set once. A thread, a callback or a `Future` can wait for it.
 //!
-//! The race that lives here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment.
-//! The first [`set`](Latch::set) wins, the others get their value back.
+//! The race here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment. The
+//! first [`set`](Latch::set) wins. The others get their value back.
 //!
-//! **No deep stack.** A callback or a waker may set another latch, whose callbacks then run inside of it. This goes to a depth
-//! of 32 ([`DEEPEST`]). Callbacks further down wait in a list of the thread, and run when the innermost callback has returned.
+//! **No deep stack.** A callback or a waker may set another latch. The callbacks of that latch then run inside of it.
+//! This nests to a depth of 32 ([`DEEPEST`]). Deeper callbacks wait in a list of the thread, and run when the
+//! innermost callback has returned.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,19 +32,20 @@ struct State<T> {
     value: Value<T>,
     // Stays true after the value was taken: a latch that was set cannot be set again.
     decided: bool,
-    // Each has a number, by which its owner takes it back.
+    // Each has a number, by which its owner removes it.
     waiters: NumberedList<Waiter<T>>,
-    // Threads that sleep: to wake nobody would be a system call for nothing.
+    // The number of threads that sleep. If there is none, `set` makes no system call to wake them.
     sleepers: usize,
 }
 
-/// Code of the user's that is called when the latch is set.
+/// User code that is called when the latch is set.
 enum Waiter<T> {
     Waker(Waker),
     Callback(Box<dyn FnOnce(&T) + Send>),
 }
 
-/// Waiters that were never called are dropped one by one: a destructor that panics must not meet another one that does.
+/// Drops the waiters that were never called, one by one: if one destructor panics, the others must not run while it
+/// unwinds.
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         let waiters = lock(&self.state).waiters.take();
@@ -51,20 +53,20 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// The wakers and callbacks of a latch that has just been set.
+/// The wakers and callbacks to call for a latch that has just been set.
 #[must_use = "the wakers and callbacks are not called"]
 pub(crate) struct Calls<T> {
     waiters: NumberedList<Waiter<T>>,
-    /// Only if there are callbacks.
+    /// The value, if there are callbacks.
     value: Option<Arc<T>>,
 }
 
 /// The depth to which callbacks run inside of each other on one thread.
 const DEEPEST: usize = 32;
 
-/// The calls that a thread is making.
+/// The calls that one thread is making.
 struct Calling {
-    /// How many run inside of each other.
+    /// How many calls run inside of each other.
     depth: usize,
     /// Calls that came at the greatest depth. The innermost call makes them before it returns.
     waiting: VecDeque<Box<dyn FnOnce()>>,
@@ -85,7 +87,7 @@ impl<T: 'static> Calls<T> {
         self.waiters.is_empty()
     }
 
-    /// Makes them on this thread. A panic in one is contained.
+    /// Makes the calls on this thread. A panic in one is contained.
     #[inline]
     pub(crate) fn make(self) {
         if !self.is_empty() {
@@ -93,7 +95,7 @@ impl<T: 'static> Calls<T> {
         }
     }
 
-    /// Makes the calls now, or leaves them to the innermost call that this thread is in.
+    /// Makes the calls now, or leaves them to the innermost call of this thread.
     ///
     /// Not inlined: most latches have no waker and no callback, and the callers stay small.
     #[inline(never)]
@@ -110,7 +112,7 @@ impl<T: 'static> Calls<T> {
         });
         let Some(calls) = calls else { return };
         calls.make_now();
-        // A thread that is ending has no list any more.
+        // A thread that is ending has no list any longer.
         let Ok(depth) = depth else { return };
         let next = || CALLING.try_with(|calling| calling.borrow_mut().waiting.pop_front()).ok().flatten();
         while depth == DEEPEST
@@ -125,7 +127,7 @@ impl<T: 'static> Calls<T> {
         });
     }
 
-    /// Wakers come first: a callback may take its time.
+    /// Wakers come first, because a callback may take long.
     fn make_now(self) {
         let mut callbacks = Vec::new();
         for waiter in self.waiters.into_iter() {
@@ -147,8 +149,10 @@ fn call(waiter: impl FnOnce()) {
     }
 }
 
-/// The value that was set. A clone runs code of the user's, which must not run under the lock. So a caller that wants a
-/// clone shares the value first. A caller that takes the value needs no share.
+/// The value that was set.
+///
+/// A clone runs user code, which must not run under the lock. So a caller that wants a clone shares the value first.
+/// A caller that takes the value needs no share.
 enum Value<T> {
     None,
     Whole(T),
@@ -166,7 +170,7 @@ impl<T> Value<T> {
         Some(shared)
     }
 
-    /// A value that is shared at this moment cannot be taken.
+    /// Takes the value. A value that is shared at this moment cannot be taken.
     fn take(&mut self) -> Option<T> {
         match std::mem::replace(self, Value::None) {
             Value::None => None,
@@ -176,13 +180,13 @@ impl<T> Value<T> {
     }
 }
 
-/// A clone, and the share let go. With no lock held: both may run code of the user's.
+/// Clones the value and drops the share. No lock may be held: both may run user code.
 fn clone_of<T: Clone>(shared: Arc<T>) -> T {
     Arc::unwrap_or_clone(shared)
 }
 
 impl<T> Latch<T> {
-    /// A latch that is open: nothing has happened yet.
+    /// Makes a latch that is not set.
     pub fn new() -> Latch<T> {
         Latch {
             shared: Arc::new(Shared {
@@ -197,17 +201,17 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Whether anybody else has this latch.
+    /// Whether there are other clones of this latch.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.shared) > 1
     }
 
-    /// Whether it has happened.
+    /// Whether the latch is set.
     pub fn is_set(&self) -> bool {
         lock(&self.shared.state).decided
     }
 
-    /// The value, if it has happened.
+    /// Returns a clone of the value, if the latch is set.
     pub fn get(&self) -> Option<T>
     where
         T: Clone,
@@ -216,12 +220,12 @@ impl<T> Latch<T> {
         shared.map(clone_of)
     }
 
-    /// Takes the value out, for its one receiver.
+    /// Takes the value, for its only receiver.
     pub(crate) fn take(&self) -> Option<T> {
         lock(&self.shared.state).value.take()
     }
 
-    /// Blocks the calling thread until it has happened.
+    /// Blocks the calling thread until the latch is set.
     pub fn wait(&self) -> T
     where
         T: Clone,
@@ -238,9 +242,9 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Has `callback` called with the value, at once if the latch is set, otherwise by the thread that sets it.
+    /// Calls `callback` with the value: at once if the latch is set, otherwise from the thread that sets it.
     ///
-    /// The number names the callback for [`forget`](Self::forget). There is none if the callback was called at once.
+    /// Returns a number for [`forget`](Self::forget), or `None` if the callback was called at once.
     pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
         let mut state = lock(&self.shared.state);
         let Some(value) = state.value.shared() else {
@@ -251,7 +255,7 @@ impl<T> Latch<T> {
         None
     }
 
-    /// Takes a callback or a future's waker back. If it was not there, it has been called or is being called.
+    /// Removes a callback or a waker. Returns false if it has been called or is being called.
     pub(crate) fn forget(&self, number: u64) -> bool {
         let removed = lock(&self.shared.state).waiters.remove(number);
         let was_there = removed.is_some();
@@ -259,7 +263,7 @@ impl<T> Latch<T> {
         was_there
     }
 
-    /// Polls for the value itself, for its one receiver. `place` is the future's own: the number of its waker.
+    /// Polls for the value itself, for its only receiver. `place` holds the number of the future's waker.
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<T> {
         self.poll_with(cx, place, Value::take)
     }
@@ -270,7 +274,7 @@ impl<T> Latch<T> {
         place: &mut Option<u64>,
         out: impl FnOnce(&mut Value<T>) -> Option<R>,
     ) -> Poll<R> {
-        // Cloned and dropped without the lock: a waker is code of the user's.
+        // Cloned and dropped without the lock: a waker is user code.
         let waker = cx.waker().clone();
         let mut state = lock(&self.shared.state);
         if let Some(value) = out(&mut state.value) {
@@ -290,7 +294,7 @@ impl<T> Latch<T> {
         Poll::Pending
     }
 
-    /// Takes a future's waker back.
+    /// Removes the waker of a future.
     pub(crate) fn forget_waker(&self, place: Option<u64>) {
         if let Some(number) = place {
             self.forget(number);
@@ -299,18 +303,18 @@ impl<T> Latch<T> {
 }
 
 impl<T: 'static> Latch<T> {
-    /// Sets the value. The first call wins and wakes all waiters; every later one gets its value back.
+    /// Sets the value. The first call wins and wakes all waiters.
     ///
-    /// Callbacks and wakers run on this thread before `set` returns; a panic in one is contained. If this is called by a callback
-    /// of another latch, 32 callbacks deep, they run when the innermost callback has returned.
+    /// Callbacks and wakers run on this thread before `set` returns. A panic in one is contained. If a callback of
+    /// another latch calls `set` at a depth of 32 callbacks, they run when the innermost callback has returned.
     ///
     /// # Errors
-    /// The value comes back if the latch has been set before.
+    /// Returns the value if the latch has been set before.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.decide(value).map(Calls::make)
     }
 
-    /// As [`set`](Self::set), with `before_calls` called first if there are wakers or callbacks.
+    /// As [`set`](Self::set), but calls `before_calls` first if there are wakers or callbacks.
     pub(crate) fn set_with(&self, value: T, before_calls: impl FnOnce()) -> Result<(), T> {
         let calls = self.decide(value)?;
         if !calls.is_empty() {
@@ -320,7 +324,8 @@ impl<T: 'static> Latch<T> {
         Ok(())
     }
 
-    /// Sets the value and wakes the threads that wait. The caller makes the calls to wakers and callbacks, now or later.
+    /// Sets the value and wakes the threads that wait. The caller makes the calls to wakers and callbacks, now or
+    /// later.
     pub(crate) fn decide(&self, value: T) -> Result<Calls<T>, T> {
         let mut state = lock(&self.shared.state);
         if state.decided {
@@ -341,7 +346,7 @@ impl<T: 'static> Latch<T> {
 }
 
 impl<T: Send + Sync + 'static> Latch<T> {
-    /// Blocks the calling thread until it has happened, or until `limit` is over. Then there is no value.
+    /// Blocks the calling thread until the latch is set, for at most `limit`. Returns `None` if the limit is over.
     pub fn wait_timeout(&self, limit: Duration) -> Option<T>
     where
         T: Clone,
@@ -351,7 +356,7 @@ impl<T: Send + Sync + 'static> Latch<T> {
         self.get()
     }
 
-    /// Blocks the calling thread until it has happened or `deadline` has passed. Whether it has happened.
+    /// Blocks the calling thread until the latch is set or `deadline` has passed. Returns whether it is set.
     pub(crate) fn wait_until(&self, clock: &Clock, deadline: Deadline) -> bool {
         let shared = self.shared.clone();
         let _watch = clock.watch(move || {
@@ -389,7 +394,7 @@ impl<T> std::fmt::Debug for Latch<T> {
     }
 }
 
-/// A latch as a future of its value. Dropped, it leaves nothing behind in the latch.
+/// A future that completes with the value of a latch. Dropping it removes its waker from the latch.
 pub struct LatchFuture<T> {
     latch: Latch<T>,
     place: Option<u64>,
@@ -420,7 +425,7 @@ impl<T: Clone> Future for LatchFuture<T> {
 // The fields are a shared reference and a number; nothing is pinned.
 impl<T> Unpin for LatchFuture<T> {}
 
-/// So that `latch.await` waits for it.
+/// Lets `latch.await` wait for the value.
 impl<T: Clone> IntoFuture for Latch<T> {
     type Output = T;
     type IntoFuture = LatchFuture<T>;

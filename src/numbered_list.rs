@@ -1,9 +1,9 @@
 //! A list whose entries have numbers.
 
-/// Keeps entries in the order of their insertion; an entry is found and removed by its number.
+/// Keeps entries in the order of their insertion. An entry is found and removed by its number.
 ///
-/// A number is never given twice. An entry that is removed leaves a gap. The gaps are closed if there are more gaps than
-/// entries. So a list does not grow when many entries pass through it, and a list that was long gives its memory back.
+/// A number is never given twice. Removing an entry leaves a gap. The gaps are closed if there are more gaps than
+/// entries. So a list does not grow when many entries pass through it, and a long list frees its memory again.
 #[derive(Debug)]
 pub(crate) struct NumberedList<T> {
     next: u64,
@@ -11,7 +11,7 @@ pub(crate) struct NumberedList<T> {
     present: usize,
 }
 
-/// The gaps that are left open in any case, because closing so few is not worth it.
+/// The number of gaps that are always left open, because closing so few does not pay.
 const GAPS: usize = 8;
 
 impl<T> NumberedList<T> {
@@ -23,12 +23,12 @@ impl<T> NumberedList<T> {
         self.present == 0
     }
 
-    /// The number of the entry that is added next.
+    /// The number that the next entry will get.
     pub(crate) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Adds an entry at the end. Its number is greater than all before.
+    /// Adds an entry at the end. Its number is greater than all earlier numbers.
     pub(crate) fn push(&mut self, entry: T) -> u64 {
         let number = self.next;
         self.next += 1;

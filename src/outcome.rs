@@ -1,4 +1,4 @@
-//! How something ended, and how something is refused: the words that every rung shares.
+//! How something ended, and how something is refused: the types that all parts of the crate share.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -22,13 +22,13 @@ pub enum Reason {
     TimedOut,
     /// It was ended by force.
     Terminated,
-    /// The runtime, pool or task scheduler that it belonged to shuts down.
+    /// The runtime, pool or task scheduler that it belongs to is shutting down.
     Shutdown,
-    /// The process or the task that it was done for has ended.
+    /// The owning process or task has ended.
     Ended,
-    /// The operating system gave no thread on which it could be done.
+    /// The operating system gave no thread for it.
     NoThread,
-    /// There was no such process: it had ended before, or never was.
+    /// There was no such process: it had ended before, or never existed.
     NoSuchProcess,
     /// A process to which it was linked has ended.
     Linked(LinkedExit),
@@ -66,9 +66,10 @@ impl From<String> for Reason {
     }
 }
 
-/// The process whose end has ended others through their links: the first one, however many links were between.
+/// The process whose end has ended others through their links.
 ///
-/// Two are equal if they name the same process, for it has ended only once.
+/// It is the process that ended first, however many links there are between. Two values are equal if they name the
+/// same process, because a process ends only once.
 #[derive(Clone)]
 pub struct LinkedExit {
     first: Arc<(Pid, Exit)>,
@@ -79,12 +80,12 @@ impl LinkedExit {
         LinkedExit { first: Arc::new((pid, exit)) }
     }
 
-    /// The process that ended first.
+    /// Returns the process that ended first.
     pub fn pid(&self) -> Pid {
         self.first.0
     }
 
-    /// How it ended.
+    /// Returns how that process ended.
     pub fn exit(&self) -> &Exit {
         &self.first.1
     }
@@ -116,13 +117,13 @@ impl fmt::Display for LinkedExit {
     }
 }
 
-/// An error with which something ended. Cheap to clone, so that everybody who waits for the end can have it.
+/// An error with which something ended. It is cheap to clone, so every waiter can have it.
 #[derive(Clone)]
 pub struct Failure {
     error: Arc<Returned>,
 }
 
-/// An error is the user's value, and its destructor may panic, wherever the last clone is dropped.
+/// A user's error. Its destructor may panic, wherever the last clone is dropped.
 struct Returned(Option<BoxError>);
 
 impl Drop for Returned {
@@ -142,7 +143,7 @@ impl Failure {
         Failure { error: Arc::new(Returned(Some(error))) }
     }
 
-    /// The error as it was returned; it can be downcast.
+    /// Returns the error as it was returned. It can be downcast.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         match &self.error.0 {
             Some(error) => &**error,
@@ -151,7 +152,7 @@ impl Failure {
     }
 }
 
-/// A failure that was boxed is itself again, so that the error in it can still be downcast.
+/// Unwraps a boxed `Failure`, so that the error in it can still be downcast.
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Failure {
         error.downcast::<Failure>().map_or_else(Failure::of, |failure| *failure)
@@ -183,7 +184,7 @@ pub struct Panic {
     payload: Arc<Caught>,
 }
 
-/// A payload is the user's value, and its destructor may panic in its turn, wherever the last clone is dropped.
+/// A user's payload. Its destructor may panic in turn, wherever the last clone is dropped.
 struct Caught(Mutex<Option<Payload>>);
 
 impl Drop for Caught {
@@ -202,12 +203,12 @@ impl Panic {
         Panic { message, payload: Arc::new(Caught(Mutex::new(Some(payload)))) }
     }
 
-    /// What the panic said; a fixed sentence where the payload was not text.
+    /// Returns the message of the panic. If the payload was not text, it is a fixed sentence.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The payload, once: the first caller among all clones has it. It can be downcast, or thrown again with
+    /// Takes the payload. Only the first caller among all clones gets it. It can be downcast, or thrown again with
     /// [`std::panic::resume_unwind`].
     pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
         lock(&self.payload.0).take()
@@ -228,13 +229,13 @@ impl fmt::Display for Panic {
 
 impl Error for Panic {}
 
-/// Runs user code; a panic in it becomes a value.
+/// Runs user code and catches a panic.
 #[inline]
 pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Panic::new)
 }
 
-/// Drops a user's value where a panic of its destructor must not be felt. It is told to the log and otherwise forgotten.
+/// Drops a user's value. A panic of its destructor is caught and written to the log.
 #[inline]
 pub(crate) fn drop_contained<T>(value: T) {
     if std::mem::needs_drop::<T>()
@@ -244,17 +245,18 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
-/// Tells the log. A subscriber is code of the user's, and so is the text of an error. A panic there is dropped, and must not
-/// keep the caller from what it does next.
+/// Writes to the log. User code may run here: a subscriber, or the text of an error. A panic is dropped, and does not
+/// keep the caller from its next action.
 #[cold]
 pub(crate) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
-        // Not told, for it is the telling that panics.
+        // Not logged, because it is the logging that panics.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
     }
 }
 
-/// What a destructor panicked with may have a destructor that panics, and so on; somewhere it is left.
+/// Drops a payload. Its destructor may panic with another payload, and so on. After a few rounds the payload is
+/// leaked.
 #[cold]
 fn drop_payload(mut payload: Payload) {
     for _ in 0..3 {
@@ -272,15 +274,15 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic whose payload is not text")
 }
 
-/// How something ended: a process, or a task.
+/// How a process or a task ended.
 ///
-/// Handles of processes give an `Exit<Arc<Output>>`; where the output is of no concern (hooks, statistics) it is `Exit<()>`.
-/// Handles of tasks give an `Exit<T, E>` with the closure's own types.
+/// Handles of processes return an `Exit<Arc<Output>>`. Observers and statistics, which do not need the output, use
+/// `Exit<()>`. Handles of tasks return an `Exit<T, E>` with the closure's own types.
 #[derive(Clone, Debug)]
 pub enum Exit<T = (), E = Failure> {
-    /// It said that it was done, with this output.
+    /// It was done, with this output.
     Done(T),
-    /// It returned an error; a process may also have broken a rule of the runtime, which the error names.
+    /// It returned an error. A process may also have broken a rule of the runtime. The error then names the rule.
     Failed(E),
     /// It panicked.
     Panicked(Panic),
@@ -289,7 +291,7 @@ pub enum Exit<T = (), E = Failure> {
 }
 
 impl<T, E> Exit<T, E> {
-    /// The output, if it was done.
+    /// Returns the output, if it was done.
     pub fn output(&self) -> Option<&T> {
         match self {
             Exit::Done(output) => Some(output),
@@ -297,7 +299,7 @@ impl<T, E> Exit<T, E> {
         }
     }
 
-    /// The output, or whatever else it was as an error. An error of a type of its own can be downcast.
+    /// Returns the output, or an error for any other end. The user's own error can be downcast.
     pub fn into_result(self) -> Result<T, ExitError>
     where
         E: Into<BoxError>,
@@ -310,12 +312,12 @@ impl<T, E> Exit<T, E> {
         }
     }
 
-    /// Whether it was done (and did not fail, panic or have to be terminated).
+    /// Whether it was done: it has not failed, panicked or been terminated.
     pub fn is_done(&self) -> bool {
         matches!(self, Exit::Done(_))
     }
 
-    /// The same end without the output.
+    /// Returns the same exit without the output.
     pub fn without_output(&self) -> Exit<(), E>
     where
         E: Clone,
@@ -340,7 +342,7 @@ impl<T, E: fmt::Display> fmt::Display for Exit<T, E> {
     }
 }
 
-/// An end that was not [`Exit::Done`], as an error.
+/// An exit other than [`Exit::Done`], as an error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExitError {
     /// See [`Exit::Failed`].
@@ -354,17 +356,17 @@ pub enum ExitError {
     Terminated(#[source] Reason),
 }
 
-/// A refusal: why, and the thing back.
+/// A refusal, with the reason and the refused value.
 ///
-/// It is an error like any other, also where the thing itself could not be shared between threads, so `?` works on it.
-/// It is as small as a box, however large the thing.
+/// It is an error like any other, so `?` works on it. That holds even if the value cannot be shared between threads.
+/// It is as small as a box, however large the value.
 pub struct Rejected<T, E> {
     refusal: Box<Refusal<T, E>>,
 }
 
 struct Refusal<T, E> {
     reason: E,
-    // Only ever reached by value; the lock makes the refusal `Sync` for things that are not.
+    // Only ever reached by value. The lock makes the refusal `Sync` even if the value is not.
     item: Mutex<T>,
 }
 
@@ -374,17 +376,17 @@ impl<T, E> Rejected<T, E> {
         Rejected { refusal: Box::new(Refusal { reason, item: Mutex::new(item) }) }
     }
 
-    /// Why it was refused.
+    /// Returns the reason for the refusal.
     pub fn reason(&self) -> &E {
         &self.refusal.reason
     }
 
-    /// What was refused.
+    /// Returns the refused value.
     pub fn into_inner(self) -> T {
         self.into_parts().0
     }
 
-    /// What was refused, and why.
+    /// Returns the refused value and the reason.
     pub fn into_parts(self) -> (T, E) {
         let Refusal { reason, item } = *self.refusal;
         let item = item.into_inner();
@@ -453,7 +455,7 @@ mod tests {
         drop_contained(Bomb);
         let panic = contain(|| std::panic::panic_any(Bomb)).unwrap_err();
         drop_contained(panic.clone());
-        // Without a container: what the last clone drops is the runtime's affair, not the user's.
+        // Not contained: the last clone drops a value of the runtime, and not the user's.
         drop(panic);
     }
 

@@ -1,17 +1,17 @@
-//! The only door to atomics, locks, condition variables and threads.
+//! The only source of atomics, locks, condition variables and threads.
 //!
-//! Every other file takes them from here, so that building with `--cfg loom` swaps the standard ones for those of the
-//! model checker, and the protocols that we invent are checked as they stand. `Arc` and `OnceLock` are always the
-//! standard ones: no protocol of ours rests on them alone (that of a question's timer has its other half in an atomic, which
-//! is modelled), and the model's `Arc` cannot hold trait objects.
+//! Every other file imports them from here. With `--cfg loom` they are those of the model checker, so the protocols
+//! of the crate are checked as they are. `Arc` and `OnceLock` are always the standard ones. No protocol of the crate
+//! rests on them alone: that of a question's timer has its other half in an atomic, which is modelled. The model's
+//! `Arc` cannot hold trait objects.
 //!
-//! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer sees;
-//! `sync/watched.rs` says why.
+//! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer
+//! sees; `primitives/watched.rs` says why.
 //!
-//! In the crate's own tests, the condition variable keeps a book of the threads that wait on it: `sync/parked.rs`.
+//! In the crate's own tests, the condition variable records the threads that wait on it: `primitives/parked.rs`.
 //!
-//! No lock of this crate is held while user code runs, so a poisoned lock cannot come from a panic of the user's; the
-//! helpers below look through the poison instead of spreading it.
+//! No lock of this crate is held while user code runs. So a panic of user code cannot poison a lock. The helpers
+//! below ignore poison.
 
 pub(crate) use std::sync::{Arc, Weak};
 
@@ -32,8 +32,10 @@ mod real {
     pub(crate) use std::thread::ThreadId;
     pub(crate) use std::thread_local;
 
-    /// A lock for what is only ever held for a moment, and so often that the cost of unlocking counts. A thread that finds
-    /// it taken looks again for a moment, and then gives its processor away, because the holder may be waiting for one.
+    /// A lock for values that are held only for a moment, but very often. So the cost of unlocking counts.
+    ///
+    /// A thread that finds it locked spins for a moment. Then it yields its processor, because the holder may be
+    /// waiting for one.
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 
@@ -63,13 +65,13 @@ mod model {
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Locks, looking through poison.
+/// Locks, ignoring poison.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks what is only ever locked for a moment.
+/// Locks a value that is only ever locked for a moment.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
@@ -79,7 +81,7 @@ pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
     }
 }
 
-/// So often it is looked whether a lock that is held for a moment is free, before the processor is given away.
+/// How often a thread looks whether such a lock is free before it yields its processor.
 #[cfg(not(loom))]
 const LOOKS: u32 = 64;
 
@@ -102,12 +104,12 @@ pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
     lock(brief)
 }
 
-/// Waits until notified (or woken for no reason: the caller looks again).
+/// Waits until notified. There may be spurious wakeups, so the caller looks again.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until notified or until `limit` is over (or woken for no reason: the caller looks again).
+/// Waits until notified or until `limit` is over. There may be spurious wakeups, so the caller looks again.
 pub(crate) fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
     match condvar.wait_timeout(guard, limit) {
         Ok((guard, _)) => guard,
@@ -115,7 +117,7 @@ pub(crate) fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, limit
     }
 }
 
-/// Waits as [`wait`] does, for a clock that is moved by hand and notifies then: the wait has a limit all the same.
+/// Waits as [`wait`] does, for a manual clock, which notifies when it is moved. The wait counts as one with a limit.
 pub(crate) fn wait_for_clock<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
     return condvar.wait_for_clock(guard).unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +125,7 @@ pub(crate) fn wait_for_clock<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>)
     wait(condvar, guard)
 }
 
-/// Tests of the crate note which thread has started which; elsewhere this is `main`.
+/// Records which thread has started which, in tests of the crate. Elsewhere this returns `main`.
 #[cfg(not(all(test, not(any(loom, procession_sanitize_thread)))))]
 pub(crate) fn in_crowd(_name: &str, main: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
     main

@@ -1,7 +1,8 @@
-//! Threads: how they are started, and the door to helper threads.
+//! Starts threads, among them helper threads.
 //!
-//! A destructor, a waker, a `close`, the destructor of a thread-local: each is user code and may hang. The end of a runtime, a
-//! pool or a scheduler of tasks calls it on a helper thread, and its caller waits for that thread with a limit.
+//! A destructor, a waker, a `close`, the destructor of a thread-local: each is user code and may hang. The end of a
+//! runtime, a pool or a task scheduler calls it on a helper thread, and its caller waits for that thread with a
+//! limit.
 
 use std::io;
 
@@ -14,8 +15,9 @@ pub(crate) fn start(name: String, main: impl FnOnce() + Send + 'static) -> io::R
     start_sized(name, None, main)
 }
 
-/// Starts a thread with a stack of so many bytes. The only door to new ones: a name that no thread can have is an error and
-/// not a panic, and tests of the crate can have threads refused.
+/// Starts a thread with a stack of this size in bytes. The crate starts all its threads here.
+///
+/// A name that no thread can have is an error and not a panic. Tests of the crate can have threads refused.
 pub(crate) fn start_sized(
     name: String,
     stack_size: Option<usize>,
@@ -36,15 +38,15 @@ pub(crate) fn start_sized(
     .spawn(main)
 }
 
-/// Whether a thread can be called so.
+/// Whether a thread can have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     !name.contains('\0')
 }
 
-/// Runs `work` on a thread of its own. The latch is set when `work` has returned or panicked. If no thread can be started,
-/// `work` runs on the calling thread.
+/// Runs `work` on a thread of its own. The latch is set when `work` has returned or panicked.
 ///
-/// The only door for code of the library that must not hold up its caller because it may call user code that hangs.
+/// If no thread can be started, `work` runs on the calling thread. Code of the library uses this if it must not block
+/// its caller and may call user code that hangs.
 pub(crate) fn on_helper_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Latch<()> {
     let over = Latch::new();
     let set = over.clone();
@@ -82,7 +84,7 @@ mod tests {
 
     thread_local!(static REFUSED: Cell<bool> = const { Cell::new(false) });
 
-    /// As if the operating system gave the calling thread no more threads.
+    /// Makes the crate behave as if the operating system gave the calling thread no more threads.
     pub(crate) fn refuse(refused: bool) {
         REFUSED.set(refused);
     }

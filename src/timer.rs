@@ -1,12 +1,14 @@
-//! Timers: something to do at a moment, in the order of the moments.
+//! Timers: actions at a moment, in the order of the moments.
 //!
-//! One ordered map under one lock, and one thread that sleeps until the earliest entry is due; with a manual clock there
-//! is no thread: the thread that moves the clock runs what became due, and a thread that sets what is due already runs that. Entries leave
-//! the map the moment they fire or are cancelled, so a million that were cancelled cost nothing.
+//! One ordered map stands under one lock, and one thread sleeps until the earliest entry is due. With a manual clock
+//! there is no thread. The thread that moves the clock runs the actions that became due. A thread that sets a timer
+//! which is due already runs its action. Entries are removed from the map when they fire or are cancelled. So a
+//! million cancelled timers cost nothing.
 //!
-//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the action notes
-//! that timer and fires it when the action has returned. So actions that set each other need one frame of the stack, however
-//! many there are. (An action that moves the clock itself fires what becomes due inside of its own call.)
+//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the
+//! action records that timer and fires it when the action has returned. So actions that set each other need one frame
+//! of the stack, however many there are. (An action that moves the clock itself fires what becomes due inside of its
+//! own call.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,17 +20,19 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
 
-/// What is done when a timer is due. Runs on the timers' thread (or on the thread that moves a manual clock, or that sets
-/// by such a clock what is due already), so it should be short.
+/// An action to run when a timer is due. It should be short.
+///
+/// It runs on the timers' thread. With a manual clock it runs on the thread that moves the clock, or on the thread
+/// that sets a timer which is due already.
 pub type Action = Box<dyn FnOnce() + Send>;
 
-/// A set of timers with a clock. Clones are the same set; when the last one is dropped the timers end.
+/// A set of timers with a clock. Clones are the same set. When the last clone is dropped, the timers end.
 #[derive(Clone)]
 pub struct Timers {
     owner: Arc<Owner>,
 }
 
-/// Names one pending timer.
+/// Identifies one pending timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerKey {
     at: Instant,
@@ -41,7 +45,7 @@ impl TimerKey {
         TimerKey { at: Clock::system().now(), number: 1 }
     }
 
-    /// When it is due.
+    /// Returns the moment when the timer is due.
     pub fn moment(self) -> Instant {
         self.at
     }
@@ -65,32 +69,35 @@ struct State {
     next: u64,
     fired: u64,
     stopped: bool,
-    // Until when the thread sleeps, if it does. Longer ago than the earliest entry once that was cancelled: it then looks
-    // once for nothing, which is cheaper than to wake it for each timer that is set and cancelled again.
+    // The moment until which the thread sleeps, if it does. It lies before the earliest entry if an earlier one was
+    // cancelled. The thread then wakes once for nothing. That is cheaper than to wake it for each timer that is set
+    // and cancelled again.
     sleeps: Option<Deadline>,
-    // For when it was woken last. Should that timer be cancelled before the thread has looked, it sleeps until then all the
-    // same, or the next one like it would have to wake it again.
+    // The moment for which the thread was woken last. If that timer is cancelled before the thread has looked, the
+    // thread still sleeps until that moment. Otherwise the next similar timer would have to wake it again.
     news: Option<Instant>,
     #[cfg(test)]
     rounds: usize,
-    // The thread starts with the first timer, so that who never uses one pays for none.
+    // The thread starts with the first timer, so a set that is never used has no thread.
     thread: Option<thread::JoinHandle<()>>,
-    // It is known also when somebody has taken the above, to join it.
+    // Known even after another thread has taken the handle to join it.
     thread_id: Option<ThreadId>,
-    // What is for never, by number: it comes back at the end. Trees, so that they give memory back as they become empty.
+    // Actions that are never due, by number. Stopping returns them. A tree, because it frees memory as it becomes
+    // empty.
     kept: BTreeMap<u64, Action>,
-    // With a manual clock: the threads that run actions, each as often as it has begun to.
+    // With a manual clock: the threads that run actions. A thread is listed once for each nested run.
     firing: Vec<Firing>,
 }
 
 /// A thread that runs actions by a manual clock.
 struct Firing {
     thread: ThreadId,
-    // What its actions have set that was due already, to be fired next; `None` if the thread fires all that is due.
+    // Timers that its actions have set and that were due already, to fire next. `None` if the thread fires all due
+    // timers.
     set: Option<VecDeque<TimerKey>>,
 }
 
-/// Something that a [`Timers`] has until it is due or stopped, and that can be taken back.
+/// An action that a [`Timers`] holds until it is due or stopped, and that can be removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kept {
     Timer(TimerKey),
@@ -98,7 +105,7 @@ pub(crate) enum Kept {
 }
 
 impl Timers {
-    /// Timers by `clock`; their thread, if they ever need one, is called `name`.
+    /// Makes timers that use `clock`. Their thread starts when it is first needed, and is called `name`.
     pub fn new(clock: Clock, name: impl Into<String>) -> Timers {
         let shared = Arc::new(Shared { clock, name: name.into(), state: Mutex::default(), changed: Condvar::new() });
         let watch = shared.clock.is_manual().then(|| {
@@ -116,15 +123,17 @@ impl Timers {
         Timers { owner: Arc::new(Owner { shared, watch }) }
     }
 
-    /// Has `action` done when `delay` has passed; never before. With the greatest delays, never at all. Two timers for
-    /// the same moment fire in the order in which they were set.
+    /// Runs `action` after `delay`, and never before.
     ///
-    /// By a manual clock, a timer that is due when it is set fires before this call returns, perhaps before those that another
-    /// thread is about to fire because it has just moved the clock. Set by an action of these timers, it fires when that
-    /// action has returned.
+    /// A delay that no `Instant` can express never ends. Two timers for the same moment fire in the order in which
+    /// they were set.
+    ///
+    /// With a manual clock, a timer that is due when it is set fires before this call returns. Another thread may
+    /// have just moved the clock and be about to fire other timers: this timer may fire before those. If an action of
+    /// these timers sets the timer, it fires when that action has returned.
     ///
     /// # Errors
-    /// The action comes back if the timers have been stopped, or if their thread could not be started.
+    /// Returns the action if the timers have been stopped, or if their thread could not be started.
     pub fn after(&self, delay: Duration, action: Action) -> Result<Option<TimerKey>, Action> {
         match self.owner.shared.clock.deadline(delay) {
             Deadline(Some(at)) => self.at(at, action).map(Some),
@@ -132,7 +141,7 @@ impl Timers {
         }
     }
 
-    /// Has `action` done at the moment `at`, or at once if that has passed.
+    /// Runs `action` at the moment `at`, or at once if that has passed.
     ///
     /// # Errors
     /// As [`after`](Self::after).
@@ -143,14 +152,14 @@ impl Timers {
             return Err(action);
         }
         if let Err(error) = shared.ensure_thread(&mut state) {
-            // A subscriber of the log is code of the user's.
+            // A subscriber of the log is user code.
             drop(state);
             tell_log(|| tracing::error!(%error, name = shared.name, "the timers' thread cannot be started"));
             return Err(action);
         }
         state.next += 1;
         let key = TimerKey { at, number: state.next };
-        // Asked before it can be seen: from then on it is left to the thread that moves the clock.
+        // Asked before other threads can see the timer. From then on the thread that moves the clock fires it.
         if shared.clock.is_manual() && at <= shared.clock.now() {
             shared.does_at_once(state, key, action);
             return Ok(key);
@@ -159,7 +168,7 @@ impl Timers {
         let sleeps_too_long = state.sleeps.is_some_and(|Deadline(until)| until.is_none_or(|until| at < until));
         if sleeps_too_long {
             state.news = Some(at);
-            // Nobody else need wake it for anything later.
+            // No other thread need wake it for anything later.
             state.sleeps = Some(Deadline(Some(at)));
         }
         drop(state);
@@ -169,14 +178,14 @@ impl Timers {
         Ok(key)
     }
 
-    /// Starts the thread, if there is none yet. Then no action is refused for want of it.
+    /// Starts the thread, if there is none yet. Afterwards no action is refused for lack of a thread.
     pub(crate) fn begin(&self) -> io::Result<()> {
         let shared = &self.owner.shared;
         let mut state = lock(&shared.state);
         if state.stopped { Ok(()) } else { shared.ensure_thread(&mut state) }
     }
 
-    /// As [`after`](Self::after), but what is never due is kept as well: stopping gives it back, too.
+    /// As [`after`](Self::after), but also keeps an action that is never due. Stopping returns it.
     pub(crate) fn after_or_never(&self, delay: Duration, action: Action) -> Result<Kept, Action> {
         match self.owner.shared.clock.deadline(delay) {
             Deadline(Some(at)) => self.at(at, action).map(Kept::Timer),
@@ -184,7 +193,7 @@ impl Timers {
         }
     }
 
-    /// Keeps an action that is never due. Stopping gives it back.
+    /// Keeps an action that is never due. Stopping returns it.
     pub(crate) fn never(&self, action: Action) -> Result<Kept, Action> {
         let mut state = lock(&self.owner.shared.state);
         if state.stopped {
@@ -196,7 +205,7 @@ impl Timers {
         Ok(Kept::Never(number))
     }
 
-    /// Takes something back, if it is still there.
+    /// Removes an action, if it is still there.
     pub(crate) fn take_back(&self, kept: Kept) -> Option<Action> {
         match kept {
             Kept::Timer(key) => self.cancel(key),
@@ -204,39 +213,40 @@ impl Timers {
         }
     }
 
-    /// Whether they have been stopped: why an action was refused, if it was not for want of a thread.
+    /// Whether the timers have been stopped. If not, an action was refused for lack of a thread.
     pub(crate) fn are_stopped(&self) -> bool {
         lock(&self.owner.shared.state).stopped
     }
 
-    /// Whether the calling thread is theirs.
+    /// Whether the calling thread is the timers' thread.
     pub(crate) fn is_current(&self) -> bool {
         lock(&self.owner.shared.state).thread_id == Some(thread::current().id())
     }
 
-    /// Takes a pending timer back; nothing if it has fired, or is firing, or was cancelled before.
+    /// Cancels a pending timer. Returns `None` if it has fired, is firing, or was cancelled before.
     pub fn cancel(&self, key: TimerKey) -> Option<Action> {
         lock(&self.owner.shared.state).pending.remove(&key)
     }
 
-    /// How many are pending.
+    /// Returns the number of pending timers.
     pub fn pending(&self) -> usize {
         lock(&self.owner.shared.state).pending.len()
     }
 
-    /// How many have fired.
+    /// Returns the number of timers that have fired.
     pub fn fired(&self) -> u64 {
         lock(&self.owner.shared.state).fired
     }
 
-    /// Stops: what is pending comes back in the order of its time, nothing fires any more, and the thread has ended when
-    /// this returns (unless it is the calling one, or an earlier call has stopped them and waits for it).
+    /// Stops the timers. Returns the pending actions in the order of their moments.
+    ///
+    /// Nothing fires afterwards. When the call returns, the thread has ended. There are two exceptions: the timers'
+    /// own thread makes the call, or an earlier call has stopped the timers and still waits for the thread.
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }
 
-    /// The same, but the thread comes back as well, to be joined by a caller that waits with a limit: an action may take
-    /// its time.
+    /// As `stop`, but returns the thread, too. The caller joins it with a limit, because an action may take long.
     pub(crate) fn halt(&self) -> (Vec<Action>, Option<thread::JoinHandle<()>>) {
         self.owner.halt()
     }
@@ -265,7 +275,7 @@ impl Owner {
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // Actions are contained, so the thread does not panic.
+            // Panics in actions are contained, so the thread does not panic.
             let _ = thread.join();
         }
         pending
@@ -324,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// Does everything that is due, one by one, with no lock held.
+    /// Runs every action that is due, one by one, with no lock held.
     fn expire(&self) {
         let is_manual = self.clock.is_manual();
         let mut now = self.clock.now();
@@ -338,7 +348,7 @@ impl Shared {
             let action = entry.remove();
             state = self.fire(state, action);
             if is_manual {
-                // The action may have moved the clock, and set what is due since then.
+                // The action may have moved the clock, and set timers that are due since then.
                 now = self.clock.now();
             }
         }
@@ -347,8 +357,10 @@ impl Shared {
         }
     }
 
-    /// With a manual clock, a timer was set that is due already. Timers of other threads are not fired here, unless this thread is
-    /// firing: the thread that has moved the clock fires them before its call returns.
+    /// Handles a timer that is due when it is set, with a manual clock.
+    ///
+    /// Timers of other threads are not fired here, unless this thread is firing. The thread that has moved the clock
+    /// fires them before its call returns.
     fn does_at_once<'a>(&'a self, mut state: MutexGuard<'a, State>, key: TimerKey, action: Action) {
         if let Some(firing) = state.firing() {
             firing.set.iter_mut().for_each(|set| set.push_back(key));
@@ -364,7 +376,7 @@ impl Shared {
         state.end_firing();
     }
 
-    /// Runs an action with the lock free.
+    /// Runs an action with the lock released.
     fn fire<'a>(&'a self, mut state: MutexGuard<'a, State>, action: Action) -> MutexGuard<'a, State> {
         state.fired += 1;
         drop(state);
@@ -375,13 +387,13 @@ impl Shared {
     }
 }
 
-/// With a manual clock.
+/// State for a manual clock.
 impl State {
     fn begin_firing(&mut self, set: Option<VecDeque<TimerKey>>) {
         self.firing.push(Firing { thread: thread::current().id(), set });
     }
 
-    /// What the calling thread has begun last.
+    /// Returns the latest run that the calling thread has begun.
     fn firing(&mut self) -> Option<&mut Firing> {
         let me = thread::current().id();
         self.firing.iter_mut().rfind(|firing| firing.thread == me)
@@ -394,7 +406,8 @@ impl State {
         }
     }
 
-    /// The next of what the actions of the calling thread have set, unless it was cancelled or another thread has fired it.
+    /// Returns the next timer that an action of the calling thread has set. Skips timers that were cancelled or that
+    /// another thread has fired.
     fn next_set(&mut self) -> Option<Action> {
         loop {
             let key = self.firing()?.set.as_mut()?.pop_front()?;

@@ -2,7 +2,7 @@
 
 use super::Latch;
 
-/// Breaks when `decided` is looked at in one critical section and written in another.
+/// Fails if `decided` is read in one critical section and written in another.
 #[test]
 fn several_want_to_decide_and_one_does() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Latches: the first to decide wins, and all waiters are told.
+//! Tests of latches: the first to decide wins, and all waiters are notified.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -137,7 +137,8 @@ fn code_of_the_value_runs_with_the_lock_free() {
     struct Looks(Latch<Looks>, Arc<AtomicUsize>);
     impl Looks {
         fn look(&self) {
-            // A second look by the thread that holds the lock would wait for ever; one by another is only held up.
+            // A second look by the thread that holds the lock would wait for ever. A look by another thread is only
+            // delayed.
             let (latch, looked) = (self.0.clone(), Latch::new());
             let set = looked.clone();
             thread::spawn(move || {
@@ -166,11 +167,11 @@ fn code_of_the_value_runs_with_the_lock_free() {
     let mut future = latch.clone().into_future();
     assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
     assert_eq!(looks.load(Ordering::SeqCst), 6, "three clones, and the ends of them");
-    // A latch in its own value would never go.
+    // A latch in its own value would never be freed.
     assert!(latch.take().is_some());
 }
 
-/// Latches of which each has a callback that sets the next and then does `then` with its number.
+/// Makes latches of which each has a callback that sets the next and then calls `then` with its number.
 fn chain(count: usize, then: impl Fn(usize) + Clone + Send + 'static) -> Vec<Latch<()>> {
     let latches: Vec<Latch<()>> = (0..count).map(|_| Latch::new()).collect();
     let nexts = latches.iter().skip(1).cloned().map(Some).chain([None]);
@@ -194,7 +195,7 @@ fn callbacks_that_each_set_the_next_latch_need_no_deep_stack() {
         });
         latches[0].set(()).unwrap();
         assert_eq!(called.load(Ordering::Relaxed), latches.len());
-        // The depth is what it was before, and the list gives its memory back.
+        // The depth is what it was before, and the list frees its memory.
         CALLING.with(|calling| {
             let calling = calling.borrow();
             assert!(calling.depth == 0 && calling.waiting.capacity() <= 2 * DEEPEST);

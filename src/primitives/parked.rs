@@ -1,6 +1,6 @@
-//! Which threads wait, and how: the condition variable of the crate's own tests, and a book of the threads that wait on it.
+//! The condition variable of the crate's own tests, and a record of the threads that wait on it.
 //!
-//! `src/crowd.rs` has what tests do with it. A thread that belongs to no crowd is not in the book.
+//! `src/crowd.rs` has what tests do with it. A thread that belongs to no crowd is not recorded.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) struct Condvar {
 #[derive(Default, Debug)]
 struct Shared {
     real: std::sync::Condvar,
-    /// How many threads of crowds wait here.
+    /// The number of threads of crowds that wait here.
     waiting: AtomicUsize,
 }
 
@@ -24,7 +24,7 @@ struct Shared {
 struct Book {
     next: u64,
     threads: BTreeMap<u64, Thread>,
-    /// How often waits have ended of the threads that have ended, by crowd.
+    /// How often waits of ended threads have ended, by crowd.
     wakes_of_ended: BTreeMap<u64, usize>,
 }
 
@@ -40,20 +40,20 @@ enum At {
     Waits { condvar: Arc<Shared>, has_limit: bool, is_notified: bool },
 }
 
-/// A thread of a crowd, as it was when it was looked at.
+/// A thread of a crowd at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) name: String,
-    /// Whether its wait has a limit, if it waits and has not been notified.
+    /// Whether its wait has a limit. `None` if it does not wait, or has been notified.
     pub(crate) waits_with_limit: Option<bool>,
 }
 
 static BOOK: Mutex<Book> = Mutex::new(Book { next: 0, threads: BTreeMap::new(), wakes_of_ended: BTreeMap::new() });
 
 thread_local! {
-    /// The crowd to which the threads belong that this thread starts.
+    /// The crowd of the threads that this thread starts.
     static CROWD: Cell<Option<u64>> = const { Cell::new(None) };
-    /// The number of this thread in the book.
+    /// The number of this thread in the record.
     static ME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -83,10 +83,10 @@ impl Condvar {
         self.shared.real.notify_all();
     }
 
-    /// So many of the threads that wait here are notified next. If in fact another one is woken, `nudge` corrects that.
+    /// Marks this many of the waiting threads as notified. If another one is in fact woken, `nudge` corrects that.
     fn note(&self, most: usize) {
-        // A thread holds the caller's lock from before it is counted until it waits, so no notification is missed here that
-        // it would see.
+        // A thread holds the caller's lock from before it is counted until it waits. So no notification is skipped
+        // here that such a thread needs.
         if self.shared.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -105,7 +105,7 @@ impl Condvar {
         self.shared.real.wait(guard)
     }
 
-    /// A wait with a limit by a clock that is moved by hand, and notifies then.
+    /// Waits with a limit by a manual clock, which notifies when it is moved.
     pub(crate) fn wait_for_clock<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let _waits = Waits::begin(&self.shared, true);
         self.shared.real.wait(guard)
@@ -121,7 +121,7 @@ impl Condvar {
     }
 }
 
-/// The calling thread waits as long as this is there.
+/// Marks the calling thread as waiting until it is dropped.
 struct Waits<'a>(Option<(u64, &'a Shared)>);
 
 impl Waits<'_> {
@@ -146,7 +146,8 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Enters a thread that is about to be started into the crowd of the calling thread. It runs what comes back.
+/// Enters a thread that is about to be started into the crowd of the calling thread. The thread runs the returned
+/// closure.
 pub(crate) fn in_crowd(name: &str, main: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
     let crowd = CROWD.try_with(Cell::get).ok().flatten();
     let member = crowd.map(|crowd| {
@@ -155,7 +156,7 @@ pub(crate) fn in_crowd(name: &str, main: impl FnOnce() + Send + 'static) -> impl
         book.threads.insert(number, Thread { crowd, name: String::from(name), at: At::Runs, wakes: 0 });
         Member(number)
     });
-    // It is in the book until it has ended, or could not be started.
+    // The thread is in the record until it has ended, or could not be started.
     move || {
         CROWD.set(crowd);
         ME.set(member.as_ref().map(|Member(number)| *number));
@@ -177,7 +178,7 @@ impl Drop for Member {
     }
 }
 
-/// Has the threads that this thread starts belong to a new crowd. Its number, and that of the crowd before.
+/// Begins a new crowd for the threads that this thread starts. Returns its number, and that of the crowd before.
 pub(crate) fn begin_crowd() -> (u64, Option<u64>) {
     let mut book = book();
     let number = book.next();
@@ -186,24 +187,24 @@ pub(crate) fn begin_crowd() -> (u64, Option<u64>) {
     (number, CROWD.replace(Some(number)))
 }
 
-/// Nobody asks for this crowd any more.
+/// Forgets a crowd that is no longer used.
 pub(crate) fn end_crowd(crowd: u64) {
     book().wakes_of_ended.remove(&crowd);
 }
 
-/// How often a wait of a thread of this crowd has ended. The threads that have ended count, so this never shrinks.
+/// How often a wait of a thread of this crowd has ended. Ended threads count, so this never shrinks.
 pub(crate) fn wakes(crowd: u64) -> usize {
     let book = book();
     let living = book.threads.values().filter(|thread| thread.crowd == crowd).map(|thread| thread.wakes);
     living.sum::<usize>() + book.wakes_of_ended.get(&crowd).copied().unwrap_or_default()
 }
 
-/// Has the threads that this thread starts belong to this crowd.
+/// Sets the crowd of the threads that this thread starts.
 pub(crate) fn set_crowd(crowd: Option<u64>) {
     CROWD.set(crowd);
 }
 
-/// The threads of a crowd, all at one moment.
+/// Returns the threads of a crowd, all at one moment.
 pub(crate) fn seen(crowd: u64) -> Vec<Seen> {
     let book = book();
     let threads = book.threads.values().filter(|thread| thread.crowd == crowd);

@@ -1,9 +1,10 @@
 //! The standard locks, for the thread sanitizer.
 //!
-//! The sanitizer sees only what was compiled with it. The standard library was not, and the slow paths of its locks (a
-//! contended `lock`, and all of `Condvar::wait`) are not compiled again with our code, so the sanitizer takes the order that
-//! they make for a race. Each lock here has a shadow that is acquired after it and released before it, in code that is
-//! compiled with the sanitizer: the same order, where it can be seen. It adds no order that the lock does not make.
+//! The sanitizer sees only code that was compiled with it. The standard library was not. The slow paths of its locks
+//! (a contended `lock`, and all of `Condvar::wait`) are not compiled again with our code. So the sanitizer does not
+//! see the order that they make, and reports a race. Each lock here has a shadow that is acquired after it and
+//! released before it, in code that is compiled with the sanitizer. The shadow makes the same order visible. It adds
+//! no order that the lock does not make.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -103,7 +104,7 @@ impl Condvar {
     }
 }
 
-/// A cell that is set once. It is seen as set only when that can be seen by the sanitizer, too, which is a little later.
+/// A cell that is set once. It appears set only when the sanitizer can see that, too, which is a little later.
 pub(crate) struct OnceLock<T> {
     real: std::sync::OnceLock<T>,
     shadow: AtomicBool,

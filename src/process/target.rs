@@ -14,9 +14,9 @@ use crate::primitives::Arc;
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
-/// Each call looks up a name or a group anew. In a step the look-up happens when the yield is written. It sees the
-/// yields that the step has written so far as performed.
-/// succeeded.
+/// Each call looks up a name or a group anew. In a step the look-up happens when the yield is written. A
+/// name is found if the step has registered it before, or has given it to a child. A group that the step has joined is
+/// not found yet: the step joins it when it has succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
     note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"

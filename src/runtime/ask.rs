@@ -84,8 +84,8 @@ impl<T: Send + 'static> Drop for Late<T> {
 /// A question from outside, made with [`Runtime::ask`]. It is a future of the reply, and a thread can
 /// [`wait`](Self::wait) for it.
 ///
-/// If it is dropped before the reply has come, the question is given up. A reply is then too late. It must not be
-/// polled again after it was ready.
+/// If it is dropped before the reply has come, the question is given up. A reply is then too late. If it
+/// is polled again after it was ready, it is ready with [`CommandError::Dropped`].
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<OutsideAsk<T>>,
@@ -103,8 +103,8 @@ impl<T: Send + 'static> AskFuture<T> {
     /// [`Runtime::ask`].
     ///
     /// # Errors
-    /// The reason why there is no reply. In a step, which must not block, it is [`CommandError::InsideStep`], and the
-    /// question is given up. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
+    /// The reason why there is no reply. In a step, which must not block, it is [`CommandError::InsideStep`], unless
+    /// the reply is there already. The question has been sent, and is given up then. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
         if is_step() && !self.ask.answer.is_set() {
             return Err(CommandError::InsideStep);

@@ -13,9 +13,10 @@
 //! 6. `Threads`: the threads that have exited are joined. User code: destructors of thread-locals.
 //!
 //! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. It
-//! cannot limit code on its own thread. So callers wait for the report until the limit and [`GRACE`] are over:
-//! [`GRACE`]: no process was ended, nothing was dropped, no stage begun. A large runtime is slow, which is no hang. Without a
-//! limit, a caller waits for processes and their jobs; the grace begins when these have ended.
+//! cannot limit code on its own thread. So callers wait for the report until the limit is over, and then until
+//! nothing has moved for [`GRACE`]: no process was ended, nothing was dropped, no stage was begun. The end of a large
+//! runtime is slow, which is no hang. Without a limit, a caller waits for processes and their jobs, and the grace
+//! begins when these have ended.
 //!
 //! | the end | `begin` | the thread has done the last stage | a caller's wait is over |
 //! |---|---|---|---|
@@ -49,7 +50,8 @@ use crate::process::{CancelRequest, Pid};
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
-/// How long a caller waits for the report after the limit is over. It is by the system's clock, because a manual
+/// How long nothing may move after the limit before a caller gives up. It is by the system's clock, because a manual
+/// clock might not be moved.
 const GRACE: Duration = Duration::from_millis(250);
 
 const THREAD: &str = "procession-shutdown";

@@ -1,8 +1,8 @@
-//! The body of a process: what whoever steps it must have in hands, and what a step leaves behind.
+//! The body of a process: all that a worker needs to step it, and the yields of a step.
 //!
-//! **The body is the permission.** At most one body of a process exists, in a `Box`, and it is in exactly one place: at
-//! rest in the process's cell, in a queue, or in the hands of a worker. Who holds it may step the process. That a process
-//! is stepped by one thread at a time is therefore not kept by a flag but by ownership.
+//! **The body is the permission.** At most one body of a process exists, in a `Box`, and it is in exactly one place:
+//! at rest in the process's cell, in a queue, or in the hands of a worker. The owner of the body may step the
+//! process. So ownership, and not a flag, guarantees that only one thread at a time steps the process.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use crate::process::reply::{AskLink, PendingReply, ProcessAsk};
 use crate::process::target::NoSuchProcessError;
 use crate::timer::TimerKey;
 
-/// A process, in the hands of whoever owns this.
+/// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {
     pub(crate) head: Head,
     pub(crate) machine: T,
@@ -36,24 +36,24 @@ pub(crate) struct Body<T: ?Sized = dyn Machine> {
 /// A body that may be stepped.
 pub(crate) type Ready = Box<Body>;
 
-/// What is the same for every type of process.
+/// The part of a body that is the same for every type of process.
 pub(crate) struct Head {
     pub(crate) pid: Pid,
-    /// Commands yielded whose answers have not arrived.
+    /// The number of commands whose answers have not arrived.
     pub(crate) outstanding: u32,
-    /// Tags given out.
+    /// The number of tags given out.
     pub(crate) tags: u64,
-    /// The last step said `Wait`: the next one is given no messages.
+    /// Whether the last step said `Wait`. Then the next one is given no messages.
     pub(crate) waits: bool,
-    /// Turns to let pass before the next step, and a flag of the worker's.
+    /// Turns to let pass before the next step, and a flag of the worker.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
-    /// The log was told that a step took nothing of what it was offered.
+    /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
-/// Where a process is in its life.
+/// The stage of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// `init` has not been called.
@@ -61,35 +61,35 @@ pub(crate) enum Stage {
     /// `init` has been called, and `close` has not.
     Open,
     Closed,
-    /// Closed, and done: what its last step has yielded does not end with it.
+    /// Closed and done. The yields of its last step remain in effect.
     Done,
 }
 
-/// What most processes do not have.
+/// The fields that most processes do not need.
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) name: Option<Arc<str>>,
-    /// Cancelled when the process has ended: for its blocking closures and handlers.
+    /// Cancelled when the process has ended. Its blocking closures and handlers use it.
     pub(crate) cancel: Option<CancelToken>,
-    /// Pending timers by tag, and some that have fired. A timer for never has no key.
+    /// Pending timers by tag, and some that have fired. A timer that is never due has no key.
     pub(crate) timers: HashMap<u64, Option<TimerKey>>,
-    /// At how many timers to look for those that have fired.
+    /// The number of timers at which to remove those that have fired.
     timers_full: usize,
     pub(crate) asked: OpenAsks,
-    /// The mailbox, if it has a bound, while the body is at rest.
+    /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
     pub(crate) bound: Option<Bound>,
-    /// Exits of linked processes are events from the beginning.
+    /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
-    /// The process has its name: it does not take it once more when its state machine is replaced.
+    /// Whether the process has its name. It does not take the name again when its state machine is replaced.
     pub(crate) is_named: bool,
     pub(crate) given: Option<Box<Given>>,
     pub(crate) bond: Option<Bond>,
-    /// Whose command is answered when `init` has returned, and which.
+    /// The process and the tag of the command to answer when `init` has returned.
     pub(crate) begun: Option<(Pid, u64)>,
 }
 
-/// What few spawners give.
+/// Options that few spawners set.
 #[derive(Default)]
 pub(crate) struct Given {
     /// Groups that the process joins when its first `init` has returned.
@@ -97,14 +97,14 @@ pub(crate) struct Given {
     pub(crate) recover: Option<RecoverWith>,
 }
 
-/// What replaces a state machine that has failed with this exit, if anything.
+/// Returns the replacement for a state machine that has failed with this exit, if there is one.
 type Recover = dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send;
 
-/// OpenAsks what replaces a state machine that has failed, when its own `recover` gives nothing.
+/// The function that replaces a state machine that has failed and whose own `recover` returns nothing.
 pub(crate) struct RecoverWith {
-    /// Contained.
+    /// Its panics are contained.
     pub(crate) recover: Box<Recover>,
-    /// The output of what it returns, with the name of the type.
+    /// The output type of the replacement, and the name of the type.
     pub(crate) output: (TypeId, &'static str),
 }
 
@@ -129,8 +129,9 @@ impl Head {
         self.bound().is_some()
     }
 
-    /// A timer was set. Now and then those that are due are forgotten, so that one who sets timers for ever does not
-    /// remember them for ever; it costs each timer no more than a constant.
+    /// Records a timer that was set. Now and then the timers that are due are removed.
+    ///
+    /// So a process that sets timers for ever does not record them for ever. The cost for each timer is constant.
     pub(crate) fn timers_set(&mut self, tag: u64, key: Option<TimerKey>, now: impl FnOnce() -> Instant) {
         let rare = self.rare();
         if rare.timers.len() >= rare.timers_full {
@@ -141,30 +142,31 @@ impl Head {
         rare.timers.insert(tag, key);
     }
 
-    /// The one command that is outstanding, if there is no other and it is an ask that is open.
+    /// Returns the outstanding command, if there is exactly one and it is an open ask.
     pub(crate) fn only_ask(&self) -> Option<&Arc<ProcessAsk>> {
         if self.outstanding == 1 { self.rare.as_ref()?.asked.newest() } else { None }
     }
 
-    /// The process that alone can answer that ask.
+    /// Returns the process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
     }
 
-    /// The state machine has failed, and the next one begins with nothing outstanding. The incarnation of its commands.
+    /// Begins the next incarnation of a failed process, with nothing outstanding. Returns its number, for its
+    /// commands.
     pub(crate) fn next_incarnation(&mut self) -> u16 {
         self.tags = self.tags.wrapping_add(1 << INCARNATION_SHIFT);
         self.outstanding = 0;
         (self.tags >> INCARNATION_SHIFT) as u16
     }
 
-    /// Answers have arrived.
+    /// Records that answers have arrived.
     pub(crate) fn answered(&mut self, completions: u32) {
         self.outstanding = self.outstanding.saturating_sub(completions);
     }
 }
 
-/// What is known of a type of process without one at hand.
+/// Facts about a type of process, without a value of it.
 pub(crate) struct Kind {
     pub(crate) process: fn() -> &'static str,
     pub(crate) message_name: fn() -> &'static str,
@@ -172,85 +174,89 @@ pub(crate) struct Kind {
     pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
-/// Sets the exit that joiners wait for. If there are wakers or callbacks, it asks the given function whether to call them now;
-/// else they come back.
+/// Sets the exit latch that joiners wait for.
+///
+/// If there are wakers or callbacks, it asks the given function whether to call them now. Otherwise it returns them.
 pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Option<Box<dyn FnOnce() + Send>>>;
 
-/// The user's state machine, of a type that is not known here.
+/// The user's state machine, with its type erased.
 pub(crate) trait Machine: Any + Send {
     fn kind(&self) -> &'static Kind;
 
-    /// What the next steps will see.
+    /// The events that the next steps will be given.
     fn mailbox(&mut self) -> &mut dyn AnyMailbox;
 
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
 
-    /// Calls `step` once. `budget`: the most new events that it is given.
+    /// Calls `step` once, with at most `budget` new events.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped;
 
-    /// Messages that it was given and that no step has taken.
+    /// The number of messages that it was given and that no step has taken.
     fn held(&self) -> usize;
 
-    /// Takes out the oldest of these messages, so that no more than `most` are left.
+    /// Removes the oldest of these messages until no more than `most` are left.
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
-    /// Calls `recover`: what replaces it, if anything.
+    /// Calls `recover`. Returns the replacement, if there is one.
     fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
 
     /// Calls `close`.
     fn close(&mut self);
 
-    /// What tells those who wait for the end, if anybody may wait. To be called when the body is gone.
+    /// Returns the function that notifies those who wait for the end, if there may be any. Call it when the body is
+    /// gone.
     fn last_word(&mut self, exit: &Exit) -> Option<LastWord>;
 
-    /// What waits, with what steps have passed over, when there will be no step any more.
+    /// The waiting events, together with those that steps have passed over. No step follows.
     fn left(&mut self) -> &mut dyn AnyMailbox;
 
-    /// Takes out what waits.
+    /// Takes the waiting events out.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;
 
-    /// Lets go of all that is left, each value contained.
+    /// Drops everything that is left. A panic of one value does not affect the others.
     fn clear(&mut self);
 
-    /// Takes out where the end is told, for a successor with the same output.
+    /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
 }
 
-/// What a step came to. Small, so that it travels in registers; what few steps have is left in the output.
+/// The result of a step. It is small, so that it travels in registers. Rare results stay in the output.
 #[derive(Clone, Copy)]
 pub(crate) struct Stepped {
     pub(crate) verdict: Verdict,
-    /// Whether messages are left that it has not been shown.
+    /// Whether messages are left that the step has not been shown.
     pub(crate) unseen: bool,
     /// Whether signals are left.
     pub(crate) signals: bool,
-    /// Messages that it took.
+    /// The number of messages that it took.
     pub(crate) taken: u32,
 }
 
 impl Stepped {
-    /// There was nobody to be stepped.
+    /// The result if there was no process to step.
     pub(crate) const OF_NOBODY: Stepped = Stepped { verdict: Verdict::Broken, unseen: false, signals: false, taken: 0 };
 }
 
 /// The most bodies of ended processes whose memory is kept for the next ones.
 pub(crate) const MOST_SPARE: usize = 256;
 
-/// A body larger than so many bytes is not kept.
+/// The largest body, in bytes, whose memory is kept.
 pub(crate) const LARGEST_SPARE: usize = 512;
 
-/// Bodies of ended processes. Who spawns mostly spawns the same type again and again, and the memory of the last one, still
-/// in the cache, costs less than what the allocator would look for.
+/// Bodies of ended processes, kept for their memory.
+///
+/// A process that spawns mostly spawns the same type again. The memory of the last body is still in the cache, so it
+/// costs less than a new allocation.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Ready>);
 
 impl Spares {
-    /// Lets go of all that the body holds, and keeps it.
+    /// Drops the contents of the body, and keeps its memory.
     #[inline]
     pub(crate) fn keep(&mut self, mut ended: Ready) {
         if self.0.len() >= MOST_SPARE || size_of_val(&*ended) > LARGEST_SPARE {
-            // Where it lies: it may be larger than the stack.
+            // Dropped in place: it may be larger than the stack.
             drop_contained(ended);
             return;
         }
@@ -261,7 +267,8 @@ impl Spares {
         self.0.push(ended);
     }
 
-    /// The last one. Whoever cannot use it drops it, so that those of a type that is spawned no more do not stay for ever.
+    /// Takes the last one. A caller that cannot use it drops it. So bodies of a type that is no longer spawned do not
+    /// stay for ever.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ready> {
         self.0.pop()
@@ -273,60 +280,63 @@ impl Spares {
     }
 }
 
-/// What the process wants.
+/// The request of a process after a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Continue,
     Idle,
-    /// The same, and it took nothing of what it was offered: not to be offered the same again.
+    /// As `Idle`, but the step took none of the events it was offered. They must not be offered alone again.
     Declined,
     Wait,
     Blocking,
     Done,
-    /// It failed or panicked; how is in [`StepOutput::failure`].
+    /// It failed or panicked. [`StepOutput::failure`] has the exit.
     Broken,
-    /// By what is in [`StepOutput::successor`].
+    /// It is upgraded to [`StepOutput::successor`].
     Upgrade,
 }
 
-/// The state machine that replaces another.
+/// A state machine that replaces another.
 pub(crate) trait Successor: Send {
-    /// A body for the same process, with whatever waited in the old one. Also what waited and is of another type.
+    /// Makes a body for the same process, with the events that waited in the old one. Also returns those of another
+    /// type.
     fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
 
-    /// Whether it also replaces one that has failed and was asked to stop.
+    /// Whether it also replaces a state machine that has failed and was asked to stop.
     fn even_if_stopping(&mut self) -> &mut bool;
 
     /// Signals that its predecessor has taken, and that it is given again.
     fn given_back(&mut self) -> &mut Vec<Control>;
 }
 
-/// What a step writes its yields to: data, performed in order after the step has returned `Ok`, and not at all if it
-/// fails.
+/// The output to which a step writes its yields.
+///
+/// Yields are data. They are performed in order after the step has returned `Ok`. If the step fails, they are
+/// dropped.
 pub struct StepOutput {
     pub(crate) pid: Pid,
     pub(crate) tags: u64,
-    /// The order of the yields. Sends are frequent and small, so they stand here themselves.
+    /// The order of the yields. Sends are frequent and small, so they are stored here themselves.
     pub(crate) orders: Vec<Order>,
-    /// What the other orders are, one after the other.
+    /// The yields of the other orders, one after the other.
     pub(crate) yields: Vec<Yield>,
     pub(crate) outbox: Outbox,
     pub(crate) link: Arc<dyn Host>,
-    /// For the questions of this output.
+    /// Links the questions of this output to the runtime.
     pub(crate) ask_link: Arc<dyn AskLink>,
-    /// PIDs at hand, so that a spawn within a step needs nobody else.
+    /// PIDs in stock, so that a spawn within a step needs no shared state.
     pub(crate) stock: Vec<Pid>,
-    /// Memory at hand for the same.
+    /// Memory in stock for spawned processes.
     pub(crate) spares: Spares,
-    /// The same for its questions.
+    /// Memory in stock for questions.
     pub(crate) spare_asks: SpareAsks,
-    /// Numbers at hand for monitors.
+    /// Numbers in stock for monitors.
     pub(crate) monitors: Range<u64>,
-    /// Only if the step gives or takes names.
+    /// Present only if the step changes names.
     pub(crate) pending_names: Option<Box<PendingNames>>,
-    /// How the step failed, if it did.
+    /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
-    /// What the process is to be replaced by, if it is.
+    /// The replacement of the process, if there is one.
     pub(crate) successor: Option<Box<dyn Successor>>,
 }
 
@@ -339,7 +349,7 @@ pub(crate) enum Order {
     Next,
 }
 
-/// Something that a step wants done, other than a message sent.
+/// A yield other than a sent message.
 pub(crate) enum Yield {
     /// The next message of a lane, which asks.
     Ask {
@@ -348,7 +358,7 @@ pub(crate) enum Yield {
         ask: Arc<ProcessAsk>,
         limit: Duration,
     },
-    /// The next message of a lane, sent to a name that nobody has.
+    /// The next message of a lane, sent to a name that no process has.
     SendNowhere {
         lane: u32,
         why: NoSuchProcessError,
@@ -389,14 +399,14 @@ pub(crate) enum Yield {
         tag: u64,
         naming: Box<Naming>,
     },
-    /// It is done.
+    /// It has been performed.
     Performed,
 }
 
 /// A blocking closure and its result.
 pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Send>;
 
-/// Orders are kept in a buffer of at most this many from one busy time to the next.
+/// The most orders for which a buffer is kept from one busy time to the next.
 const KEPT_ORDERS: usize = 4096;
 
 impl StepOutput {
@@ -419,14 +429,14 @@ impl StepOutput {
         }
     }
 
-    /// Makes ready for a step of this process.
+    /// Prepares a step of this process.
     #[inline]
     pub(crate) fn begin(&mut self, head: &Head) {
         self.pid = head.pid;
         self.tags = head.tags;
     }
 
-    /// The step has returned: what it has yielded is now the process's.
+    /// Hands the tags and commands of a returned step to its process.
     #[inline]
     pub(crate) fn end(&self, head: &mut Head) {
         head.outstanding += (self.tags - head.tags) as u32;
@@ -439,7 +449,7 @@ impl StepOutput {
         self.yields.push(one);
     }
 
-    /// The yields have been performed.
+    /// Cleans up after the yields have been performed.
     #[inline]
     pub(crate) fn performed(&mut self) {
         self.orders.clear();
@@ -461,7 +471,8 @@ impl StepOutput {
         self.outbox.shrink();
     }
 
-    /// For a process that goes on though the step has failed: its questions are decided, so that dropping them tells nobody.
+    /// Decides the questions of a process that goes on although its step has failed. So dropping them notifies
+    /// nobody.
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {
@@ -470,13 +481,13 @@ impl StepOutput {
         }
     }
 
-    /// Drops what was yielded by a step that failed.
+    /// Drops the yields of a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
         self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {
             if let Yield::Spawn(body) = &one {
-                // The PID was shown to a step, so no other process may have it.
+                // The PID was shown to a step, so no other process may get it.
                 self.link.give_back_after(body.head.pid);
             }
             drop_contained(one);

@@ -1,29 +1,31 @@
-//! A mailbox with a bound: how many messages may wait, and what happens to one too many.
+//! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
 use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Signal, Signals};
 use crate::latch::Latch;
 use crate::process::dead_letter::DeadLetterReason;
 
-/// A mailbox that holds at most a number of messages. A message holds its place until a step is given it, and has it again
-/// if the step leaves it; signals are never counted and never refused.
+/// A mailbox that holds at most a given number of messages.
 ///
-/// It stays behind the lock of the process's cell even while the process is ready, so that the oldest message is there
-/// to be pushed out; a step gets its messages under that lock. What came into the places of messages that the step then
-/// left is over the bound, so there may be twice as many; nothing more is taken until it has room again. A mailbox that drops
-/// the oldest takes a message in the place of one that a step has left, too: that one is older than all that is here, and is
-/// dropped before the next step.
+/// A message holds its place until a step is given it. If the step leaves it, it holds a place again. Signals are
+/// never counted and never refused.
+///
+/// The mailbox stays behind the lock of the process's cell even while the process is ready. So the oldest message can
+/// be pushed out at any time. A step gets its messages under that lock. New messages may come into the places of
+/// messages that the step then leaves. So there may be twice as many as the bound allows. Nothing more is accepted
+/// until there is room again. A mailbox that drops the oldest also accepts a message in the place of one that a step
+/// has left. That one is older than all messages here, and is dropped before the next step.
 pub(crate) struct BoundedMailbox<M> {
     inner: Mailbox<M>,
     bound: Bound,
-    // Messages that steps were given and have left: they are in the body.
+    // The number of messages that steps were given and have left. They are in the body.
     held: usize,
-    // A message has come in since a step was last given its share.
+    // Whether a message has arrived since a step was last given its share.
     has_new: bool,
-    // Senders outside that wait for room; told when there is some, or when the process has ended.
+    // Senders outside that wait for room. They are notified when there is room, or when the process has ended.
     waiting: Vec<Latch<()>>,
 }
 
-/// What became of an offered message.
+/// The result of offering a message.
 pub(crate) enum Offer<M> {
     Taken,
     Refused(Envelope<M>),
@@ -75,9 +77,9 @@ impl<M> BoundedMailbox<M> {
         self.held + self.inner.messages.len() < self.bound.limit
     }
 
-    /// A latch that is set when there is room.
+    /// Returns a latch that is set when there is room.
     pub(crate) fn wait_for_room(&mut self) -> Latch<()> {
-        // Those who have given up leave their latches behind.
+        // Senders that have given up leave their latches behind.
         self.waiting.retain(Latch::is_shared);
         let room = Latch::new();
         self.waiting.push(room.clone());

@@ -1,15 +1,18 @@
-//! The cell of a process: one small lock around where its body is and what has arrived for it meanwhile.
+//! The cell of a process: a small lock around the place of its body and the events that have arrived in the meantime.
 //!
-//! The two races of waking live here, both decided under the lock; `docs/scheduling.md` has the argument.
+//! The two races of waking are decided here, under the lock. `docs/scheduling.md` has the argument.
 //!
 //! | the body is | a message or signal arrives | the step it was out for ends |
 //! |---|---|---|
-//! | **resting**, and waits for such an event | it goes into the body's mailbox, and the sender *takes the body out*: that is the wake, and it can happen once only | — |
-//! | **resting**, and waits for something else | it goes into the body's mailbox | — |
-//! | **out** (in a queue, or in an executor) | it goes into the inbox beside | what is in the inbox goes to the body; if the process waits for any of it, the body stays out, else it is put to rest |
+//! | **resting**, and waits for such an event | into the body's mailbox; the sender *takes the body out* | — |
+//! | **resting**, and waits for something else | into the body's mailbox | — |
+//! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body; it stays out or rests |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
-//! When a step has said `Idle`, "the process waits for any of it" depends on what the step did with its events:
+//! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body
+//! stays out if the process waits for any of the events from the inbox. Otherwise it is put to rest.
+//!
+//! When a step has said `Idle`, "waits for any of it" depends on how the step treated its events:
 //!
 //! | the step | nothing has come since it was given its events | something has come |
 //! |---|---|---|
@@ -18,15 +21,15 @@
 //! | took none and passed none over, and there are some | rests | stepped again, with all that is there |
 //! | the same, after `Wait`: it was not offered the messages | stepped again | stepped again |
 //!
-//! The third row is [`Want::NewEvent`]. "Something has come" is seen by what is in the inbox: it is empty when a step is given
-//! its events, or holds only what was not shown to the step, and what is found there goes to the body at once. Nothing
-//! is found there for new twice. With a bound the inbox also holds older messages, for which the share of the step had no room. So there a
-//! mark says whether a message has come: it is set with the message, and cleared when the step is given its share. Both
-//! happen under this lock, as the decision to rest does. So what comes is either seen by the decision, or finds the body at
-//! rest and takes it out. Messages that were passed over earlier (and are kept in the body) are shown to each step, and wake
-//! nobody.
+//! The third row is [`Want::NewEvent`]. The inbox shows whether something has come. It is empty when a step is given
+//! its events, or holds only events that were not shown to the step. Events found there go to the body at once. So no
+//! event is found there as new twice. With a bound the inbox also holds older messages, for which the share of the
+//! step had no room. So there a mark says whether a message has come. The mark is set with the message, and cleared
+//! when the step is given its share. Both happen under this lock, as the decision to rest does. So the decision
+//! either sees a new event, or the event finds the body at rest and takes it out. Messages that were passed over
+//! earlier (and are kept in the body) are shown to each step, and wake no process.
 //!
-//! No user code runs under the lock, and nothing of the user's is dropped under it.
+//! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
 mod related;
@@ -61,7 +64,7 @@ pub(crate) enum Want {
     AgainOnPool,
     /// To be stepped when there is an event that it has not been shown.
     AnyEvent,
-    /// To be stepped when there is an event that has come since the step was given its events: it took none of those.
+    /// To be stepped when a new event has come since the step began. The step took none of its events.
     NewEvent,
     /// To be stepped when there is a signal.
     Signal,
@@ -72,17 +75,17 @@ pub(crate) enum Want {
 pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
-    /// It is at rest, and waits for one answer, of this process.
+    /// The body is at rest, and waits for one answer, of this process.
     AskFuture(Pid),
-    /// It is to be stepped again.
+    /// The process is to be stepped again.
     Again(Ready),
-    /// It is to be ended.
+    /// The process is to be ended.
     Doomed(Ready),
-    /// It waits for a signal, and none can come.
+    /// The process waits for a signal, and none can come.
     WaitsForNothing(Ready),
 }
 
-/// Messages and senders that a mailbox with a bound has let go of.
+/// Messages and senders that a bounded mailbox has released.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Freed {
@@ -95,7 +98,7 @@ pub(crate) struct Freed {
 /// The outcome of dooming a process.
 #[must_use]
 pub(crate) enum Doomed {
-    /// It was at rest: the caller has the body now, and must see to its end.
+    /// The process was at rest. The caller has the body now, and must end it.
     Woken(Ready),
     /// The thread that has the body will find out.
     Noted,
@@ -103,14 +106,14 @@ pub(crate) enum Doomed {
     Already,
 }
 
-/// The outcome of telling a process that a linked process has ended.
+/// The outcome of notifying a process of the end of a linked process.
 #[must_use]
 pub(crate) enum LinkTold {
-    /// It traps exits, and this was put into its mailbox. With its body, if that woke it.
+    /// The process traps exits, and the event is in its mailbox. With its body, if that woke it.
     Trapped(Option<Ready>),
-    /// It is to be ended. With its body, if it was at rest.
+    /// The process is to be ended. With its body, if it was at rest.
     Doomed(Option<Ready>),
-    /// It has ended, or is being ended, or does not mind.
+    /// The process has ended, is being ended, or ignores this.
     Refused(Control),
 }
 
@@ -123,11 +126,11 @@ pub(crate) struct Vacated {
     pub(crate) queued: u32,
 }
 
-/// The right to tell of the end of a process. It is there when the cell is vacant, and not before: see the table of
+/// The right to notify others of the end of a process. It exists only after the cell is vacant: see the table of
 /// `relations.rs`.
 #[must_use]
 pub(crate) struct Untold {
-    /// There is somebody to be told.
+    /// Whether there may be processes to notify.
     is_related: bool,
 }
 
@@ -136,7 +139,7 @@ impl Untold {
         Untold { is_related: marks.has(Marks::RELATED) }
     }
 
-    /// Tells, with this function, all that are related to the process.
+    /// Calls `tell`, which notifies all related processes.
     #[inline]
     pub(crate) fn tell(self, tell: impl FnOnce()) {
         if self.is_related {
@@ -147,15 +150,15 @@ impl Untold {
 
 /// Things that a failed state machine leaves to its successor.
 pub(crate) struct LeftBehind {
-    /// The process that has spawned this one with a link was told that it goes on.
+    /// Whether the parent that has spawned this process with a link was notified that it goes on.
     pub(crate) told: bool,
     /// Messages that have arrived for the process, and are for its successor.
     pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
-    /// Signals that were for the failed one alone. To be dropped outside of the lock.
+    /// Signals for the failed state machine alone. The caller drops them outside the lock.
     pub(crate) signals: Vec<Signal>,
 }
 
-/// A look at a process from outside.
+/// The state of a process, as seen from outside.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) generation: u32,
@@ -163,7 +166,7 @@ pub(crate) struct Look {
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
     pub(crate) queued: u32,
-    /// Microseconds since the runtime was started, to within 1,024 of them.
+    /// The birth of the process: microseconds since the start of the runtime, to within 1,024 of them.
     pub(crate) born: u64,
 }
 
@@ -174,7 +177,7 @@ pub(crate) enum Rest {
     Out,
 }
 
-/// One slot of the process table. A cache line, so that neighbours do not disturb each other.
+/// One slot of the process table. It is a cache line, so that neighbours do not disturb each other.
 #[repr(align(64))]
 pub(crate) struct Cell {
     inner: Brief<Inner>,
@@ -182,10 +185,12 @@ pub(crate) struct Cell {
 
 struct Inner {
     body: BodyState,
-    /// The type of the process; of the last one, if the slot is vacant.
+    /// The type of the process. If the slot is vacant, the type of the last one.
     kind: Option<&'static Kind>,
     steps: u64,
-    /// The flags in the lower 10 bits, the incarnation of the process in the next 16, and when it was spawned in the others.
+    /// The flags, the incarnation and the birth of the process.
+    ///
+    /// The lower 10 bits are the flags, the next 16 the incarnation, and the others the time of the spawn.
     stamp: u64,
     generation: u32,
     /// Messages that were accepted and not yet taken by a step.
@@ -195,15 +200,15 @@ struct Inner {
 enum BodyState {
     Vacant,
     Resting(Ready),
-    /// With what has arrived meanwhile. A mailbox with a bound is always here while the body is out.
+    /// The body is out. The mailbox holds what has arrived in the meantime. A bounded mailbox is always here then.
     Out(Option<Box<dyn AnyMailbox>>),
 }
 
-/// The process rests until a command is answered; messages do not wake it.
+/// The process rests until a command is answered. Messages do not wake it.
 const WAITS: u64 = 1;
 /// The mailbox has a bound.
 const BOUNDED: u64 = 1 << 1;
-/// The process has recovered from a failure, or is about to: linked processes may have been told.
+/// The process has recovered from a failure, or is about to. Linked processes may have been notified.
 const HAS_FAILED: u64 = 1 << 8;
 const DOOMED: u64 = Marks::DOOMED.bits();
 const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
@@ -215,7 +220,7 @@ const FLAGS: u64 = 0x3ff;
 
 const INCARNATION_SHIFT: u32 = 10;
 
-/// In units of 1,024 microseconds since the runtime was started, as far as 38 bits reach: nine years.
+/// In units of 1,024 microseconds since the start of the runtime. 38 bits reach for nine years.
 const BORN_SHIFT: u32 = 26;
 const BORN_UNIT: u32 = 10;
 
@@ -233,10 +238,11 @@ impl Cell {
         }
     }
 
-    /// Makes a process of this generation live, with its body in the hands of the caller, unless `closed` says that no
-    /// process may begin any more; that is asked under the lock, so that a look through the table after the closing sees
-    /// every process.
-    // Inlined: one caller, a spawn, is on a hot path; the other is a driver.
+    /// Makes a process of this generation live. The caller has its body.
+    ///
+    /// If `closed` says that no process may begin any longer, this does nothing. `closed` is asked under the lock, so
+    /// a look through the table after the closing sees every process.
+    // Inlined: one caller, a spawn, is on a hot path. The other is a driver.
     #[inline(always)]
     pub(crate) fn install(
         &self,
@@ -264,9 +270,10 @@ impl Cell {
         true
     }
 
-    /// Opens the mailbox, if the process lives, and has it filled under the lock; `fill` says how many more messages it
-    /// holds; nothing if it is for another type. A body that comes back has been woken; the number is how many messages
-    /// wait now.
+    /// Opens the mailbox of a living process, and calls `fill` under the lock.
+    ///
+    /// `fill` returns by how many messages the mailbox has grown, or `None` if it is for another type. A returned body
+    /// has been woken. The number is how many messages wait now.
     #[inline(always)]
     pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
@@ -294,12 +301,13 @@ impl Cell {
         Ok((if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None }, queued))
     }
 
-    /// Whether the PID's process lives.
+    /// Checks that the PID's process lives.
     pub(crate) fn check(&self, pid: Pid) -> Result<(), Missing> {
         enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
-    /// Delivers a signal. A body that comes back has been woken. The answer to a command of an earlier incarnation is refused.
+    /// Delivers a signal. A returned body has been woken. The answer to a command of an earlier incarnation is
+    /// refused.
     #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
         let mut inner = enter(&self.inner);
@@ -310,13 +318,13 @@ impl Cell {
         }
     }
 
-    /// A step has returned and its yields are performed: puts the body to rest, unless there is something for it.
+    /// Puts the body to rest after a step, unless there is an event for the process.
     #[inline(always)]
     pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
         let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
-        // The way of nearly all: it waits for any event, and there is none.
+        // The usual case: the process waits for any event, and there is none.
         if want == Want::AnyEvent
             && !stepped.unseen
             && !stepped.signals
@@ -325,7 +333,7 @@ impl Cell {
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
-            // Nothing was there; forgetting it spares asking what it would have to drop.
+            // The old value was empty. Forgetting it saves the check for what to drop.
             std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
             return Settled::Resting;
         }
@@ -340,9 +348,9 @@ impl Cell {
         let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
         let mut spare = None;
         if let BodyState::Out(Some(inbox)) = &mut inner.body {
-            // Messages under a bound stay here until a step is about to be given them; the others until those that came
-            // before them are stepped, so that they are never copied: the empty queue goes the other way.
-            // New events go to a process that took nothing at once, so that the next step finds nothing new here.
+            // Messages under a bound stay here until a step is about to be given them. Other messages stay until
+            // those before them are stepped. So they are never copied: the empty queue moves in the other direction.
+            // A process that took nothing gets new events at once, so that the next step finds no new events here.
             let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
             news = inbox.has_new() || inbox.has_signals();
@@ -373,7 +381,7 @@ impl Cell {
                 }
                 body.head.rare().bounded = inbox;
             } else {
-                // One that rests until a command is answered may leave messages there.
+                // A process that rests until a command is answered may leave messages there.
                 if let Some(inbox) = &mut inbox {
                     body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
                 }
@@ -386,15 +394,16 @@ impl Cell {
         let waits = want == Want::Signal;
         let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
-        // The old value has no body and no inbox; forgetting it spares the question what it would have to drop.
+        // The old value has no body and no inbox. Forgetting it saves the check for what to drop.
         std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
         drop(inner);
         drop(spare);
         asked.map_or(Settled::Resting, Settled::AskFuture)
     }
 
-    /// Before the first step of a process without a bound: gives it what its parent and others have sent meanwhile, and not
-    /// only with the second. The empty inbox comes back.
+    /// Gives a process without a bound, before its first step, the events that have arrived.
+    ///
+    /// Otherwise the process would get these events only with its second step. Returns the empty inbox.
     #[inline]
     pub(crate) fn hand_over(&self, body: &mut Ready) -> Option<Box<dyn AnyMailbox>> {
         let mut inner = enter(&self.inner);
@@ -408,7 +417,7 @@ impl Cell {
         Some(inbox)
     }
 
-    /// Before a step of a process whose mailbox has a bound: gives it at most `budget` messages, which makes room.
+    /// Gives a process with a bounded mailbox at most `budget` messages before its step. That makes room.
     pub(crate) fn fill(&self, body: &mut Ready, bound: Bound, budget: u32) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body, bound);
@@ -422,7 +431,7 @@ impl Cell {
         Freed { oldest, waiting }
     }
 
-    /// After such a step: what it has left holds its places again.
+    /// Lets the messages that such a step has left hold their places again.
     pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body, bound);
@@ -432,7 +441,7 @@ impl Cell {
         Freed { oldest, waiting }
     }
 
-    /// Takes the body out, if it is at rest, for a step that no event has called for.
+    /// Takes the body out, if it is at rest, for a step without an event.
     pub(crate) fn take_resting(&self) -> Option<Ready> {
         enter(&self.inner).wake()
     }
@@ -449,7 +458,7 @@ impl Cell {
         Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
     }
 
-    /// The process, which is about to be doomed, has no thread for its blocking step.
+    /// Records that there is no thread for the blocking step of a process, which is about to be doomed.
     pub(crate) fn has_no_thread(&self, pid: Pid) {
         let mut inner = enter(&self.inner);
         if inner.missing(pid).is_none() {
@@ -457,19 +466,19 @@ impl Cell {
         }
     }
 
-    /// Whether something has arrived that must not wait: a signal, or that the process is to be ended.
+    /// Whether something urgent has arrived: a signal, or the decision to end the process.
     pub(crate) fn is_urgent(&self) -> bool {
         let inner = enter(&self.inner);
         let has_signals = matches!(&inner.body, BodyState::Out(Some(inbox)) if inbox.has_signals());
         has_signals || inner.stamp & DOOMED != 0
     }
 
-    /// Why the process is to be ended, if it is.
+    /// The reason why the process is to be ended, if it is.
     pub(crate) fn doomed(&self) -> Option<Reason> {
         enter(&self.inner).doom()
     }
 
-    /// The process has ended: from here on its PID names nobody.
+    /// Vacates the cell of a process that has ended. From now on its PID names no process.
     pub(crate) fn vacate(&self) -> Vacated {
         let mut inner = enter(&self.inner);
         let inbox = match std::mem::replace(&mut inner.body, BodyState::Vacant) {
@@ -480,30 +489,30 @@ impl Cell {
         Vacated { inbox, marks, untold: Untold::of(marks), queued }
     }
 
-    /// The kind of this process, also if it has ended and no other has come in its place.
+    /// Returns the kind of this process, even after its end, until another process takes the slot.
     pub(crate) fn kind_of(&self, pid: Pid) -> Option<&'static Kind> {
         let inner = enter(&self.inner);
         inner.kind.filter(|_| inner.generation == pid.generation())
     }
 
-    /// The same for a process whose body is lost, unless it was put to rest or has ended.
+    /// As `vacate`, for a process whose body is lost, unless the process was put to rest or has ended.
     pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
         let is_out = {
             let inner = enter(&self.inner);
             inner.is_live(pid) && matches!(inner.body, BodyState::Out(_))
         };
-        // Nobody has the body, so nothing can have changed.
+        // No thread has the body, so nothing can have changed.
         is_out.then(|| self.vacate())
     }
 
-    /// Messages that had been accepted are dead, and no step will take them.
+    /// Subtracts accepted messages that are dead and will not be taken by a step.
     pub(crate) fn forget_messages(&self, count: u32) {
         let mut inner = enter(&self.inner);
         inner.queued = inner.queued.saturating_sub(count);
     }
 
-    /// For the shutdown: asks whatever process lives here to stop, and has its end reported. Its generation, and its body
-    /// if that woke it.
+    /// For the shutdown: asks the process that lives here to stop, and has its end reported. Returns its generation,
+    /// and its body if that woke it.
     pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
         let mut inner = enter(&self.inner);
         if matches!(inner.body, BodyState::Vacant) {
@@ -517,7 +526,7 @@ impl Cell {
         inner.signal(Signal::Control(Control::Cancel(request.clone())))
     }
 
-    /// How many latches are kept for senders that wait for room, or have waited.
+    /// The number of latches kept for senders that wait for room, or have waited.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         match &enter(&self.inner).body {
@@ -528,7 +537,7 @@ impl Cell {
         .unwrap_or_default()
     }
 
-    /// A look at the process that lives here, if there is one.
+    /// Returns the state of the process that lives here, if there is one.
     pub(crate) fn look(&self) -> Option<Look> {
         let inner = enter(&self.inner);
         let rest = match inner.body {
@@ -549,7 +558,8 @@ impl Cell {
 }
 
 impl Inner {
-    /// Under a bound that drops the oldest: takes out of the body what is too much. It is older than all that is here.
+    /// Removes surplus messages from the body, under a bound that drops the oldest. They are older than all messages
+    /// here.
     fn push_out(&mut self, body: &mut Ready, bound: Bound) -> Option<Box<dyn AnyMailbox>> {
         let BodyState::Out(Some(inbox)) = &self.body else { return None };
         if bound.overflow != Overflow::DropOldest {
@@ -584,7 +594,7 @@ impl Inner {
         self.stamp = if on { self.stamp | flag } else { self.stamp & !flag };
     }
 
-    /// Takes the body out, if it is at rest: the one way in which a process is woken.
+    /// Takes the body out, if it is at rest. This is the only way in which a process is woken.
     #[inline(always)]
     fn wake(&mut self) -> Option<Ready> {
         if !matches!(self.body, BodyState::Resting(_)) {

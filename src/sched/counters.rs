@@ -1,10 +1,10 @@
-//! Counts: what was spawned, sent, stepped and lost; kept by each worker for itself, added up when somebody asks.
+//! Counts of spawns, sends, steps and losses. Each worker keeps its own; they are added up on request.
 
 use crate::outcome::Exit;
 use crate::primitives::{AtomicU64, Ordering};
 use crate::process::DeadLetterReason;
 
-/// One count. Written by one thread only, or by several: the owner of the [`Counters`] knows.
+/// One count, written by one thread or by several. The owner of the [`Counters`] decides which.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -13,14 +13,14 @@ impl Count {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds, where the caller is the only one who does: no need for a locked instruction.
+    /// Adds without a locked instruction. The caller must be the only writer.
     #[inline]
     pub(crate) fn add_alone(&self, by: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 }
 
-/// The counts of one worker, or of everybody else together.
+/// The counts of one worker, or of all other threads together.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -53,12 +53,12 @@ impl Counters {
     /// Adds to one of these counts.
     #[inline]
     pub(crate) fn add(&self, count: &Count, by: u64) {
-        // Ordering: Relaxed: each count is a number by itself; who compares several of them waits for a quiet moment by
-        // other means, and those order the counts as well.
+        // Ordering: Relaxed: each count is a number by itself. A thread that compares several of them waits for a
+        // quiet moment by other means, and those order the counts as well.
         if self.shared {
             count.0.fetch_add(by, Ordering::Relaxed);
         } else {
-            // The only writer: no need for a locked instruction.
+            // There is only one writer, so no locked instruction is needed.
             count.0.store(count.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         }
     }

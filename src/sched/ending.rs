@@ -1,4 +1,4 @@
-//! The end of a process: it lets go of all that it had, and joiners, links and monitors are told.
+//! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
 use super::cell::{Cell, Marks, Vacated};
 use super::engine::Engine;
@@ -10,7 +10,7 @@ use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIde
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
 
-/// Tells the log and the hook that a process was spawned.
+/// Reports to the log and the observer that a process was spawned.
 #[inline]
 pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
     if tracing::level_enabled!(tracing::Level::DEBUG) {
@@ -37,7 +37,7 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     }
 }
 
-/// Those who wait for room in a mailbox may try again; if the process has ended, they learn it then.
+/// Notifies senders that wait for room in a mailbox. They try again. If the process has ended, they learn it then.
 pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
     for room in waiting {
         let _ = room.set(());
@@ -58,7 +58,7 @@ pub(super) fn bury<H: Executor>(
     }
 }
 
-/// The same, with what is said of all of them.
+/// As `bury`, with properties that all these messages share.
 pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut dyn AnyMailbox, all: &DeadLetter<'_>) {
     if mailbox.messages() == 0 {
         return;
@@ -70,7 +70,7 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
-/// Ends a process: closes it, makes its PID name nobody, lets go of all it had, and tells those who wait.
+/// Ends a process: closes it, vacates its PID, releases everything it had, and notifies the waiters.
 #[inline(never)]
 pub(crate) fn end<E: Engine, H: Executor>(
     engine: &E,
@@ -86,10 +86,11 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
-        // The hook, and the callbacks that are told that it has ended, may take their time.
+        // The observer and the exit callbacks may take long.
         executor.let_go();
     }
-    // Only now what a failed step has yielded: a reply among it tells its asker that the process has ended.
+    // Only now are the yields of a failed step dropped. A reply among them tells its asker that the process has
+    // ended.
     if !out.orders.is_empty() {
         out.clear();
     }
@@ -115,11 +116,11 @@ pub(crate) fn end<E: Engine, H: Executor>(
         Some(next) if out.stock.len() < road.stock => out.stock.push(next),
         _ => road.table.give_back_after(pid),
     }
-    // Its state is dropped and its slot is free: a receiver of the news may put another process there.
+    // The state is dropped and the slot is free. A notified process may already spawn another process there.
     untold.tell(|| engine.tell_related(pid, &exit, executor));
     drop_contained(exit);
     if let Some(last_word) = last_word {
-        // Wakers and callbacks of those who wait for the end may take their time.
+        // Wakers and callbacks of joiners may take long.
         last_word(&mut || {
             executor.let_go();
             true
@@ -130,14 +131,15 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
 }
 
-/// Takes the process out of its cell: from here on its PID names nobody. Returns what was in the cell. `exit` becomes how the process
-/// has ended.
+/// Takes the process out of its cell. From now on its PID names no process.
+///
+/// Returns the contents of the cell. `exit` becomes the exit of the process.
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
     if let Some(reason) = vacated.marks.doom() {
         dooms.fetch_sub(1, Ordering::SeqCst);
-        // It was terminated while its last step ran. The caller was told that it was there to be ended.
+        // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
             *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
         }
@@ -154,15 +156,16 @@ fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
     }
 }
 
-/// Through which link the process was ended, if it was.
+/// Returns the link through which the process was ended, if there was one.
 #[cold]
 fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<Reason> {
     let killer = inbox.as_mut().and_then(|inbox| inbox.take_killer());
     killer.or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
 }
 
-/// A panic that nobody expected has come through a turn and taken the body with it: the process ends, as far as it can
-/// without one. The next process on this worker does not send its yields.
+/// Ends a process whose body an unexpected panic has taken, as far as possible without a body.
+///
+/// The next process on this worker must not send its yields.
 #[cold]
 pub(crate) fn body_lost<E: Engine, H: Executor>(
     engine: &E,
@@ -193,7 +196,7 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
         tell_of_room(inbox.take_waiting());
         inbox.drop_signals();
     }
-    // Those that were in the body are gone; they are counted all the same.
+    // The messages in the body are lost. They are counted all the same.
     let counters = executor.counters();
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
     let exit = Exit::Panicked(panic);

@@ -1,4 +1,4 @@
-//! The part of the runtime that does for a process what is beyond messages.
+//! The part of the runtime that does more for a process than deliver messages.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::sched::body::{Head, Ready, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
 
-/// Does for a process what is beyond the road: timers, the pool, handlers, names.
+/// Serves processes beyond messages: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {
     fn road(&self) -> &Road;
 
@@ -28,7 +28,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
         outbox.deliver(lane, count, to, from, &mut Router::new(self.road(), executor));
     }
 
-    /// A step has spawned this child. Comes back if it is to be stepped on this road.
+    /// Handles a child that a step has spawned. Returns it if it is to be stepped by this scheduler.
     #[inline(always)]
     fn spawned(&self, child: Ready) -> Option<Ready> {
         Some(child)
@@ -37,38 +37,38 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Performs one yield of the process with this head.
     fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H);
 
-    /// Begins or ends a relation of the process in hand. Returns the event that it may have got already, and does not want
-    /// to be; nothing more is told of that, unless it begins the same anew.
+    /// Begins or ends a relation of the process in hand. Returns an event that the process may have got already and
+    /// no longer wants. No more such events follow, unless the process begins the relation anew.
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted>;
 
-    /// Takes out of the mailbox of the process in hand what that does not want to be told any more.
+    /// Removes unwanted events from the mailbox of the process in hand.
     fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready);
 
-    /// A process that is not in the table yet is related to its parent.
+    /// Relates a process that is not in the table yet to its parent.
     fn bond(&self, child: Pid, bond: Bond);
 
-    /// A process has ended, or was not begun after all: the processes related to it are told.
+    /// Notifies the related processes of the end of a process, or that it was not begun after all.
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H);
 
-    /// A process begins, or goes on with another state machine: it takes its name, if it wants one and has not taken it.
+    /// Begins a process, or its next state machine: it takes its name, if it wants one and has not taken it.
     fn begins(&self, head: &mut Head) -> Result<(), Exit>;
 
-    /// The first `init` of a process has returned: it joins the groups that it was given.
+    /// Joins the given groups after the first `init` of a process has returned.
     fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H);
 
-    /// The state machine of a process has failed and is replaced: what was going on for it outside of the road ends.
+    /// Ends the timers, pool work and handlers of a state machine that has failed and is replaced.
     fn abandons(&self, head: &mut Head);
 
-    /// The same for its relations and groups; then the next incarnation of the process begins, whose body is in hand.
+    /// Ends its relations and groups as well, and begins the next incarnation of the process in hand.
     fn recover<H: Executor>(&self, recovered: &Recovered, next: Next, body: &mut Ready, executor: &mut H)
     -> LeftBehind;
 
-    /// A process has ended: what it had outside of the road goes.
+    /// Releases everything else that an ended process had.
     fn ended(&self, head: &mut Head);
 
-    /// A process has ended whose head is lost: what can be found goes.
+    /// Releases all that can be found of an ended process whose head is lost.
     fn forget(&self, pid: Pid);
 
-    /// The next step of this process is to be run on the pool.
+    /// Runs the next step of this process on the pool.
     fn to_pool(&self, ready: Ready);
 }

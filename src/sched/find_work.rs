@@ -1,10 +1,11 @@
-//! Where a worker finds work.
+//! The order in which a worker looks for work.
 //!
-//! It looks in this order: the hand-off slot (the first process that the last step woke, at most so many in a row), its
-//! own deque (last in, first out), the global queue (first in, first out: one, and a batch into the own deque), half of
-//! another worker's deque. So that nothing is left behind for ever, every so many searches begin with the oldest of the
-//! global queue, and every so many with the oldest of the own deque. A worker that always has work of its own looks every
-//! so many steps whether another one is stuck: what lies in its deque is behind a step that may never return.
+//! First comes the hand-off slot: the first process that the last step woke, up to a limit in a row. Then come its
+//! own deque (last in, first out) and the global queue (first in, first out: one, and a batch into its own deque).
+//! Last comes half of another worker's deque. To leave nothing behind for ever, some searches, at regular intervals,
+//! begin with the oldest process of the global queue, and some with the oldest of its own deque. A worker that always
+//! has work of its own looks at regular intervals whether another one is stuck. The processes in the deque of a stuck
+//! worker wait behind a step that may never return.
 
 use super::search::{Searcher, search};
 use super::turn::Engine;
@@ -12,20 +13,20 @@ use super::worker::{GLOBAL_FIRST, Own, Worker};
 use crate::primitives::Ordering;
 use crate::sched::body::Ready;
 
-/// In every so many searches, the one in the middle begins with the oldest of the own deque.
+/// One in this many searches begins with the oldest process of the worker's own deque. It is the one in the middle.
 const BOTTOM_FIRST: u32 = 127;
 
-/// After so many steps a worker looks whether another one is stuck, whatever work it has of its own.
+/// The steps after which a busy worker looks whether another one is stuck.
 pub(super) const STEPS_A_LOOK_ELSEWHERE: u32 = 64;
 
 impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
-    /// A look that begins with what others have put into the global queue, or with what lies behind a worker that is stuck.
+    /// Looks first into the global queue, or into the deque of a stuck worker.
     #[cold]
     fn look_beyond(&mut self) -> Option<Ready> {
         let own = &mut self.own;
         if self.searches == self.global_at {
-            // The processes in the own deque come first: a process of the global queue that continues and spawns more
-            // than a few in each step would otherwise fill the deque faster than it is emptied.
+            // The processes in the own deque come first. Otherwise a process of the global queue that continues and
+            // spawns more than a few in each step would fill the deque faster than the worker empties it.
             self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
             own.looks_elsewhere();
             if let Some(ready) = own.road.queues.take_one() {
@@ -52,7 +53,7 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
         Some(found)
     }
 
-    /// Everywhere but in the hand-off slot.
+    /// Looks everywhere but in the hand-off slot.
     #[inline]
     fn look(&mut self) -> Option<Ready> {
         self.searches = self.searches.wrapping_add(1);
@@ -74,7 +75,8 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
             return Some(ready);
         }
         if let Some(ready) = queues.take_batch(&own.deque) {
-            // Between the global queue and the deque, what came along was nowhere to be seen; who fell asleep then is told.
+            // On the way from the global queue to the deque, the batch was visible in neither. Workers that fell
+            // asleep then are notified.
             own.offered = true;
             own.one(|counters| &counters.from_global);
             return Some(ready);
@@ -111,14 +113,14 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
 }
 
 impl<const WATCHED: bool> Own<WATCHED> {
-    /// Whether the next search is to begin with the deque of another worker.
+    /// Whether the next search begins with the deque of another worker.
     #[inline]
     pub(super) fn is_to_rob(&mut self) -> bool {
         self.robs || self.steps.wrapping_sub(self.looked_at) >= STEPS_A_LOOK_ELSEWHERE && self.looks_elsewhere()
     }
 
-    /// Whether the worker at which this one looked the last time has not come any further, and has something in its deque.
-    /// Otherwise it is another one's turn.
+    /// Whether the worker that this one looked at last has made no progress and has work in its deque. If not, the
+    /// next look is at another worker.
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;
@@ -131,7 +133,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         self.robs
     }
 
-    /// Takes half of what lies in the deque of the worker that is stuck.
+    /// Takes half of the deque of the stuck worker.
     #[cold]
     fn rob(&mut self) -> Option<Ready> {
         self.robs = false;

@@ -16,17 +16,17 @@ use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
 
-/// Where the end of a process is told to those who wait for it.
+/// The latch that is set with the exit of a process. Joiners wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
 
 struct Typed<P: Process> {
     mailbox: Mailbox<P::Message>,
     rare: Option<Box<TypedRare<P>>>,
-    // Nothing only between the end of this process and the begin of the next one that uses the memory.
+    // Empty only between the end of this process and the start of the next one that uses the memory.
     process: Option<P>,
 }
 
-/// What most processes do not have.
+/// Fields that most processes do not need.
 struct TypedRare<P: Process> {
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
@@ -41,13 +41,14 @@ impl<P: Process> Default for TypedRare<P> {
     }
 }
 
-/// Each for itself, for each may be a value of the user's: two destructors that panic at once end the program.
+/// Drops each field by itself, because each may be a user's value. Two destructors that panic at once end the
+/// program.
 impl<P: Process> Drop for TypedRare<P> {
     fn drop(&mut self) {
         drop_contained(self.entry.take());
         drop_contained(self.output.take());
         drop_contained(self.kept.take());
-        // Told already, but where a body was lost: nobody may wait for ever.
+        // Set already, unless a body was lost. No waiter may wait for ever.
         if let Some(exit) = self.exit.take().filter(Latch::is_shared) {
             drop_contained(
                 exit.set(Exit::Panicked(Panic::new(Box::new("its body was lost to a panic in the runtime")))),
@@ -56,7 +57,7 @@ impl<P: Process> Drop for TypedRare<P> {
     }
 }
 
-/// The name that a type of process shows. What it says itself is code of the user's.
+/// The name that a type of process shows. User code returns it.
 fn name_of<P: Process>() -> &'static str {
     contain(P::type_name).unwrap_or_else(|panic| {
         drop_contained(panic);
@@ -64,7 +65,7 @@ fn name_of<P: Process>() -> &'static str {
     })
 }
 
-/// The kind of a type of process, in one place for the whole program.
+/// The kind of a type of process. There is one for the whole program.
 struct KindOf<P>(PhantomData<P>);
 
 impl<P: Process> KindOf<P> {
@@ -76,7 +77,7 @@ impl<P: Process> KindOf<P> {
     };
 }
 
-/// The body of a new process.
+/// Makes the body of a new process.
 pub(crate) fn new_body<P: Process>(
     process: P,
     pid: Pid,
@@ -88,7 +89,8 @@ pub(crate) fn new_body<P: Process>(
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
 }
 
-/// The body of a new process without anything rare, in the memory of one that has ended if there is one of its type.
+/// Makes the body of a process without rare fields. It reuses the memory of an ended process of the same type, if
+/// any.
 #[inline]
 pub(crate) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> Ready {
     if size_of::<Body<Typed<P>>>() <= LARGEST_SPARE
@@ -102,7 +104,7 @@ pub(crate) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> 
     new_body(process, pid, None, None)
 }
 
-/// A machine from which the process can be had back, as long as its type is known.
+/// A machine that can return its process if the type is known.
 pub(crate) trait HasProcess<P> {
     fn into_process(self) -> P;
 }
@@ -121,7 +123,7 @@ impl<P: Process> Typed<P> {
         self.rare.get_or_insert_default()
     }
 
-    /// What a step wants that has said `Idle` and left all as it was. A step after `Wait` was not offered the messages.
+    /// The verdict of a step that said `Idle` and changed nothing. A step after `Wait` was not offered the messages.
     #[cold]
     fn idle_untouched(&self, head: &Head) -> Verdict {
         let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals();
@@ -230,7 +232,7 @@ impl<P: Process> Machine for Typed<P> {
         let rare = self.rare.as_mut()?;
         let latch = rare.exit.take()?;
         let exit = match exit {
-            // A process that says it is done has left its output.
+            // A process that is done has left its output.
             Exit::Done(()) => Exit::Done(Arc::new(rare.output.take()?)),
             Exit::Failed(failure) => Exit::Failed(failure.clone()),
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
@@ -257,7 +259,8 @@ impl<P: Process> Machine for Typed<P> {
 
     fn left(&mut self) -> &mut dyn AnyMailbox {
         if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
-            // What was passed over is older than all that is in the mailbox, and completions find their place behind it.
+            // Messages that were passed over are older than all in the mailbox. Completions find their place behind
+            // them.
             if let Some(signals) = &mut self.mailbox.signals {
                 signals.shift(kept.len() as u64);
             }
@@ -274,7 +277,7 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn clear(&mut self) {
-        // Each for itself, for each may be a value of the user's.
+        // Each by itself, because each may be a user's value.
         drop_contained(self.process.take());
         if self.rare.is_some() {
             drop_contained(self.rare.take());
@@ -288,7 +291,7 @@ impl<P: Process> Machine for Typed<P> {
     }
 }
 
-/// The process that takes over from another, and how it is entered.
+/// The process that takes over from another, and its entry.
 struct SuccessorOf<P: Process> {
     process: P,
     entry: Option<Box<EntryPoint>>,
@@ -305,7 +308,7 @@ impl<P: Process> Successor for SuccessorOf<P> {
         drop_contained(old);
         let mut new = new_body(self.process, pid, self.entry, exit.map(|exit| *exit));
         new.head = Head { waits: false, stage: Stage::New, ..head };
-        // Completions that waited were counted when they arrived; they only change their place.
+        // Completions that waited were counted when they arrived. They only change their place.
         new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
         new.machine.mailbox().give_back(self.given_back);
         let refused = (waiting.messages() > 0).then_some(waiting);
@@ -322,12 +325,12 @@ impl<P: Process> Successor for SuccessorOf<P> {
 }
 
 impl<O> Upgrade<O> {
-    /// Replacement by `process`, entered at `"main"` without input.
+    /// Replaces the process by `process`, which begins at `"main"` without input.
     pub fn to<P: Process<Output = O>>(process: P) -> Upgrade<O> {
         Upgrade::of(process, None)
     }
 
-    /// Replacement by `process`, entered at `method` with `input`.
+    /// Replaces the process by `process`, which begins at `method` with `input`.
     pub fn entering<P: Process<Output = O>, I: Send + 'static>(
         process: P,
         method: impl Into<std::borrow::Cow<'static, str>>,
@@ -351,7 +354,7 @@ mod tests {
     use crate::sched::body::MOST_SPARE;
     use crate::sched::mailbox::Signal;
 
-    /// Holds something, and is so large.
+    /// Holds a value, and is as large as `SIZE` says.
     struct Holder<const SIZE: usize> {
         _held: Arc<()>,
         _room: [u8; SIZE],

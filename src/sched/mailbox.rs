@@ -1,7 +1,7 @@
-//! What waits for a process: its messages in the order of their arrival, and its signals (control and completions).
+//! The events that wait for a process: messages in the order of their arrival, and signals (control and completions).
 //!
-//! The same structure is used twice: behind the lock of the process's cell for what arrives while somebody holds the
-//! body, and inside the body for what its next steps will see.
+//! The same structure is used twice. One is behind the lock of the process's cell, for events that arrive while a
+//! thread holds the body. The other is inside the body, for events that its next steps will see.
 
 use std::any::Any;
 use std::collections::{HashSet, VecDeque};
@@ -11,14 +11,14 @@ use crate::latch::Latch;
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
 
-/// What a full mailbox does with one message too many.
+/// The behaviour of a full mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overflow {
-    /// Refuses it: a sender outside gets it back; one that a process sent becomes a dead letter.
+    /// The message is refused. A sender outside gets it back. The message of a process becomes a dead letter.
     Refuse,
-    /// Takes it, and drops the oldest that waits, which becomes a dead letter.
+    /// The message is accepted. The oldest message that waits is dropped, and becomes a dead letter.
     DropOldest,
-    /// Drops it: it becomes a dead letter.
+    /// The message is dropped, and becomes a dead letter.
     DropNewest,
 }
 
@@ -29,20 +29,20 @@ pub(crate) struct Bound {
     pub(crate) overflow: Overflow,
 }
 
-/// A message and who sent it.
+/// A message and its sender.
 pub(crate) struct Envelope<M> {
     pub(crate) from: Option<Pid>,
     pub(crate) message: M,
 }
 
-/// A first-in, first-out queue that makes no allocation for a single message, which is what most mailboxes hold.
+/// A first-in, first-out queue. It makes no allocation for a single message, which is the usual content.
 pub(crate) enum Queue<M> {
     Empty,
     One(Envelope<M>),
     Many(VecDeque<Envelope<M>>),
 }
 
-/// A queue at rest keeps a buffer of at most this many bytes.
+/// The largest buffer, in bytes, that a queue at rest keeps.
 const KEPT_AT_REST: usize = 256;
 
 impl<M> Queue<M> {
@@ -55,8 +55,10 @@ impl<M> Queue<M> {
         }
     }
 
-    /// The same for the parts of an envelope. It is put together where it is to lie: put together elsewhere, in parts,
-    /// and then moved as a whole, it would be read before it is written.
+    /// As `push`, for the parts of an envelope.
+    ///
+    /// The envelope is put together at its final place. If it were put together elsewhere and then moved as a whole,
+    /// it would be read before its parts are written.
     #[inline]
     pub(crate) fn push_parts(&mut self, from: Option<Pid>, message: M) {
         match self {
@@ -75,7 +77,7 @@ impl<M> Queue<M> {
         *self = Queue::Many(many);
     }
 
-    /// Several at once.
+    /// Appends several envelopes at once.
     pub(crate) fn extend(&mut self, envelopes: impl Iterator<Item = Envelope<M>>) {
         if let Queue::Many(many) = self {
             many.extend(envelopes);
@@ -123,7 +125,7 @@ impl<M> Queue<M> {
         self.len() == 0
     }
 
-    /// Takes all of `other` behind what is here.
+    /// Moves all of `other` behind the messages here.
     pub(crate) fn append(&mut self, other: &mut Queue<M>) {
         if self.is_empty() {
             std::mem::swap(self, other);
@@ -142,7 +144,7 @@ impl<M> Queue<M> {
         }
     }
 
-    /// Lets a large empty buffer go: what grew in a burst is not kept by a process at rest.
+    /// Frees a large empty buffer, so that a process at rest does not keep the buffer of a burst.
     fn shrink(&mut self) {
         if let Queue::Many(many) = self
             && many.is_empty()
@@ -187,7 +189,7 @@ impl<M> Mailbox<M> {
         envelope
     }
 
-    /// Lets go of everything; what is there should have been taken out.
+    /// Drops everything. The caller should have taken the contents out.
     pub(crate) fn clear(&mut self) {
         if !matches!(self.messages, Queue::Empty) {
             drop_contained(std::mem::replace(&mut self.messages, Queue::Empty));
@@ -201,45 +203,45 @@ impl<M> Mailbox<M> {
         self.signals.as_ref().is_some_and(|signals| !signals.is_empty())
     }
 
-    /// How many messages, counted as `popped` is, have arrived.
+    /// The number of messages that have arrived, counted as `popped` is.
     fn arrived(&self) -> u64 {
         self.signals.as_ref().map_or(0, |signals| signals.popped) + self.messages.len() as u64
     }
 }
 
-/// Is shown a dead message: who sent it, its type's name, and itself.
+/// Called with a dead message: its sender, the name of its type, and the message.
 pub(crate) type Grave<'a> = dyn FnMut(Option<Pid>, &'static str, &dyn Any) + 'a;
 
-/// A mailbox whose message type is not known here.
+/// A mailbox with its message type erased.
 pub(crate) trait AnyMailbox: Any + Send {
-    /// Without its bound, if it has one.
+    /// Returns the mailbox without its bound, if it has one.
     fn plain(&mut self) -> &mut dyn AnyMailbox;
 
-    /// So many messages that steps were given, and have left, hold their places.
+    /// Lets this many messages, which steps were given and have left, hold their places.
     fn hold(&mut self, held: usize) {
         let _ = held;
     }
 
-    /// Whether the bound, if there is one, lets another message in.
+    /// Whether the bound, if there is one, has room for another message.
     fn has_room(&self) -> bool {
         true
     }
 
-    /// Whether a message has come in since a step was last given its share. Without a bound a step is given all that is
-    /// here, so each of them has.
+    /// Whether a message has arrived since a step was last given its share. Without a bound a step is given all
+    /// messages, so each message here has.
     fn has_new(&self) -> bool {
         self.messages() > 0
     }
 
-    /// A step is given its share now.
+    /// Records that a step is given its share now.
     fn offered(&mut self) {}
 
-    /// Those who wait for room.
+    /// Takes out the latches of senders that wait for room.
     fn take_waiting(&mut self) -> Vec<Latch<()>> {
         Vec::new()
     }
 
-    /// How many latches are kept for senders that wait for room, or have waited.
+    /// The number of latches kept for senders that wait for room, or have waited.
     #[cfg(all(test, not(loom)))]
     fn waiting(&self) -> usize {
         0
@@ -247,21 +249,21 @@ pub(crate) trait AnyMailbox: Any + Send {
 
     fn signal(&mut self, signal: Signal);
 
-    /// Takes over what is in `other`, a mailbox of the same type, behind what is here; messages only up to `limit`.
-    /// How many completions came over.
+    /// Moves the contents of `other`, a mailbox of the same type, behind the contents here. At most `limit` messages
+    /// are moved. Returns how many completions were moved.
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32;
 
     fn messages(&self) -> usize;
 
     fn has_signals(&self) -> bool;
 
-    /// Lets large empty buffers go.
+    /// Frees large empty buffers.
     fn shrink(&mut self);
 
-    /// Takes the messages out one by one, each shown to `grave` before it is dropped.
+    /// Takes the messages out one by one, and shows each to `grave` before it is dropped.
     fn bury(&mut self, grave: &mut Grave<'_>);
 
-    /// Where the signals are.
+    /// Returns the signals.
     fn signals(&mut self) -> &mut Option<Box<Signals>>;
 
     /// Takes the signals out.
@@ -269,44 +271,44 @@ pub(crate) trait AnyMailbox: Any + Send {
         self.signals().take()
     }
 
-    /// Notes through which link the process is ended.
+    /// Records the link through which the process is ended.
     fn kill(&mut self, by: LinkedExit) {
         self.signals().get_or_insert_default().kill(by);
     }
 
-    /// Through which link the process was ended, if it was noted here.
+    /// Takes the link through which the process was ended, if it was recorded here.
     fn take_killer(&mut self) -> Option<LinkedExit> {
         self.signals().as_mut()?.take_killer()
     }
 
-    /// Takes out what the process does not want to be told any more.
+    /// Takes out events that the process no longer wants.
     fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.forget(unwanted))
     }
 
-    /// Whether the process was asked to stop: the request waits here, or a step has taken it from here.
+    /// Whether the process was asked to stop. The request may wait here, or a step may have taken it from here.
     fn is_asked_to_stop(&mut self) -> bool {
         self.signals().as_ref().is_some_and(|signals| signals.is_asked_to_stop())
     }
 
-    /// Puts the request to stop that a step has taken in front of all, to be taken again.
+    /// Puts the request to stop that a step has taken in front of all events, to be taken again.
     fn ask_to_stop_again(&mut self) {
         self.signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     }
 
-    /// Puts signals that a step has taken in front of all, to be taken again.
+    /// Puts signals that a step has taken in front of all events, to be taken again.
     fn give_back(&mut self, given_back: Vec<Control>) {
         if !given_back.is_empty() {
             self.signals().get_or_insert_default().give_back(given_back);
         }
     }
 
-    /// Takes out what only the state machine wanted to be told that has failed.
+    /// Takes out the signals that only the failed state machine wanted.
     fn take_of_failed(&mut self) -> Vec<Signal> {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.take_of_failed())
     }
 
-    /// Drops the signals, each for itself: an answer is a value of the user's, and so is an error in an exit.
+    /// Drops the signals, each by itself: an answer is a user's value, and so is an error in an exit.
     fn drop_signals(&mut self) {
         if let Some(signals) = self.take_signals() {
             signals.drop_each();
@@ -327,8 +329,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
         let signals = other.take_signals();
         let Some(other) = (other.plain() as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
-            // A mailbox of another type has nothing that is meant for this one but its signals. The messages among which
-            // its completions had their places do not come, so they come next.
+            // From a mailbox of another type, only the signals are moved. The messages among which its completions
+            // had their places are not moved, so the completions come next.
             return self.absorb_signals(signals, |_| 0);
         };
         let completions = self.absorb_signals(signals, |place| place);
@@ -376,8 +378,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Puts signals that waited elsewhere behind those that are here. Their places among the messages were counted from
-    /// the first message of that other queue, which comes behind all that is here.
+    /// Puts signals that waited elsewhere behind the signals here. Their places among the messages were counted from
+    /// the first message of that other queue, which comes behind all messages here.
     fn absorb_signals(&mut self, signals: Option<Box<Signals>>, place: impl Fn(u64) -> u64) -> u32 {
         let Some(theirs) = signals else { return 0 };
         let offset = self.arrived();

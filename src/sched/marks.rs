@@ -8,30 +8,30 @@ use crate::sched::mailbox::Bound;
 pub(crate) struct Birth {
     /// The bound of its mailbox.
     pub(crate) bound: Option<Bound>,
-    /// Messages that are in its mailbox already.
+    /// The number of messages that are in its mailbox already.
     pub(crate) queued: u32,
     pub(crate) marks: Marks,
 }
 
-/// Properties that few processes have: a bit for each, of the lowest ten.
+/// Properties that few processes have: one bit each, in the lowest ten.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u16);
 
 impl Marks {
     /// The process is to be ended instead of stepped.
     pub(crate) const DOOMED: Marks = Marks(1 << 2);
-    /// It is to be ended because the runtime shuts down.
+    /// The process is to be ended because the runtime shuts down.
     pub(super) const BY_SHUTDOWN: Marks = Marks(1 << 3);
     /// The shutdown waits for its end.
     pub(crate) const WATCHED: Marks = Marks(1 << 4);
-    /// It is to be ended because there is no thread for its blocking step.
+    /// The process is to be ended because there is no thread for its blocking step.
     pub(super) const NO_THREAD: Marks = Marks(1 << 5);
-    /// The process traps the exits of those that it is linked to.
+    /// The process traps the exits of linked processes.
     pub(crate) const TRAPS: Marks = Marks(1 << 6);
-    /// Somebody may have to be told of its end, or it may have names.
+    /// Other processes may have to be notified of its end, or it may have names.
     pub(crate) const RELATED: Marks = Marks(1 << 7);
 
-    /// Those in the lowest bits of a word.
+    /// Returns the flags in the lowest bits of a word.
     pub(super) fn of(bits: u64) -> Marks {
         Marks(bits as u16)
     }
@@ -40,7 +40,7 @@ impl Marks {
         self.0 as u64
     }
 
-    /// Why the process is to be ended, if it is.
+    /// The reason why the process is to be ended, if it is.
     pub(crate) fn doom(self) -> Option<Reason> {
         self.has(Marks::DOOMED).then_some(if self.has(Marks::NO_THREAD) {
             Reason::NoThread

@@ -1,8 +1,9 @@
-//! The road: how a message travels from a sender to a step, and what the step wants to where it is done.
+//! The scheduler: how a message travels from a sender to a step, and how the yields of the step are performed.
 //!
-//! In the order of the journey: [`router`] finds the receiver's [`cell`] in the [`table`] and puts the message into its
-//! mailbox; if that wakes the receiver, its body goes into a [`queue`]; a [`worker`] finds it there, or [`sleep`]s until
-//! somebody wakes it; a [`turn`] steps the process, has its yields performed, and puts the body to rest.
+//! In the order of the journey: [`router`] finds the receiver's [`cell`] in the [`table`] and puts the message into
+//! its mailbox. If that wakes the receiver, its body goes into a [`queue`]. A [`worker`] finds it there, or
+//! [`sleep`]s until another thread wakes it. A [`turn`] steps the process, has its yields performed, and puts the
+//! body to rest.
 
 mod marks;
 pub(crate) mod signals;

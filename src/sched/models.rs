@@ -1,4 +1,5 @@
-//! The races of waking, and of asks that form a cycle, under the model checker: the real cell, the real body, no queue.
+//! Models of the races of waking, and of asks that form a cycle. They use the real cell and the real body, and no
+//! queue.
 
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
 use super::cell::{Birth, Cell, Doomed, Settled, Want};
@@ -73,7 +74,7 @@ fn settle(cell: &Cell, body: Ready, want: Want) -> Option<Ready> {
     }
 }
 
-/// Breaks when `settle` does not look into the inbox before it puts the body to rest.
+/// Fails if `settle` does not look into the inbox before it puts the body to rest.
 #[test]
 fn a_process_is_woken_while_it_is_about_to_rest() {
     loom::model(|| {
@@ -90,8 +91,8 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
     });
 }
 
-/// A step that has taken nothing of what was there comes to rest, and something new arrives. Breaks when what is in the inbox
-/// is not looked at, and when it is taken for what the step has seen.
+/// A step that has taken nothing comes to rest while a new event arrives. Fails if the inbox is not looked at, or if
+/// its contents are taken for events that the step has seen.
 #[test]
 fn a_new_message_wakes_a_process_that_took_nothing() {
     loom::model(|| {
@@ -111,8 +112,8 @@ fn a_new_message_wakes_a_process_that_took_nothing() {
     });
 }
 
-/// The same under a bound, where a step is given its share under the lock. Breaks when the mark is not set with the message,
-/// and when it is cleared after the step.
+/// The same under a bound, where a step is given its share under the lock. Fails if the mark is not set with the
+/// message, or if it is cleared after the step.
 #[test]
 fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
     loom::model(|| {
@@ -133,14 +134,14 @@ fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
         let woken = sender.join().unwrap();
         assert!(kept.is_none(), "nothing is new twice");
         assert!(woken.and_then(step).is_none());
-        // Only to look at it.
+        // Only a look at the process.
         let control = Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None });
         let mut body = cell.signal(Pid::FIRST, Signal::Control(control)).ok().flatten().expect("it is at rest");
         assert_eq!(body.machine.mailbox().messages(), 2, "a step was given both");
     });
 }
 
-/// Breaks when a sender leaves the body at rest for the other to take.
+/// Fails if a sender leaves the body at rest for the other to take.
 #[test]
 fn two_senders_and_one_body() {
     loom::model(|| {
@@ -161,7 +162,7 @@ fn two_senders_and_one_body() {
     });
 }
 
-/// A process that waits for answers only is woken by the answer and not by the message, whatever comes first.
+/// A process that waits only for answers is woken by the answer, and not by the message. The order does not matter.
 #[test]
 fn an_answer_wakes_who_waits_and_a_message_does_not() {
     loom::model(|| {
@@ -217,7 +218,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// So many, with their bodies in hand; each of them has asked these.
+    /// Makes this many processes with their bodies in hand. Each has asked the given ones.
     fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<ProcessAsk>>)>) {
         let mut ring = Ring { cells: Vec::new(), decisions: Mutex::new(()) };
         let mut bodies = Vec::new();
@@ -241,7 +242,7 @@ impl Ring {
         self.cells.get(pid.slot() as usize)
     }
 
-    /// Puts a process to rest, and looks for a cycle. Whether its ask was given up.
+    /// Puts a process to rest, and looks for a cycle. Returns whether its ask was given up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
         match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
             Settled::AskFuture(asked) => {
@@ -252,7 +253,7 @@ impl Ring {
         }
     }
 
-    /// Answers an ask that is open. The asker's body, if that woke it.
+    /// Answers an open ask. Returns the asker's body, if that woke it.
     fn answer(&self, ask: &ProcessAsk) -> Option<Ready> {
         let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else {
             panic!("it is open")
@@ -266,7 +267,7 @@ fn pid(slot: u32) -> Pid {
     Pid::new(0, slot, 1).unwrap()
 }
 
-/// Breaks when there is no second look before an ask is given up.
+/// Fails if there is no second look before an ask is given up.
 #[test]
 fn two_that_close_a_cycle_at_once_give_one_error() {
     let mut model = loom::model::Builder::new();
@@ -302,8 +303,8 @@ fn three_that_close_a_cycle_at_once_give_one_error() {
     });
 }
 
-/// The arrows lead back, but not all of them at the same moment. Breaks when there is no second look, and when that does
-/// not ask whether a process is still in the same rest.
+/// The arrows lead back, but not all of them at the same moment. Fails if there is no second look, or if it does not
+/// check whether a process is still in the same rest.
 #[test]
 fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
     let mut model = loom::model::Builder::new();
@@ -320,7 +321,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
             move || {
                 let mut first = ring.answer(&asks_of_one[0]).expect("it was at rest");
                 let two_is_told = ring.rest(1, two);
-                // The first is stepped, and asks one that does not ask.
+                // The first is stepped, and asks a process that does not ask.
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
                 let ask = Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), pid(0), 9, pid(9)));
@@ -331,14 +332,15 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
         });
         let settled = ring.cells[2].settle(three, Want::Signal, NOTHING_LEFT);
         assert!(matches!(settled, Settled::AskFuture(_)));
-        // Step 2 of the protocol only spares the lock. It could be deceived earlier, so the search begins with step 3 here.
+        // Step 2 of the protocol only saves the lock. It could be deceived earlier, so the search begins with step 3
+        // here.
         let given_up = give_up(&|pid| ring.find(pid), &ring.decisions, pid(2));
         let mine = matches!(given_up, Some((_, Decided::Deliver { .. })));
         assert!(!mine && !other.join().unwrap(), "the first could go on at any time");
     });
 }
 
-/// Breaks when the second look does not ask whether an ask was handed on.
+/// Fails if the second look does not check whether an ask was handed on.
 #[test]
 fn an_ask_that_is_handed_on_before_the_cycle_is_closed_is_never_given_up() {
     let mut model = loom::model::Builder::new();
@@ -362,7 +364,7 @@ fn an_ask_that_is_handed_on_before_the_cycle_is_closed_is_never_given_up() {
     });
 }
 
-/// Breaks when a process that waits for something else as well is taken for one that waits for one answer.
+/// Fails if a process that also waits for something else is taken for one that waits for one answer.
 #[test]
 fn a_process_that_waits_for_two_answers_is_part_of_no_cycle() {
     let mut model = loom::model::Builder::new();

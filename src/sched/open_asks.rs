@@ -1,11 +1,12 @@
-//! The questions of one process that may be open: for the end of the process, and to find asks that form a cycle.
+//! The questions of one process that may be open. They are needed at its end, and to find asks that form a cycle.
 
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::reply::ProcessAsk;
 
-/// Questions that a process has asked: all that are open, and some that are decided. Most processes that ask have one open
-/// question, and it stands where it needs nothing else.
+/// The questions that a process has asked: all that are open, and some that are decided.
+///
+/// Most processes that ask have one open question. It is stored without an allocation.
 #[derive(Default)]
 pub(crate) struct OpenAsks {
     newest: Option<Arc<ProcessAsk>>,
@@ -16,18 +17,20 @@ pub(crate) struct OpenAsks {
 #[derive(Default)]
 struct Older {
     asks: Vec<Arc<ProcessAsk>>,
-    // At how many to look for those that are decided.
+    // The number of questions at which to remove the decided ones.
     full: usize,
 }
 
-/// A process keeps a buffer for at most so many questions from one busy time to the next.
+/// The most questions for which a process keeps a buffer from one busy time to the next.
 const KEPT_OLDER: usize = 64;
 
-/// So many decided questions are kept at most.
+/// The most decided questions that are kept.
 const MOST_SPARE: usize = 256;
 
-/// Decided questions, whose memory serves the next ones. Who asks and waits is mostly woken by whoever has just answered,
-/// on the same thread, and asks the next question there: then nothing of it has to come from another processor.
+/// Decided questions, whose memory serves the next ones.
+///
+/// A process that asks and waits is mostly woken by the process that has just answered, on the same thread. It asks
+/// its next question there. So no memory has to come from another processor.
 #[derive(Default)]
 pub(crate) struct SpareAsks(Vec<Arc<ProcessAsk>>);
 
@@ -38,7 +41,7 @@ impl SpareAsks {
         }
     }
 
-    /// A new question in the memory of an old one, if there is one of which nobody knows any more.
+    /// Makes a question in the memory of an old one, if there is an unshared one.
     #[inline]
     pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
         let mut ask = self.0.pop()?;
@@ -48,7 +51,7 @@ impl SpareAsks {
 }
 
 impl OpenAsks {
-    /// A question was asked.
+    /// Records a question that was asked.
     #[inline]
     pub(crate) fn note(&mut self, ask: Arc<ProcessAsk>) {
         if let Some(older) = self.newest.replace(ask) {
@@ -56,28 +59,28 @@ impl OpenAsks {
         }
     }
 
-    /// Before each step: forgets those that are decided, from the newest up to one that is open. So when the process rests,
-    /// and the newest one is decided, its answer has not been taken yet.
+    /// Removes decided questions before each step, from the newest up to one that is open. So if the process rests,
+    /// and the newest question is decided, its answer has not been taken yet.
     #[inline]
     pub(crate) fn forget_decided(&mut self, spares: &mut SpareAsks) {
         while let Some(decided) = self.newest.take_if(|ask| ask.is_decided()) {
             spares.keep(decided);
             self.newest = self.older.as_mut().and_then(|older| older.asks.pop());
         }
-        // Who has once asked very many at once does not keep the buffer for ever.
+        // A process that has once asked very many questions at once must not keep the buffer for ever.
         if self.older.as_ref().is_some_and(|older| older.asks.is_empty() && older.asks.capacity() > KEPT_OLDER) {
             self.older = None;
         }
     }
 
-    /// The newest question, unless it is decided. While the process rests and one command is outstanding, that is this one:
-    /// an open question is outstanding.
+    /// Returns the newest question, unless it is decided. If the process rests and one command is outstanding, it is
+    /// this one: an open question is outstanding.
     #[inline]
     pub(crate) fn newest(&self) -> Option<&Arc<ProcessAsk>> {
         self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
-    /// Takes out those that are open, and some that are decided.
+    /// Takes out the questions that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<ProcessAsk>> {
         let older = self.older.take().map(|older| older.asks);
         self.newest.take().into_iter().chain(older.into_iter().flatten())
@@ -85,7 +88,7 @@ impl OpenAsks {
 }
 
 impl Older {
-    /// Now and then those that are decided are forgotten; it costs each question no more than a constant.
+    /// Records a question. Now and then decided questions are removed. The cost for each question is constant.
     fn note(&mut self, ask: Arc<ProcessAsk>) {
         if self.asks.len() >= self.full {
             self.asks.retain(|ask| !ask.is_decided());

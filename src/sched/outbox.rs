@@ -1,8 +1,7 @@
-//! Messages that a step has yielded and that are not sent yet: one lane for each type of message.
+//! Messages that a step has yielded and that are not sent yet. There is one lane for each type of message.
 //!
-//! A lane holds its messages by value, so that a message costs no allocation on its way from one process to another,
-//! without a word of unsafe code; what is not known here (which process, of which type) is asked once for each run of
-//! messages to the same receiver.
+//! A lane holds its messages by value, without unsafe code. So a message needs no allocation on its way from one
+//! process to another. The receiver and its type are looked up once for each run of messages to the same receiver.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
@@ -14,16 +13,16 @@ use crate::pid::Pid;
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 use crate::process::target::NoSuchProcessError;
 
-/// The lanes of one step output. They are kept from step to step, so that the next message finds room.
+/// The lanes of one step output. They are kept from step to step, so that their buffers are reused.
 #[derive(Default)]
 pub(crate) struct Outbox {
     lanes: Vec<(TypeId, Box<dyn Lane>)>,
-    // Most steps send one type of message; the lane of the last send is looked at first.
+    // The lane of the last send. It is looked at first, because most steps send one type of message.
     last: usize,
 }
 
 impl Outbox {
-    /// Puts a message on its lane, and says which.
+    /// Puts a message on the lane for its type. Returns the number of the lane.
     #[inline]
     pub(crate) fn push<M: Send + 'static>(&mut self, message: M) -> u32 {
         match self.lane_of::<M>() {
@@ -33,7 +32,7 @@ impl Outbox {
         self.last as u32
     }
 
-    /// The lane of the last send, if it is for this type.
+    /// Returns the lane of the last send, if it is for this type.
     #[inline]
     fn lane_of<M: Send + 'static>(&mut self) -> Option<&mut LaneOf<M>> {
         let (_, lane) = self.lanes.get_mut(self.last)?;
@@ -62,43 +61,45 @@ impl Outbox {
         self.lanes[lane as usize].1.deliver(count, to, from, post);
     }
 
-    /// Puts the next `count` messages of a lane into a mailbox that nobody else can reach. Whether it takes them.
+    /// Puts the next `count` messages of a lane into a mailbox that no other thread can reach. Returns whether it
+    /// accepts them.
     #[inline]
     pub(crate) fn give(&mut self, lane: u32, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool {
         self.lanes[lane as usize].1.give(count, from, mailbox)
     }
 
-    /// Drops what was not sent.
+    /// Drops the messages that were not sent.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.clear());
     }
 
-    /// Lets large empty buffers go.
+    /// Frees large empty buffers.
     pub(crate) fn shrink(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.shrink());
     }
 
-    /// The next message of a lane as it is, and its type, for a test that looks at what was yielded.
+    /// Takes the next message of a lane, and its type, for a test that inspects yields.
     pub(crate) fn pop(&mut self, lane: u32) -> Option<(Box<dyn Any + Send>, &'static str)> {
         self.lanes[lane as usize].1.pop()
     }
 }
 
-/// Where letters are posted: the router, on behalf of whoever steps the process.
+/// Posts letters. The router does this for the executor that steps the process.
 pub(crate) trait Post {
-    /// Opens the mailbox of `to`, has it filled under its lock, and wakes its owner if there is anything to wake it for.
-    /// `fill` says how many more messages the mailbox holds; nothing if it is for another type.
+    /// Opens the mailbox of `to` and calls `fill` under its lock. Wakes its owner if an event should wake it.
+    ///
+    /// `fill` returns by how many messages the mailbox has grown, or `None` if the mailbox is for another type.
     fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
 
-    /// Reports a message that will not be stepped. No mailbox is open.
+    /// Reports a message that no step will get. No mailbox is open.
     fn dead(&mut self, letter: &DeadLetter<'_>);
 }
 
-/// Why a mailbox was not opened. Small, for it is the result of every post.
+/// Why a mailbox was not opened. It is small, because it is the result of every post.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Missed {
     NoSuchProcess,
-    /// With the type that the process takes.
+    /// The mailbox has another type. The function returns the name of its type.
     WrongType(fn() -> &'static str),
 }
 
@@ -117,7 +118,7 @@ impl Missed {
         }
     }
 
-    /// The type that the process takes, if that is why.
+    /// Returns the type that the process takes, if that is the reason.
     fn takes(self) -> Option<&'static str> {
         match self {
             Missed::NoSuchProcess => None,
@@ -128,9 +129,9 @@ impl Missed {
 
 /// An open mailbox.
 pub(crate) enum Opened<'a> {
-    /// It takes whatever comes: a [`Mailbox`].
+    /// A [`Mailbox`] without a bound.
     Free(&'a mut dyn AnyMailbox),
-    /// It has a bound: a [`BoundedMailbox`].
+    /// A [`BoundedMailbox`].
     Bounded(&'a mut dyn AnyMailbox),
 }
 
@@ -146,10 +147,10 @@ struct LaneOf<M> {
     letters: VecDeque<M>,
 }
 
-/// A lane keeps a buffer of at most this many bytes from one busy time to the next.
+/// The largest buffer, in bytes, that a lane keeps from one busy time to the next.
 const KEPT: usize = 64 * 1024;
 
-/// Messages that are dead, with whoever had sent them.
+/// Dead messages with their senders.
 type Dead<M> = Vec<(Envelope<M>, DeadLetterReason)>;
 
 #[cold]
@@ -163,8 +164,8 @@ fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'stati
 }
 
 impl<M: Send + 'static> LaneOf<M> {
-    /// Posts the first `count` letters, which all go to the same receiver, into its open mailbox; how many more that
-    /// holds now.
+    /// Posts the first `count` letters, which all go to the same receiver, into its open mailbox. Returns by how many
+    /// messages the mailbox has grown.
     #[inline(always)]
     fn fill(&mut self, count: u32, from: Pid, opened: Opened<'_>, dead: &mut Dead<M>) -> Option<u32> {
         let from = Some(from);
@@ -198,7 +199,7 @@ impl<M: Send + 'static> LaneOf<M> {
 }
 
 impl<M: Send + 'static> LaneOf<M> {
-    /// The mailbox of their receiver was not opened: the first `count` letters are dead.
+    /// Reports the first `count` letters as dead: the mailbox of their receiver was not opened.
     #[cold]
     fn bury(&mut self, count: u32, to: Pid, from: Pid, missed: Missed, post: &mut dyn Post) {
         let letters = self.letters.drain(..count as usize);
@@ -217,7 +218,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         if !dead.is_empty() {
             tell_of_dead(dead, to, None, post);
         }
-        // Consecutive letters are one order, so that a small list of orders says nothing about this buffer.
+        // Consecutive letters are one order, so a small list of orders does not mean that this buffer is small.
         self.shrink();
     }
 
@@ -249,7 +250,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
 mod tests {
     use super::*;
 
-    /// Takes everything into one mailbox, or nothing.
+    /// Accepts everything into one mailbox, or nothing.
     struct Letterbox(Option<Mailbox<u64>>);
 
     impl Post for Letterbox {

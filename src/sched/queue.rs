@@ -1,5 +1,7 @@
-//! Where ready processes wait: one global queue (first in, first out), and for each worker a deque of its own (last in,
-//! first out) from which the others steal.
+//! Queues of ready processes.
+//!
+//! There is one global queue (first in, first out). Each worker has a deque of its own (last in, first out), from
+//! which the others steal.
 
 use crossbeam_deque::{Injector, Steal, Stealer, Worker as Deque};
 use rand::RngExt as _;
@@ -7,10 +9,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::sched::body::Ready;
 
-/// Taken from the global queue at once: one, and this many more for the own deque.
+/// A worker takes one process from the global queue, and at most this many more for its own deque.
 pub(crate) const BATCH: usize = 16;
 
-/// The most that a thief takes at once; half of what there is, up to this.
+/// The most processes that a thief takes at once. It takes half of the deque, up to this number.
 const MOST_STOLEN: usize = 256;
 
 /// The queues that every worker looks at.
@@ -20,14 +22,14 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Queues for this many workers, and each worker's own deque.
+    /// Makes queues for this many workers, and each worker's own deque.
     pub(crate) fn new(workers: usize) -> (Queues, Vec<Deque<Ready>>) {
         let deques: Vec<_> = std::iter::repeat_with(Deque::new_lifo).take(workers).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();
         (Queues { global: Injector::new(), stealers }, deques)
     }
 
-    /// Behind all others.
+    /// Appends a process behind all others.
     #[inline]
     pub(crate) fn push(&self, ready: Ready) {
         self.global.push(ready);
@@ -41,27 +43,28 @@ impl Queues {
         self.global.len()
     }
 
-    /// Whether any worker could find something here.
+    /// Whether any worker could find work here.
     pub(crate) fn has_work(&self) -> bool {
         !self.global.is_empty() || self.stealers.iter().any(|stealer| !stealer.is_empty())
     }
 
-    /// The oldest of the global queue, and a batch into `own`.
+    /// Takes the oldest process of the global queue, and moves a batch into `own`.
     pub(crate) fn take_batch(&self, own: &Deque<Ready>) -> Option<Ready> {
         retry(|| self.global.steal_batch_with_limit_and_pop(own, BATCH + 1))
     }
 
-    /// The oldest of the global queue.
+    /// Takes the oldest process of the global queue.
     pub(crate) fn take_one(&self) -> Option<Ready> {
         retry(|| self.global.steal())
     }
 
-    /// The oldest of a worker's own deque, from the end where thieves take.
+    /// Takes the oldest process of a worker's own deque, from the end where thieves take.
     pub(crate) fn take_bottom(&self, worker: usize) -> Option<Ready> {
         retry(|| self.stealers[worker].steal())
     }
 
-    /// Half of a victim's deque, beginning with a random one; the oldest of that, the rest into `own`.
+    /// Steals half of a victim's deque, beginning with a random victim. Returns the oldest and moves the rest into
+    /// `own`.
     pub(crate) fn steal(&self, thief: usize, own: &Deque<Ready>, random: &mut Xoshiro256PlusPlus) -> Option<Ready> {
         let workers = self.stealers.len();
         if workers < 2 {
@@ -72,24 +75,24 @@ impl Queues {
         victims.find_map(|victim| self.steal_from(victim, own))
     }
 
-    /// Half of this worker's deque; the oldest of that, the rest into `own`.
+    /// Steals half of this worker's deque. Returns the oldest and moves the rest into `own`.
     pub(crate) fn steal_from(&self, victim: usize, own: &Deque<Ready>) -> Option<Ready> {
-        // Twice the limit: the deque gives at most half of what it holds, and never more than the limit.
+        // Twice the limit: the deque gives at most half of its contents, and never more than the limit.
         retry(|| self.stealers[victim].steal_batch_with_limit_and_pop(own, MOST_STOLEN))
     }
 
-    /// How much there is in this worker's deque.
+    /// Returns the number of processes in this worker's deque.
     pub(crate) fn own_len(&self, worker: usize) -> usize {
         self.stealers[worker].len()
     }
 
-    /// Anything, wherever it is: for a shutdown that ends what no worker came to.
+    /// Takes any process, for a shutdown that ends processes that no worker came to.
     pub(crate) fn take_any(&self) -> Option<Ready> {
         self.take_one().or_else(|| (0..self.stealers.len()).find_map(|worker| self.take_bottom(worker)))
     }
 }
 
-/// Losing a race against another taker is not the same as finding nothing.
+/// Tries again after a lost race, because that is not the same as finding nothing.
 fn retry<T>(mut take: impl FnMut() -> Steal<T>) -> Option<T> {
     loop {
         match take() {
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_batch_takes_the_oldest_and_half_the_rest_up_to_sixteen() {
-        // The length of the queue, and how much of it comes along with the oldest.
+        // The length of the queue, and how many processes come along with the oldest.
         for (there, expected) in [(0, None), (1, Some(0)), (2, Some(0)), (5, Some(2)), (20, Some(9)), (60, Some(16))] {
             let (queues, deques) = Queues::new(1);
             (0..there).for_each(|number| queues.push(ready(number)));

@@ -1,5 +1,6 @@
-//! A state machine is replaced by another one under the same PID: by an upgrade, which keeps all that the process has, or after a
-//! failure, if the process recovers. `Process::recover` says what stays then, and what goes.
+//! The replacement of a state machine by another one under the same PID.
+//!
+//! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
 use super::cell::{Cell, Freed, LeftBehind, Next};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
@@ -10,8 +11,8 @@ use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 use crate::sched::body::{Ready, StepOutput, Successor};
 use crate::sched::mailbox::{AnyMailbox, Signal};
 
-/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not take are dead
-/// letters.
+/// Replaces the state machine by the successor that a step has given. Messages of a type that the new one does not
+/// take are dead letters.
 pub(super) fn upgrade<H: Executor>(
     road: &Road,
     executor: &mut H,
@@ -27,7 +28,7 @@ pub(super) fn upgrade<H: Executor>(
     body
 }
 
-/// A step has failed: the process recovers, or it ends. The body, if it goes on.
+/// Handles a failed step: the process recovers, or it ends. Returns the body if the process goes on.
 #[cold]
 pub(super) fn failed<E: Engine, H: Executor>(
     engine: &E,
@@ -66,7 +67,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     Some(body)
 }
 
-/// The successor of a state machine that has failed, if there is one.
+/// Returns the successor of a state machine that has failed, if there is one.
 fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
     let (mut successor, by) = match body.machine.recover(exit) {
         Some(successor) => (successor, RecoveredBy::Process),
@@ -83,7 +84,7 @@ fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Succe
     Some((successor, by))
 }
 
-/// Tells the log of a recovery. A supervisor that was told of it warns of it itself: it is the parent, and linked.
+/// Logs a recovery. A supervisor that was notified logs it itself: it is the parent, and linked.
 fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, parent_told: bool) {
     let Recovered { pid, exit, .. } = recovered;
     if parent_told {
@@ -97,7 +98,8 @@ fn next(body: &Ready, taken: u32) -> Next {
     Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
 }
 
-/// The successor gets the messages that have arrived meanwhile. Messages of a type that it does not take are dead letters.
+/// Gives the successor the messages that have arrived in the meantime. Messages of a type that it does not take are
+/// dead letters.
 fn take_over<H: Executor>(
     road: &Road,
     executor: &mut H,
@@ -122,7 +124,7 @@ fn take_over<H: Executor>(
     hold(road, executor, cell, body);
 }
 
-/// Messages that a step under a bound has left count again. If the bound drops the oldest, these go first.
+/// Counts the messages that a step under a bound has left. If the bound drops the oldest, these are dropped first.
 #[cold]
 pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
     let Some(bound) = body.head.bound() else { return };
@@ -130,7 +132,7 @@ pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body
     tell_of_freed(road, executor, body, freed);
 }
 
-/// Tells what has lost its place in a mailbox with a bound, and the senders that wait for room.
+/// Reports messages that have lost their place in a bounded mailbox, and notifies senders that wait for room.
 pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
@@ -138,7 +140,7 @@ pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &R
     tell_of_room(freed.waiting);
 }
 
-/// The messages that a failed step had taken are dead letters, though nobody has them any more.
+/// Counts the messages that a failed step had taken as dead letters. They are gone already.
 fn lost<H: Executor>(road: &Road, executor: &mut H, body: &Ready, taken: u32) {
     executor.let_go();
     for _ in 0..taken {

@@ -1,4 +1,4 @@
-//! Everything that workers, senders and the shutdown share, and the executor, which gives turns.
+//! The state that workers, senders and the shutdown share, and the trait of executors, which give turns.
 
 use std::time::Instant;
 
@@ -16,41 +16,42 @@ use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering,
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
 
-/// Everything that workers, senders and the shutdown share.
+/// The state that workers, senders and the shutdown share.
 pub(crate) struct Road {
     pub(crate) table: Table,
     pub(crate) queues: Queues,
     pub(crate) sleep: Sleep,
-    /// Of the workers, and behind them of the spares.
+    /// The views of the workers, followed by those of the spares.
     pub(crate) views: Box<[Arc<WorkerView>]>,
-    /// How many workers there are without spares.
+    /// The number of workers without spares.
     pub(crate) workers: usize,
-    /// For the watchdog, if there is one.
+    /// The state of the watchdog, if there is one.
     pub(crate) stuck_steps: Option<StuckSteps>,
-    /// Counts of all threads that are not workers.
+    /// The counts of all threads that are not workers.
     pub(crate) outside: Counters,
     pub(crate) hook: Option<Arc<dyn Observer>>,
     pub(crate) clock: Clock,
     /// When the runtime was started.
     pub(crate) start: Instant,
-    /// Processes that are to be ended and have not been told: while there are none, nobody looks for them.
+    /// The number of processes that are to be ended and have not noticed. While it is zero, workers need not look for
+    /// them.
     pub(crate) dooms: AtomicUsize,
-    /// Closed when no process may begin any more, except spawns that have begun.
+    /// Closed when no process may begin any longer, except spawns that have begun.
     pub(crate) door: Gate,
-    /// The shutdown has begun to look through the table: from here on nobody may begin.
+    /// The shutdown has begun to look through the table. From now on no process may begin.
     pub(crate) roll_called: AtomicBool,
     pub(crate) roll: Roll,
-    /// Held while it is decided whether an ask is part of a cycle.
+    /// Held during the decision whether an ask is part of a cycle.
     pub(crate) ask_cycles: Mutex<()>,
-    /// The workers are to leave.
+    /// The workers are to exit.
     pub(crate) stopped: AtomicBool,
-    /// Ends processes that become ready after the workers have left.
+    /// Ends processes that become ready after the workers have exited.
     pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
-    /// The most new events for one step.
+    /// The most new events that one step is given.
     pub(crate) budget: u32,
-    /// Vacancies that a worker may keep for itself.
+    /// The number of vacancies that a worker may keep for itself.
     pub(crate) stock: usize,
-    /// Whether the start of each step is noted, or only that of every so many.
+    /// Whether the start of every step is recorded, and not only at intervals.
     pub(crate) exact_times: bool,
 }
 
@@ -59,9 +60,9 @@ pub(crate) trait Reaper: Send + Sync {
     fn reap(&self);
 }
 
-/// How many processes a shutdown still waits for.
+/// The number of processes that a shutdown still waits for.
 pub(crate) struct Roll {
-    // One more than the processes, as long as they are being counted.
+    // The number of processes, plus one while they are being counted.
     left: AtomicUsize,
     pub(crate) empty: Latch<()>,
 }
@@ -75,12 +76,12 @@ impl Roll {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many have not ended.
+    /// Returns how many have not ended.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Acquire)
     }
 
-    /// A process has ended; or, the last call of the count, all have been counted.
+    /// Records the end of a process. The last call of the count records that all have been counted.
     pub(crate) fn strike(&self) {
         // Ordering: AcqRel, so that a thread that sees the roll empty sees all that the processes did.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -89,9 +90,10 @@ impl Roll {
     }
 }
 
-/// Where bodies go that become ready: a worker has places of its own, everybody else has the global queue.
+/// Gives turns, and takes bodies that become ready. A worker has places of its own, and other threads use the global
+/// queue.
 pub(crate) trait Executor {
-    /// Steps in a row that a process may have while it has events.
+    /// The most steps in a row of a process that has events.
     const STEPS_IN_A_ROW: u32;
 
     fn counters(&self) -> &Counters;
@@ -102,64 +104,66 @@ pub(crate) trait Executor {
         counters.add(which(counters), by);
     }
 
-    /// Messages were put into a mailbox, where now so many wait.
+    /// Records that messages were put into a mailbox, and how many wait there now.
     fn posted(&mut self, queued: u32) {
         let _ = queued;
     }
 
-    /// The turns that a process lets pass whose step said `Continue`, because it has outrun a receiver or woken another process.
+    /// Returns how many turns a process passes whose step said `Continue`. It passes turns if it has outrun a
+    /// receiver or woken another process.
     fn turns_to_pass(&mut self) -> u8 {
         0
     }
 
-    /// A process was woken.
+    /// Takes a process that was woken.
     fn woken(&mut self, ready: Ready);
 
-    /// A process was spawned.
+    /// Takes a process that was spawned.
     fn spawned(&mut self, ready: Ready);
 
-    /// The process that is to be stepped next, because the one in hand has woken it. It cannot be at rest.
+    /// Returns the process that is stepped next because the one in hand has woken it. It cannot be at rest.
     fn next(&self) -> Option<Pid> {
         None
     }
 
-    /// Nothing else is ready for this worker: a process that continues need not make room.
+    /// Whether nothing else is ready for this worker. Then a process that continues need not make room.
     fn is_alone(&mut self) -> bool;
 
-    /// The process in hand is stepped on at once: what its last step has made ready is told of, for this worker will not
-    /// take it now.
+    /// The process in hand is stepped again at once. Its last step may have made others ready: other workers are
+    /// notified of them, because this worker will not take them now.
     fn goes_on(&mut self) {}
 
-    /// User code is about to run that may take long: what is ready must be where others find it.
+    /// User code that may take long is about to run. Ready processes must be where other workers find them.
     fn let_go(&mut self);
 
-    /// A step begins.
+    /// Records that a step begins.
     fn begins(&mut self, pid: Pid);
 
-    /// The worker does this for the step from now on.
+    /// Shows what the worker does for the step from now on.
     #[inline]
     fn shows(&mut self, activity: StepActivity) {
         let _ = activity;
     }
 
-    /// Now the step itself.
+    /// Called directly before the step.
     #[inline]
     fn before_step(&mut self, body: &mut Ready) {
         let _ = body;
     }
 
-    /// The step has returned; what follows belongs to it until the next begins, or the turn is over.
+    /// Called when the step has returned. Later work still belongs to it, until the next step begins or the turn is
+    /// over.
     #[inline]
     fn after_step(&mut self, body: &mut Ready) {
         let _ = body;
     }
 
-    /// Microseconds since the start of the runtime, not necessarily to the last step.
+    /// Microseconds since the start of the runtime, possibly some steps old.
     fn about_now(&self) -> u64;
 }
 
 impl Road {
-    /// A road with this many workers, which are not started here. Nobody observes it, and no watchdog watches it.
+    /// Makes a road for this many workers, which are not started here. It has no observer and no watchdog.
     pub(crate) fn new(table: Table, queues: Queues, workers: usize, clock: Clock, budget: u32) -> Road {
         Road {
             table,
@@ -191,8 +195,8 @@ impl Road {
         if self.sleep.work_added() {
             self.outside.add(&self.outside.woke_others, 1);
         }
-        // Somebody who was held up between two lines may come when the workers have left. Both sides have a fence between
-        // what they write and what they read (`work_added` here, `end_workers` there), so one of them sees the other.
+        // A thread that was delayed between two lines may come after the workers have exited. Both sides have a fence
+        // between their write and their read (`work_added` here, `end_workers` there). So one of them sees the other.
         if self.stopped.load(Ordering::SeqCst)
             && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
         {
@@ -200,7 +204,7 @@ impl Road {
         }
     }
 
-    /// Wakes spares that are too many, so that they leave.
+    /// Wakes surplus spares, so that they exit.
     pub(crate) fn dismiss_surplus(&self) {
         if let Some(stuck_steps) = &self.stuck_steps {
             stuck_steps.dismiss_surplus(|spare| self.sleep.wake(spare));
@@ -220,7 +224,7 @@ impl Road {
         self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
     }
 
-    /// Reports a message that will not be stepped.
+    /// Reports a message that no step will get.
     pub(crate) fn dead_letter(&self, counters: &Counters, letter: &DeadLetter<'_>) {
         counters.dead(letter.reason, 1);
         if tracing::level_enabled!(tracing::Level::DEBUG) {
@@ -239,7 +243,7 @@ impl Road {
         self.tell_hook(|hook| hook.dead_letter(letter));
     }
 
-    /// Calls the hook, if there is one, and contains its panics.
+    /// Calls the observer, if there is one, and contains its panics.
     pub(crate) fn tell_hook(&self, tell: impl FnOnce(&dyn Observer)) {
         if let Some(hook) = &self.hook
             && let Err(panic) = contain(|| tell(&**hook))
@@ -249,7 +253,7 @@ impl Road {
     }
 }
 
-/// For threads that are not workers: everything goes to the global queue at once.
+/// The executor of threads that are not workers. Everything goes to the global queue at once.
 pub(crate) struct OutsideExecutor<'a> {
     pub(crate) road: &'a Road,
 }

@@ -1,4 +1,4 @@
-//! Sending: from a PID to a mailbox, and a wake-up if there is somebody to wake.
+//! Sending: puts a message into the mailbox of a PID, and wakes the process if it waits for that.
 
 use std::any::{Any, type_name};
 
@@ -14,7 +14,7 @@ use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Missed, Opened, Post};
 
-/// The router on behalf of an executor.
+/// The router, on behalf of an executor.
 pub(crate) struct Router<'a, H: Executor> {
     road: &'a Road,
     executor: &'a mut H,
@@ -45,7 +45,7 @@ impl<H: Executor> Post for Router<'_, H> {
     }
 }
 
-/// The router for a question: if it cannot be delivered, the asker is told why.
+/// The router for a question. If it cannot be delivered, the asker gets the reason.
 pub(crate) struct AskPost<'a, 'r, H: Executor> {
     router: Router<'r, H>,
     ask: &'a ProcessAsk,
@@ -69,7 +69,7 @@ impl<H: Executor> Post for AskPost<'_, '_, H> {
     }
 
     fn dead(&mut self, letter: &DeadLetter<'_>) {
-        // A message that an older one made room for is somebody else's.
+        // A message that was dropped to make room belongs to another sender.
         let refused = match self.missed {
             Some(missed) => Some(missed.into_error(letter.to, letter.type_name).into()),
             None => (letter.reason != DeadLetterReason::DroppedOldest).then_some(CommandError::Full(letter.to)),
@@ -82,7 +82,7 @@ impl<H: Executor> Post for AskPost<'_, '_, H> {
     }
 }
 
-/// Makes the next message a dead letter: nobody has the name to which it was sent.
+/// Makes a message a dead letter, because no process has the name to which it was sent.
 pub(crate) struct NoSuchName<'a, 'r, H: Executor> {
     pub(crate) router: Router<'r, H>,
     pub(crate) why: &'a NoSuchProcessError,
@@ -99,7 +99,7 @@ impl<H: Executor> Post for NoSuchName<'_, '_, H> {
     }
 }
 
-/// A message that was refused, and a latch that is set when it is worth trying again, if one was asked for.
+/// A refused message. If the sender wants to wait, it comes with a latch that is set when a retry makes sense.
 pub(crate) struct Refused<M> {
     pub(crate) message: Rejected<M, SendError>,
     pub(crate) room: Option<Latch<()>>,
@@ -108,26 +108,26 @@ pub(crate) struct Refused<M> {
 /// The fate of a message from outside.
 enum Sent<M> {
     Taken,
-    /// It was taken, or dropped, at the cost of this one.
+    /// The message was accepted or dropped, and this one is dead.
     Dead(Envelope<M>, DeadLetterReason),
-    /// With a latch that is set when there is room, if one was asked for.
+    /// The message was refused. If the sender wants to wait, it comes with a latch that is set when there is room.
     Refused(M, SendError, Option<Latch<()>>),
 }
 
 impl Road {
-    /// Sends a message from the world outside.
+    /// Sends a message from outside the runtime.
     pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
         self.offer(to, message, false).map_err(|refused| refused.message)
     }
 
-    /// Sends a message from the world outside. If the mailbox is full and `waits`, a latch comes back with the message,
-    /// which is set when it is worth trying again.
+    /// Sends a message from outside the runtime. If the mailbox is full and `waits` is true, the message is returned
+    /// with a latch. The latch is set when a retry makes sense.
     pub(crate) fn offer<M: Send + 'static>(&self, to: Pid, message: M, waits: bool) -> Result<(), Refused<M>> {
         self.offer_told(to, message, waits, || ())
     }
 
-    /// Sends a question from the world outside: `full` is called before the message is dropped by a full mailbox that
-    /// drops the newest.
+    /// Sends a question from outside the runtime. `full` is called before a full mailbox that drops the newest drops
+    /// the message.
     pub(crate) fn ask<M: Send + 'static>(
         &self,
         to: Pid,
@@ -152,7 +152,7 @@ impl Road {
                 }
                 match &sent {
                     Sent::Taken => Some(1),
-                    // As at the beginning: the mailbox is for another type.
+                    // As above: the mailbox is for another type.
                     Sent::Refused(_, SendError::NoSuchProcess(_), _) => None,
                     Sent::Dead(..) | Sent::Refused(..) => Some(0),
                 }
@@ -209,7 +209,7 @@ impl Road {
         self.answer_from(executor, None, to, tag, answer);
     }
 
-    /// The same for the answer of a process, which is told before that process's end.
+    /// As `answer`, for the answer of a process. It is delivered before that process's end is reported.
     pub(crate) fn answer_from<H: Executor>(
         &self,
         executor: &mut H,
@@ -226,7 +226,8 @@ impl Road {
         }
     }
 
-    /// Has a process ended instead of stepped, from the moment this returns. Whether it was there to be ended.
+    /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was
+    /// one.
     pub(crate) fn terminate<H: Executor>(
         &self,
         executor: &mut H,
@@ -255,7 +256,7 @@ impl Road {
     }
 }
 
-/// Puts a message into an open mailbox. Refused as `missed` says, if that is for another type.
+/// Puts a message into an open mailbox. Refuses it as `missed` says if that is for another type.
 fn put<M: Send + 'static>(missed: SendError, opened: Opened<'_>, message: M, waits: bool) -> Sent<M> {
     let envelope = Envelope { from: None, message };
     match opened {

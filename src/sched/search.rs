@@ -1,16 +1,17 @@
-//! How a worker that has nothing to do comes to work, to sleep, or to its end.
+//! How a worker that has nothing to do finds work, sleeps, or exits.
 //!
-//! `docs/scheduling.md` has the protocol, and `sleep.rs` the word and the list on which it rests. Here are the steps of the worker
-//! that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `stuck_steps.rs`.
+//! `docs/scheduling.md` has the protocol. It rests on the word and the list of `sleep.rs`. Here are the steps of the
+//! worker that searches, in their order. Workers run them, and so do the models of `sleep.rs` and `stuck_steps.rs`.
 
 use super::sleep::Sleep;
 use crate::primitives::thread;
 
-/// Looks without a pause, and looks at all, before a worker sleeps. The model checker tries all orders without them.
+/// The number of looks without a pause, and of all looks, before a worker sleeps. The model checker tries all orders,
+/// so it needs only one look.
 const TIGHT: u32 = 4;
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// A worker, as far as a search must know it.
+/// A worker, as a search sees it.
 pub(crate) trait Searcher {
     type Work;
 
@@ -20,29 +21,29 @@ pub(crate) trait Searcher {
     /// Calls [`search`] with the word of the worker's runtime.
     fn search(&mut self) -> Option<Self::Work>;
 
-    /// Looks once into every place where work may be, and takes a piece.
+    /// Looks once into every place where work may be. Takes a piece if there is one.
     fn look(&mut self) -> Option<Self::Work>;
 
     /// Whether work is in a place where every worker looks.
     fn has_work(&self) -> bool;
 
-    /// Whether all workers are to leave.
+    /// Whether all workers are to exit.
     fn is_stopped(&self) -> bool;
 
     /// Whether the worker is a spare, and too many spares run.
     fn is_surplus(&self) -> bool;
 
-    /// Whether the worker, which is one of the spares, leaves. It neither looks nor sleeps.
+    /// Lets a surplus spare exit, which neither looks nor sleeps. Returns whether it exits.
     fn leaves(&mut self) -> bool;
 
-    /// The worker is about to sleep.
+    /// Called when the worker is about to sleep.
     fn sleeps(&mut self);
 
-    /// The worker has woken another one.
+    /// Called when the worker has woken another one.
     fn has_woken(&mut self);
 }
 
-/// The next piece of work of a worker that has none in hand. There is none if the worker is to leave.
+/// Returns the next piece of work for a worker that has none. Returns `None` if the worker is to exit.
 #[inline]
 pub(crate) fn find<S: Searcher>(searcher: &mut S) -> Option<S::Work> {
     if searcher.is_surplus() && searcher.leaves() {
@@ -54,7 +55,7 @@ pub(crate) fn find<S: Searcher>(searcher: &mut S) -> Option<S::Work> {
     searcher.search()
 }
 
-/// Searches until there is work. There is none if the worker is to leave.
+/// Searches until there is work. Returns `None` if the worker is to exit.
 #[inline(never)]
 pub(crate) fn search<S: Searcher>(sleep: &Sleep, worker: usize, searcher: &mut S) -> Option<S::Work> {
     sleep.start_looking();
@@ -88,7 +89,8 @@ pub(crate) fn search<S: Searcher>(sleep: &Sleep, worker: usize, searcher: &mut S
     }
 }
 
-/// The worker does not look any more. If it was the last one that did, and there is more work, another one looks.
+/// Ends the search of a worker. If it was the last one that looked, and there is more work, another one is woken to
+/// look.
 fn stop_looking<S: Searcher>(sleep: &Sleep, searcher: &mut S) {
     if sleep.work_found(|| searcher.has_work()) {
         searcher.has_woken();

@@ -1,8 +1,9 @@
-//! What overtakes messages, or does not count as one: the signals that wait for a process.
+//! The signals that wait for a process: events that overtake messages, or do not count as messages.
 //!
-//! The control lane overtakes every message, with one exception: that a process has ended is never told before what that
-//! process had sent, or answered. Such a signal waits *behind* the last of those messages and answers, and behind nothing else.
-//! (A step after `Wait` is given no messages, so there it waits behind answers only.)
+//! The control lane overtakes every message, with one exception. The end of a process is never reported before the
+//! messages and answers that the process had sent. Such a signal waits *behind* the last of those messages and
+//! answers, and behind nothing else. (A step after `Wait` is given no messages, so there it waits behind answers
+//! only.)
 
 mod recovering;
 
@@ -16,24 +17,24 @@ use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
 use crate::process::step_activity::{Sight, StepActivity};
 
-/// What overtakes messages, or does not count as one.
+/// An event that overtakes messages, or does not count as a message.
 pub(crate) enum Signal {
     Control(Control),
     Completed(Completion),
 }
 
-/// The control lane: never refused by a bound, never behind a message of somebody else's.
+/// A signal of the control lane. A bound never refuses it. It never waits behind messages of other processes.
 pub(crate) enum Control {
     Cancel(CancelRequest),
     Down(Down),
-    /// With the ends that had made the link.
+    /// The end of a linked process, with the sides that had made the link.
     Exit(ExitSignal, LinkedBy),
     Recovered(Recovered),
     Group(GroupEvent),
 }
 
 impl Control {
-    /// The process whose messages it must not overtake.
+    /// Returns the process whose messages the signal must not overtake.
     pub(crate) fn follows(&self) -> Option<Pid> {
         match self {
             Control::Cancel(_) | Control::Group(_) => None,
@@ -43,7 +44,7 @@ impl Control {
         }
     }
 
-    /// What a step does that is told this.
+    /// Returns the activity of a step that is given this signal.
     fn doing(&self) -> StepActivity {
         match self {
             Control::Cancel(_) => StepActivity::Cancel,
@@ -55,25 +56,25 @@ impl Control {
     }
 }
 
-/// What a process does not want to be told any more.
+/// Signals that a process no longer wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Unwanted {
     Down(Monitor),
     /// The exit signals of this process, and its recoveries.
     Exit(Pid),
-    /// The recoveries of this process, which lives, and the exits that were told because of recoveries.
+    /// The recoveries of this living process, and the exits that were delivered because of recoveries.
     Recovered(Pid),
-    /// What happens to a group, by the number of the subscription.
+    /// Changes of a group, by the number of the subscription.
     Group(u64),
 }
 
 impl Unwanted {
-    /// Whether the set has what was told of a link to this process.
+    /// Whether the set contains signals of a link to this process.
     pub(crate) fn concerns_link(unwanted: &HashSet<Unwanted>, to: Pid) -> bool {
         unwanted.contains(&Unwanted::Exit(to)) || unwanted.contains(&Unwanted::Recovered(to))
     }
 
-    /// Whether this set asks for the signal to be forgotten.
+    /// Whether the set contains this signal.
     fn includes(unwanted: &HashSet<Unwanted>, control: &Control) -> bool {
         match control {
             Control::Cancel(_) => false,
@@ -86,29 +87,29 @@ impl Unwanted {
     }
 }
 
-/// The signals that wait. Made with the first one, for most processes have none most of the time.
+/// The signals that wait. Made with the first one, because most processes have none most of the time.
 #[derive(Default)]
 pub(crate) struct Signals {
     pub(crate) control: VecDeque<Control>,
-    // So many of them, from the front, need not wait behind anything that is here.
+    // The number of signals, from the front, that need not wait behind anything here.
     free: usize,
-    // But messages were not looked at for that.
+    // Whether messages were left out when `free` was determined.
     free_of_answers: bool,
-    // Each with the number of messages, counted as `popped` is, that arrived before it: a process that listens to
+    // Each with the number of messages, counted as `popped` is, that arrived before it. A process that listens to
     // everything sees completions and messages in the order of their arrival.
     pub(crate) completions: VecDeque<(u64, Completion)>,
-    // Completions taken since this was made.
+    // The number of completions taken since this was made.
     answered: u64,
-    // Messages taken from the queue since this was made.
+    // The number of messages taken from the queue since this was made.
     pub(crate) popped: u64,
     related: Option<Box<Related>>,
-    // Where the step that is being given these is looked at, if it is.
+    // The place where the current step shows its activity, if it does.
     sight: Option<Arc<Sight>>,
     // The last request to stop that a step has taken.
     asked_to_stop: Option<CancelRequest>,
 }
 
-/// What only those have who are related to others.
+/// Fields that only processes with links or monitors need.
 #[derive(Default)]
 struct Related {
     // Sorted.
@@ -116,8 +117,10 @@ struct Related {
     killer: Option<LinkedExit>,
 }
 
-/// What a signal comes behind: so many messages, counted as `popped` is, and so many completions, as `answered` is. Nothing,
-/// by default. Completions and messages stand in one order, so whoever has the smaller place is due first.
+/// The place that a signal waits behind: a number of messages, counted as `popped` is, and of completions, as
+/// `answered` is.
+///
+/// The default waits behind nothing. Completions and messages stand in one order, so a smaller place is due first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     messages: u64,
@@ -130,7 +133,7 @@ impl Place {
     }
 }
 
-/// A queue of messages, as far as it matters who has sent them.
+/// A queue of messages, as far as their senders matter.
 pub(crate) trait Senders {
     fn len(&self) -> usize;
 
@@ -138,17 +141,18 @@ pub(crate) trait Senders {
 }
 
 impl Signals {
-    /// None wait: these are only there to be looked at.
+    /// Makes empty signals, only to show the activity of a step.
     pub(crate) fn seen_at(sight: &Arc<Sight>) -> Box<Signals> {
         Box::new(Signals { sight: Some(sight.clone()), ..Signals::default() })
     }
 
-    /// What the step does with these can be seen there from now on, or nowhere.
+    /// Sets the place where the step shows its activity from now on, or none.
     pub(crate) fn look_at(&mut self, sight: Option<Arc<Sight>>) {
         self.sight = sight;
     }
 
-    // The step takes an event. Not inlined: who does not look pays for the call, on a way that is not the usual one, and no more.
+    // The step takes an event. These functions are not inlined: a process that is not watched only pays for the call,
+    // and not in the usual case.
 
     #[inline(never)]
     pub(crate) fn takes_message(&mut self, from: Option<Pid>) {
@@ -198,7 +202,7 @@ impl Signals {
         }
     }
 
-    /// The next completion; with messages only if its turn among them has come.
+    /// Takes the next completion. With messages, takes it only if it is due among them.
     pub(crate) fn next_completion(&mut self, messages: bool) -> Option<Completion> {
         let popped = self.popped;
         let (_, completed) = self.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= popped)?;
@@ -206,8 +210,8 @@ impl Signals {
         Some(completed)
     }
 
-    /// The next of the control lane. What tells of an end waits behind the last answer of that process, and, with
-    /// `messages`, behind its last message.
+    /// Takes the next signal of the control lane. The end of a process waits behind the last answer of that process.
+    /// With `messages` it also waits behind its last message.
     pub(crate) fn next_control(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
         let (popped, answered) = (self.popped, self.answered);
         let due = |place: &Place| place.answers <= answered && (messages.is_none() || place.messages <= popped);
@@ -226,8 +230,10 @@ impl Signals {
         self.control.pop_front()
     }
 
-    /// Puts what has come into the control lane behind what it must not overtake. All at once, for thousands may be told of
-    /// thousands while many messages wait, and these are looked through once.
+    /// Puts new signals of the control lane behind what they must not overtake.
+    ///
+    /// It handles all new signals at once: there may be thousands of ends while many messages wait, and the messages
+    /// are searched once.
     fn sort_out(&mut self, messages: Option<&dyn Senders>) {
         let mut places = self.ends();
         if !places.is_empty() {
@@ -238,20 +244,22 @@ impl Signals {
         (self.free, self.free_of_answers) = (self.control.len(), messages.is_none());
     }
 
-    /// The same for messages that have not come over with the signals: `arrived` messages come before them.
+    /// As `sort_out`, for messages that have not come over with the signals: `arrived` messages come before them.
     pub(crate) fn wait_behind(&mut self, arrived: u64, messages: &dyn Senders) {
         let mut places = self.ends();
         if places.is_empty() || messages.len() == 0 {
             return;
         }
         find_messages(&mut places, messages, arrived);
-        // The others are free of these, and are sorted out with those that are here.
+        // The others are independent of these messages, and are sorted with the messages here.
         places.retain(|(_, place)| *place != Place::default());
         self.find_answers(&mut places);
         self.move_behind(&places);
     }
 
-    /// The processes whose ends the control lane tells, each once and in order, and nothing that they would wait behind.
+    /// Returns the processes whose ends are in the control lane, each once and in order.
+    ///
+    /// Each comes with an empty place to wait behind.
     fn ends(&self) -> Vec<(Pid, Place)> {
         let mut ends: Vec<_> =
             self.control.iter().filter_map(Control::follows).map(|pid| (pid, Place::default())).collect();
@@ -293,8 +301,8 @@ impl Signals {
         waiting.insert(waiting.partition_point(|(other, _)| *other <= behind), (behind, control));
     }
 
-    /// Puts signals that waited elsewhere behind those that are here. `place` says where among the messages they are now,
-    /// of where they were. How many completions came over.
+    /// Puts signals that waited elsewhere behind the signals here. `place` maps their old places among the messages
+    /// to the new ones. Returns how many completions came over.
     pub(crate) fn absorb(&mut self, mut theirs: Signals, place: impl Fn(u64) -> u64) -> u32 {
         let completions = theirs.completions.len() as u32;
         let place = |arrived: u64| place(arrived.saturating_sub(theirs.popped));
@@ -313,7 +321,7 @@ impl Signals {
         completions
     }
 
-    /// So many messages have come in front of all that are here.
+    /// Records that this many messages have come in front of all signals here.
     pub(crate) fn shift(&mut self, messages: u64) {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived += messages);
         if let Some(related) = &mut self.related {
@@ -329,12 +337,12 @@ impl Signals {
         self.related.as_mut()?.killer.take()
     }
 
-    /// Looks through all that is here once, however much of it is unwanted.
+    /// Takes out unwanted signals. It looks through all signals once, however many are unwanted.
     pub(crate) fn forget(&mut self, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         self.take_control(|control| Unwanted::includes(unwanted, control))
     }
 
-    /// Takes these out of the control lane.
+    /// Takes the signals for which `is_unwanted` is true out of the control lane.
     fn take_control(&mut self, is_unwanted: impl Fn(&Control) -> bool) -> Vec<Control> {
         let mut out = Vec::new();
         if self.control.iter().any(&is_unwanted) {
@@ -375,7 +383,8 @@ fn find(places: &mut [(Pid, Place)], pid: Pid) -> Option<&mut Place> {
     Some(&mut places[place].1)
 }
 
-/// Finds the last message of each, from the back: who has just ended has sent its last message not long ago.
+/// Finds the last message of each process, from the back: a process that has just ended has sent its last message
+/// recently.
 fn find_messages(places: &mut [(Pid, Place)], messages: &dyn Senders, arrived: u64) {
     let mut wanted = places.len();
     for number in (0..messages.len()).rev() {
@@ -410,7 +419,7 @@ mod tests {
         Signal::Completed(Completion::from(Some(from), tag, Ok(Box::new(()))))
     }
 
-    /// A queue that counts how many messages are looked at; each is from the process with its number.
+    /// A queue that counts how many messages are looked at. Each message is from the process with its number.
     struct Counted {
         len: usize,
         looked_at: Cell<usize>,
@@ -438,7 +447,7 @@ mod tests {
             (10_000..15_000).map(|n| Some(pid(n))).collect::<Vec<_>>()
         );
         assert_eq!(messages.looked_at.get(), 10_000);
-        // The others come when what they wait behind has been taken.
+        // The others come when the messages that they wait behind have been taken.
         for popped in 1..=10_000 {
             signals.popped = popped;
             let told = signals.next_control(Some(&messages)).and_then(|told| told.follows());

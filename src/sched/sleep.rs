@@ -1,20 +1,21 @@
-//! When a worker may fall asleep, and who wakes it.
+//! When a worker may fall asleep, and which thread wakes it.
 //!
-//! `docs/scheduling.md` has the protocol step by step, with the argument why no work is left lying while everybody
-//! sleeps. In short: one word holds how many workers *look* for work and how many *sleep*.
+//! `docs/scheduling.md` has the protocol step by step, with the argument why no work waits while all workers sleep.
+//! In short: one word holds how many workers *look* for work and how many *sleep*.
 //!
-//! - A thread that adds work: adds it, **fence**, reads the word; if nobody looks and somebody sleeps, wakes one, who looks.
-//! - Who finds nothing: enters the list of sleepers and leaves those who look (one change of the word), **fence**, asks
-//!   once more whether there is work, and only then sleeps.
-//! - Who finds work and was the last who looked: leaves those who look, **fence**, asks whether there is more, and if so
-//!   wakes one.
+//! - A thread that adds work: adds it, **fence**, reads the word. If no worker looks and one sleeps, it wakes one.
+//!   The woken worker looks.
+//! - A worker that finds nothing: enters the list of sleepers and stops looking (one change of the word), **fence**,
+//!   checks once more whether there is work, and only then sleeps.
+//! - A worker that finds work and was the last that looked: stops looking, **fence**, checks whether there is more,
+//!   and if so wakes one.
 //!
 //! A closure says whether there is work, so that the model checker can see all of the protocol without the queues.
 
 use crate::primitives::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
 
 pub(crate) struct Sleep {
-    /// Those who look in the lower half, those who sleep in the upper half.
+    /// The lower half counts the workers that look, and the upper half those that sleep.
     counts: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
     views: Box<[WorkerView]>,
@@ -47,44 +48,49 @@ impl Sleep {
         }
     }
 
-    /// A worker has nothing to do and looks for work. Ends with [`work_found`](Self::work_found) or
+    /// Records that a worker has nothing to do and looks for work. It ends with [`work_found`](Self::work_found) or
     /// [`fall_asleep`](Self::fall_asleep).
     pub(crate) fn start_looking(&self) {
         self.counts.fetch_add(LOOKS, Ordering::SeqCst);
     }
 
-    /// A worker that looked has found work. If nobody looks any more, and there is more to find, somebody is woken: who
-    /// adds work wakes nobody as long as somebody looks, and counts on this. Whether somebody was woken.
+    /// Records that a worker that looked has found work. Returns whether it woke another one.
+    ///
+    /// If no worker looks any longer, and there is more work, it wakes one. This is needed because a thread that adds
+    /// work wakes no worker while one looks.
     pub(crate) fn work_found(&self, more: impl FnOnce() -> bool) -> bool {
         let before = self.counts.fetch_sub(LOOKS, Ordering::SeqCst);
         if looking(before) > 1 || sleeping(before) == 0 {
             return false;
         }
-        // Ordering: pairs with the fence of `work_added`: either that one saw nobody look, or `more` sees its work.
+        // Ordering: pairs with the fence of `work_added`. Either that thread saw no worker look, or `more` sees its
+        // work.
         fence(Ordering::SeqCst);
         more() && self.wake_one()
     }
 
-    /// Work has been added to a queue that every worker looks at. Whether somebody was woken for it.
+    /// Records that work was added to a queue that every worker looks at. Returns whether a worker was woken for it.
     #[inline]
     pub(crate) fn work_added(&self) -> bool {
-        // Ordering: pairs with the fences of `fall_asleep` and `work_found`. The work is in the queue before the word is
-        // read here; they write the word before they ask for work. One of the two sees the other.
+        // Ordering: pairs with the fences of `fall_asleep` and `work_found`. The work is in the queue before the word
+        // is read here. They write the word before they check for work. One of the two sees the other.
         fence(Ordering::SeqCst);
         let counts = self.counts.load(Ordering::Relaxed);
         looking(counts) == 0 && sleeping(counts) > 0 && self.wake_one()
     }
 
-    /// A worker that looked has found nothing. Returns when it has been woken, or when there is work after all; in either
-    /// case the worker looks again. Whether it slept.
+    /// Puts a worker that has found nothing to sleep. Returns whether it slept.
+    ///
+    /// It returns when the worker has been woken, or when there is work after all. In either case the worker looks
+    /// again.
     pub(crate) fn fall_asleep(&self, worker: usize, work: impl FnOnce() -> bool) -> bool {
         {
             let mut sleepers = lock(&self.sleepers);
             sleepers.push(worker);
-            // One change, so that nobody ever sees a worker that neither looks nor sleeps.
+            // One change, so that no thread ever sees a worker that neither looks nor sleeps.
             self.counts.fetch_add(SLEEPS - LOOKS, Ordering::SeqCst);
         }
-        // Ordering: pairs with the fence of `work_added`; see there.
+        // Ordering: pairs with the fence of `work_added`. See there.
         fence(Ordering::SeqCst);
         if work() && self.get_up(worker) {
             return false;
@@ -97,7 +103,7 @@ impl Sleep {
         true
     }
 
-    /// Takes a worker off the list again, unless somebody has just woken it.
+    /// Takes a worker off the list again, unless another thread has just woken it.
     fn get_up(&self, worker: usize) -> bool {
         let mut sleepers = lock(&self.sleepers);
         let Some(place) = sleepers.iter().position(|other| *other == worker) else { return false };
@@ -106,7 +112,7 @@ impl Sleep {
         true
     }
 
-    /// Wakes the worker that fell asleep last, who looks from then on, unless somebody looks already.
+    /// Wakes the worker that fell asleep last, unless a worker looks already. The woken worker looks from then on.
     fn wake_one(&self) -> bool {
         let worker = {
             let mut sleepers = lock(&self.sleepers);
@@ -121,7 +127,7 @@ impl Sleep {
         true
     }
 
-    /// Wakes everybody, for the end.
+    /// Wakes all workers, for the end.
     pub(crate) fn wake_all(&self) {
         let woken: Vec<usize> = {
             let mut sleepers = lock(&self.sleepers);
@@ -137,8 +143,10 @@ impl Sleep {
         view.wake.notify_one();
     }
 
-    /// Wakes this worker, if it sleeps, for something other than work. It looks from then on, as any that is woken: before it
-    /// does anything else it is to say [`work_found`](Self::work_found). Whether it was woken.
+    /// Wakes this worker, if it sleeps, for something other than work. Returns whether it was woken.
+    ///
+    /// The worker looks from then on, like any woken worker. Before it does anything else it must call
+    /// [`work_found`](Self::work_found).
     pub(crate) fn wake(&self, worker: usize) -> bool {
         let slept = self.get_up(worker);
         if slept {
@@ -147,25 +155,25 @@ impl Sleep {
         slept
     }
 
-    /// How many look or sleep.
+    /// Returns how many workers look or sleep.
     pub(crate) fn resting(&self) -> usize {
         let counts = self.counts.load(Ordering::SeqCst);
         looking(counts) + sleeping(counts)
     }
 
-    /// How many sleep.
+    /// Returns how many workers sleep.
     pub(crate) fn sleeping(&self) -> usize {
         sleeping(self.counts.load(Ordering::SeqCst))
     }
 
-    /// Whether so many sleep, who are all there are, and there is no work.
+    /// Whether `all` workers sleep, which is their total number, and there is no work.
     pub(crate) fn all_sleep(&self, all: usize, work: impl FnOnce() -> bool) -> bool {
-        // Not worth the lock.
+        // Checked first, because it needs no lock.
         if self.sleeping() != all {
             return false;
         }
-        // A worker that has entered the list may find work at its last look. It cannot take it, because waking needs the lock that
-        // we hold. Else it could count as sleeping here, with the only piece of work in hand.
+        // A worker that has entered the list may find work at its last look. It cannot take it, because waking needs
+        // the lock that we hold. Otherwise it could count as sleeping here, with the only piece of work in hand.
         let sleepers = lock(&self.sleepers);
         sleepers.len() == all && !work()
     }
@@ -194,14 +202,14 @@ mod tests {
         assert!(!sleep.work_added(), "nobody sleeps");
     }
 
-    /// Else the only worker could have the only piece of work in hand when it is asked for.
+    /// Otherwise the only worker could have the only piece of work in hand during the check.
     #[test]
     #[cfg(not(procession_sanitize_thread))]
     fn nobody_gets_up_while_it_is_asked_whether_all_is_at_rest() {
         let sleep = Sleep::new(1);
         sleep.start_looking();
         let slept = sleep.fall_asleep(0, || {
-            // It is in the list, and makes its last look.
+            // The worker is in the list, and makes its last look.
             let none = || sleep.sleepers.try_lock().is_ok();
             assert!(sleep.all_sleep(1, none), "the list is locked");
             assert!(!sleep.all_sleep(1, || true) && !sleep.all_sleep(2, || false));
@@ -226,7 +234,7 @@ mod models {
     use crate::primitives::Arc;
     use crate::sched::search::{Searcher, find, search};
 
-    /// A queue of nothing but a count.
+    /// A queue that is only a count.
     fn take(work: &AtomicUsize) -> bool {
         work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
@@ -241,7 +249,7 @@ mod models {
     impl Searcher for Searches {
         type Work = ();
 
-        /// Nothing, so that each piece is found by a search.
+        /// Always `None`, so that each piece is found by a search.
         fn at_hand(&mut self) -> Option<()> {
             None
         }
@@ -282,8 +290,8 @@ mod models {
         }
     }
 
-    /// Work arrives while the only worker falls asleep. A lost wake-up is a deadlock, which the model reports. Breaks
-    /// when `fall_asleep` does not ask for work after it has entered the list.
+    /// Work arrives while the only worker falls asleep. A lost wake-up is a deadlock, which the model reports. Fails
+    /// if `fall_asleep` does not check for work after it has entered the list.
     #[test]
     fn a_worker_falls_asleep_while_work_arrives() {
         loom::model(|| {
@@ -301,7 +309,7 @@ mod models {
     }
 
     /// Two pieces of work, two workers that each do one: the second piece must not be left to a worker that sleeps.
-    /// Breaks when `work_found` wakes nobody.
+    /// Fails if `work_found` wakes no worker.
     #[test]
     fn the_last_who_looks_passes_the_search_on() {
         let mut model = loom::model::Builder::new();

@@ -1,47 +1,51 @@
-//! The watchdog's half of the road: which steps are stuck, who takes their workers' places, and when nobody need look.
+//! The watchdog's half of the scheduler: which steps are stuck, spare workers for them, and when no look is needed.
 //!
-//! Every so often somebody *looks* at the workers. A worker that is watched has a pulse there: a number, odd while
-//! a step runs and another one for each. A step whose number two looks have found the same, so far apart, is **stuck**. Looks are
-//! all that it takes: a worker does nothing for the watchdog but to note a few numbers in its own cache line.
+//! At intervals a thread *looks* at the workers. A watched worker has a pulse: a number, odd while a step runs and
+//! different for each step. A step is **stuck** if two looks, far enough apart, have found the same number. Looks are
+//! all that it takes: for the watchdog, a worker only writes a few numbers in its own cache line.
 //!
-//! **A stuck step is told of twice**, and everything about it is decided under the one lock of this file:
+//! **A stuck step is reported twice**, and everything about it is decided under the one lock of this file:
 //!
 //! | | by | when | what happens |
 //! |---|---|---|---|
-//! | stuck | a look | the pulse has stood still for long enough | a record; the first report; the worker is shown that its step was reported |
+//! | stuck | a look | the pulse has stood still for long enough | a record; the first report; the worker is shown so |
 //! | over | the worker, when its step is over | it sees that it was shown so | the record goes; the second report |
 //! | over | a look | the pulse has moved, and the record is still there | the same |
 //!
-//! Whether the worker sees in time what it is shown is of no matter, for the next look finds what it missed.
+//! A worker may see late that its step was reported. That does not matter, because the next look finds what it
+//! missed.
 //!
-//! **Looks are made only while somebody works** (law 12). `armed` says that there will be another look. The word of `sleep.rs`
-//! says how many workers *rest*: look for work, or sleep. All others work.
+//! **Looks are made only while a worker works** (law 12). `armed` says that there will be another look. The word of
+//! `sleep.rs` says how many workers *rest*: look for work, or sleep. All others work.
 //!
-//! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`; if nobody
-//!   will look, and it is the one who changes that (an exchange), it sets the timer for the next look.
-//! - A look that finds that all rest, and has no record: takes `armed` back, **fence**, reads the word again; if somebody works after all, and it is
-//!   the one who changes `armed`, it goes on as if nothing had been.
+//! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`. If
+//!   there will be no look, and it is the one that changes that (an exchange), it sets the timer for the next look.
+//! - A look that finds that all rest, and has no record: takes `armed` back, **fence**, reads the word again. If a
+//!   worker works after all, and the look is the one that changes `armed`, it goes on as before.
 //!
-//! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of the look, and
-//! it sees that nobody will look. Because of the exchange there are never two who do.
+//! Either the worker left the word before the look read it again: the look goes on. Or its fence comes after that of
+//! the look, and it sees that there will be no look. Because of the exchange there are never two next looks.
 //!
-//! **Spare workers** take the places of those that are stuck: as many as are stuck, up to a number, begun by a look that finds
-//! work lying. When fewer are stuck than spares run, the *surplus* is asked to leave: a flag, and as many of them as sleep are
-//! woken, off the list of the sleepers, so that each of them looks. A spare that sees the flag
+//! **Spare workers** take the places of stuck workers: as many as are stuck, up to a limit. A look that finds waiting
+//! work starts them. When fewer are stuck than spares run, the *surplus* is asked to exit. A flag is set, and as many
+//! sleeping spares are woken, off the list of the sleepers, so that each of them looks. A spare that sees the flag
 //!
-//! 1. has no process in hand; leaves those who look if it is one of them, *as one who has found work*: if it was the last, and
-//!    there is work, and somebody sleeps, that one is woken;
-//! 2. puts what is in its hand-off slot and its deque into the global queue, and tells of it as anybody does who adds work;
-//! 3. unless the workers are to leave for good, for then it may be the last who comes by that queue, and leaves as they do:
-//!    asks, under the lock, whether it is still too many. If so it is gone from here on; else it looks for work again.
+//! 1. has no process in hand. If it looks for work, it stops looking *as one that has found work*: if it was the
+//!    last, and there is work, and a worker sleeps, that one is woken;
+//! 2. puts the contents of its hand-off slot and its deque into the global queue, and notifies others like any thread
+//!    that adds work;
+//! 3. checks, under the lock, whether it is still surplus. If so, it has exited from here on. Otherwise it looks for
+//!    work again. If all workers are to exit for good, it skips this check and exits as they do, because it may be
+//!    the last thread that visits that queue.
 //!
-//! **Why no work is left lying.** A thread that adds work wakes nobody only if somebody looks, or nobody sleeps. A spare that looked when
-//! it was relied upon keeps what those rely on who look: 1 is `work_found`, and the argument in `docs/scheduling.md` holds as it
-//! stands. If nobody slept, all others worked, and each of them looks when its step is over; a spare that leaves is not one of the
-//! few on whom that rests, for it leaves only when more run than are stuck: then, without it, as many are not stuck as there are
-//! workers without spares (one that is stuck and not known to be is found by a look, as ever). Its own work is in the
-//! global queue, as if somebody had sent it. And a sleeper that goes to sleep while the flag is set sees it: it is entered in
-//! the list, and the list looked through, under one lock, and the flag is set before and read after.
+//! **Why no work is left waiting.** A thread that adds work wakes no worker only if a worker looks, or none sleeps.
+//! If it relied on a spare that looked, that spare does what is expected of a worker that looks: 1 is `work_found`,
+//! and the argument in `docs/scheduling.md` holds unchanged. If no worker slept, all others worked, and each of them
+//! looks when its step is over. A spare that exits is not one of the few on which that rests, because it exits only
+//! when more spares run than workers are stuck. Then, without it, as many are not stuck as there are workers without
+//! spares. (A stuck worker that is not known to be stuck is found by a look.) The spare's own work is in the global
+//! queue, as if another thread had sent it. And a worker that goes to sleep while the flag is set sees the flag. It
+//! enters the list, and the list is looked through, under one lock. The flag is set before and read after.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -50,29 +54,30 @@ use super::worker_view::WorkerView;
 use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
 use crate::process::{Pid, ProcessIdentity, StuckStep};
 
-/// Reports that wait to be told. When so many do, the observer hangs as well, and further ones are left out.
+/// The most reports that wait for delivery. If there are more, the observer hangs as well, and further ones are
+/// dropped.
 const MOST_REPORTS: usize = 1024;
 
 pub(crate) struct StuckSteps {
     workers: usize,
     spares: usize,
-    /// For how long a step may run, in nanoseconds.
+    /// The longest time that a step may run, in nanoseconds.
     limit: u64,
-    /// There will be another look.
+    /// Whether there will be another look.
     armed: AtomicBool,
-    /// More spares run than are needed.
+    /// Whether more spares run than are needed.
     surplus: AtomicBool,
     state: Mutex<State>,
     /// Set once, before the first worker begins.
     pub(crate) step_watcher: OnceLock<Weak<dyn StepWatcher>>,
 }
 
-/// Makes the looks, and tells what they have found.
+/// Makes the looks, and reports their findings.
 pub(crate) trait StepWatcher: Send + Sync {
-    /// Somebody works, and there is no next look: there is to be one before long.
+    /// Plans a look: a worker works, and there is no next look.
     fn look_later(&self);
 
-    /// There is a report to be told.
+    /// Delivers waiting reports.
     fn tell(&self);
 }
 
@@ -80,11 +85,11 @@ pub(crate) trait StepWatcher: Send + Sync {
 struct State {
     /// The findings of the last look, by worker.
     seen: Vec<Seen>,
-    /// Steps that are stuck now.
+    /// The number of steps that are stuck now.
     stuck: usize,
-    /// Steps that ever were.
+    /// The number of steps that ever were stuck.
     ever: u64,
-    /// Spares that run.
+    /// The number of spares that run.
     running: usize,
     reports: VecDeque<Report>,
     telling: bool,
@@ -93,7 +98,7 @@ struct State {
 #[derive(Clone, Default)]
 struct Seen {
     beat: u64,
-    /// When it was seen first, or when the step began if that is known.
+    /// When it was seen first. If the start of the step is known, that start.
     since: u64,
     record: Option<Box<Record>>,
 }
@@ -101,36 +106,36 @@ struct Seen {
 #[derive(Clone)]
 struct Record {
     step: StuckStep,
-    /// Whether the first report was left out, and so will be the second.
+    /// Whether the first report was dropped. Then the second is dropped, too.
     untold: bool,
 }
 
-/// Something to be told.
+/// A report for the observer.
 pub(crate) struct Report {
     pub(crate) step: StuckStep,
-    /// It has come to its end.
+    /// Whether the step has ended.
     pub(crate) over: bool,
 }
 
 /// The outcome of a look.
 #[must_use]
 pub(crate) struct Looked {
-    /// There is to be another look.
+    /// Whether there is to be another look.
     pub(crate) again: bool,
-    /// So many spares are to be started; each that cannot be is to be told of with [`StuckSteps::spare_failed`].
+    /// The number of spares to start. For each that cannot be started, call [`StuckSteps::spare_failed`].
     pub(crate) spares: usize,
 }
 
-/// A look's surroundings.
+/// The inputs of a look.
 pub(crate) struct Scene<'a, D, W, R> {
     /// Nanoseconds since the start of the runtime.
     pub(crate) now: u64,
     pub(crate) views: &'a [Arc<WorkerView>],
     /// Whether views say exactly when a step began.
     pub(crate) exact: bool,
-    /// Whose step it is, and the type of its messages.
+    /// Returns the process of a step, and the type of its messages.
     pub(crate) describe: D,
-    /// Whether work is lying.
+    /// Whether work is waiting.
     pub(crate) work: W,
     /// How many workers look for work or sleep.
     pub(crate) resting: R,
@@ -155,7 +160,7 @@ impl StuckSteps {
         self.workers..self.workers + self.spares
     }
 
-    /// A worker has left those who rest.
+    /// Called when a worker has left those that rest.
     pub(crate) fn works(&self) {
         if self.arms()
             && let Some(step_watcher) = self.step_watcher()
@@ -175,7 +180,7 @@ impl StuckSteps {
         self.armed.load(Ordering::SeqCst)
     }
 
-    /// No look can be made: who works next tries again.
+    /// Records that no look can be made. The next worker that works tries again.
     pub(crate) fn disarm(&self) {
         self.armed.store(false, Ordering::SeqCst);
     }
@@ -207,8 +212,8 @@ impl StuckSteps {
         state.running += spares;
         self.note_surplus(&state);
         let all = self.workers + state.running;
-        // Under the lock, so that nobody becomes a spare, or ceases to be one, meanwhile. As long as there is a record there is
-        // another look: its worker may rest already, and have missed that it was shown it.
+        // Under the lock, so that the number of spares does not change in the meantime. While there is a record there
+        // is another look: its worker may rest already, and have missed that its step was reported.
         let again = state.stuck > 0 || self.goes_on(|| (scene.resting)() >= all);
         Looked { again, spares }
     }
@@ -217,7 +222,7 @@ impl StuckSteps {
     where
         D: Fn(Pid) -> (ProcessIdentity, &'static str),
     {
-        // Ordering: Acquire, so that what belongs to this step is seen, and nothing older.
+        // Ordering: Acquire, so that this look sees what belongs to this step, and nothing older.
         let beat = view.pulse.beat.load(Ordering::Acquire);
         if state.seen[place].beat != beat {
             state.over(place, view, scene.now);
@@ -231,12 +236,13 @@ impl StuckSteps {
         }
         let pid = Pid::from_word(view.current.load(Ordering::Relaxed));
         let (Some(pid), Some(doing)) = (pid, view.pulse.sight.read()) else { return };
-        // Shown before it is asked for the last time whether the step runs: a worker whose step ends from there on, however long
-        // this takes, knows that there is a record, or will be. Ordering: Relaxed: only a hint; a look finds what the worker
-        // misses.
+        // Set before the last check whether the step runs. A worker whose step ends from there on, however long this
+        // takes, knows that there is or will be a record. Ordering: Relaxed: only a hint; a look finds what the
+        // worker misses.
         view.pulse.reported.store(true, Ordering::Relaxed);
-        // Ordering: pairs with the fence that a worker has after each change of its beat: if what was read above is of a later
-        // step, that one is seen here. Then this one is over. SeqCst, so that what is shown is not shown later than that.
+        // Ordering: pairs with the fence that a worker has after each change of its beat. If a value read above is of
+        // a later step, that step's beat is seen here. Then this step is over. SeqCst, so that the flag above is not
+        // set later than that.
         fence(Ordering::SeqCst);
         if view.pulse.beat.load(Ordering::Relaxed) != beat {
             view.pulse.reported.store(false, Ordering::Relaxed);
@@ -253,7 +259,7 @@ impl StuckSteps {
         state.seen[place].record = Some(Box::new(Record { step, untold }));
     }
 
-    /// A worker's step is over that was reported.
+    /// Handles the end of a worker's step that was reported.
     pub(crate) fn returned(&self, place: usize, view: &WorkerView, now: u64) {
         let mut state = lock(&self.state);
         state.over(place, view, now);
@@ -262,7 +268,8 @@ impl StuckSteps {
 
     fn note_surplus(&self, state: &State) {
         if self.too_many(state) > 0 {
-            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders this.
+            // Ordering: SeqCst is more than is needed: sleepers are found under the lock of the list, which orders
+            // this.
             self.surplus.store(true, Ordering::SeqCst);
         }
     }
@@ -271,7 +278,7 @@ impl StuckSteps {
         state.running.saturating_sub(state.stuck.min(self.spares))
     }
 
-    /// Wakes spares that are too many, so that they leave. `wake` says whether the spare slept.
+    /// Wakes surplus spares, so that they exit. `wake` returns whether the spare slept.
     pub(crate) fn dismiss_surplus(&self, wake: impl Fn(usize) -> bool) {
         let mut too_many = if self.has_surplus() { self.too_many(&lock(&self.state)) } else { 0 };
         for spare in self.spare_views() {
@@ -289,7 +296,7 @@ impl StuckSteps {
         self.surplus.load(Ordering::SeqCst)
     }
 
-    /// A spare that neither looks nor sleeps, and has nothing, asks whether it is too many. If so it is gone.
+    /// Lets a spare exit if it is surplus. It neither looks nor sleeps, and has no work. Returns whether it exits.
     pub(crate) fn leaves(&self) -> bool {
         let mut state = lock(&self.state);
         let leaves = self.too_many(&state) > 0;
@@ -302,23 +309,23 @@ impl StuckSteps {
         leaves
     }
 
-    /// A spare was to be started, and could not be.
+    /// Records that a spare could not be started.
     pub(crate) fn spare_failed(&self) {
         lock(&self.state).running -= 1;
     }
 
-    /// Spares that run.
+    /// Returns the number of spares that run.
     pub(crate) fn spares(&self) -> usize {
         lock(&self.state).running
     }
 
-    /// Asks something of the number of all who work or rest, while nobody becomes a spare or ceases to be one.
+    /// Calls `ask` with the number of all workers and spares, which does not change during the call.
     pub(crate) fn with_all<T>(&self, ask: impl FnOnce(usize) -> T) -> T {
         let state = lock(&self.state);
         ask(self.workers + state.running)
     }
 
-    /// The steps that are stuck now, and how many ever were.
+    /// Returns the steps that are stuck now, and how many ever were.
     pub(crate) fn stuck(&self, now: u64) -> (Vec<StuckStep>, u64) {
         let state = lock(&self.state);
         let stuck = state.seen.iter().filter_map(|seen| {
@@ -328,7 +335,7 @@ impl StuckSteps {
         (stuck.collect(), state.ever)
     }
 
-    /// Whether somebody is to begin to tell, with [`next_report`](Self::next_report), until there is none.
+    /// Whether the caller is to deliver reports, with [`next_report`](Self::next_report), until there is none.
     pub(crate) fn is_to_tell(&self) -> bool {
         let mut state = lock(&self.state);
         let begins = !state.telling && !state.reports.is_empty();
@@ -336,7 +343,7 @@ impl StuckSteps {
         begins
     }
 
-    /// The next report; if there is none, somebody else begins anew when there is.
+    /// Takes the next report. After `None`, the delivery begins anew when there is one.
     pub(crate) fn next_report(&self) -> Option<Report> {
         let mut state = lock(&self.state);
         let next = state.reports.pop_front();
@@ -350,7 +357,7 @@ impl StuckSteps {
 }
 
 impl State {
-    /// A step is over. If it was stuck, that is told.
+    /// Handles the end of a step. If it was stuck, that is reported.
     fn over(&mut self, place: usize, view: &WorkerView, now: u64) {
         let seen = &mut self.seen[place];
         let Some(record) = seen.record.take() else { return };
@@ -369,7 +376,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// If it were shown so later, only the next look would find that the step is over, and there may be none for long.
+    /// Otherwise only the next look would find that the step is over, and there may be none for long.
     #[test]
     fn a_worker_is_shown_as_reported_while_its_step_is_recorded() {
         let (stuck_steps, views, shown) = (StuckSteps::new(1, 0, 1), [Arc::new(WorkerView::new())], Cell::new(false));

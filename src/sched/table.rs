@@ -1,9 +1,9 @@
 //! The table of processes: slots that never move and are never freed, found by index.
 //!
-//! A PID's slot number is an index into segments that are made when they are first needed; its generation is compared
-//! under the slot's lock. So looking a process up costs the same with ten processes as with a million, there is no
-//! reference to count, and a message to an ended process cannot reach its successor: the comparison and the delivery are
-//! one critical section.
+//! A PID's slot number is an index into segments that are made when they are first needed. Its generation is compared
+//! under the slot's lock. So a lookup costs the same with ten processes as with a million. There is no reference to
+//! count. A message to an ended process cannot reach its successor, because the comparison and the delivery are one
+//! critical section.
 
 use crossbeam_queue::SegQueue;
 
@@ -11,10 +11,10 @@ use super::cell::Cell;
 use crate::primitives::{AtomicUsize, OnceLock, Ordering};
 use crate::process::Pid;
 
-/// Slots in a segment; a power of two. 128 KiB of cells.
+/// The number of slots in a segment. It is a power of two. A segment has 128 KiB of cells.
 const SEGMENT: usize = 2048;
 
-/// The most processes that a runtime can be told to hold.
+/// The most processes that a runtime can be configured to hold.
 pub(crate) const MOST_PROCESSES: u32 = Pid::MAX_SLOT + 1;
 
 pub(crate) struct Table {
@@ -22,18 +22,18 @@ pub(crate) struct Table {
     nobody: Pid,
     limit: u32,
     segments: Box<[OnceLock<Box<[Cell]>>]>,
-    /// Slots ever used.
+    /// The number of slots ever used.
     used: AtomicUsize,
-    /// Slots that have had all their generations: others take their place.
+    /// The number of slots that have used all their generations. Other slots replace them.
     retired: AtomicUsize,
-    /// Slots whose process has ended, as the PIDs of their next ones.
+    /// Slots whose process has ended, as the PIDs of their next processes.
     vacant: SegQueue<Pid>,
 }
 
 impl Table {
-    /// Nothing, if the node is out of range.
+    /// Makes a table. Returns `None` if the node is out of range.
     pub(crate) fn new(node: u32, limit: u32) -> Option<Table> {
-        // Room for all the slots there can be, for slots wear out; a segment that is not made costs a few bytes.
+        // There is room for all possible slots, because slots wear out. A segment that is not made costs a few bytes.
         let segments = (MOST_PROCESSES as usize).div_ceil(SEGMENT);
         Some(Table {
             node,
@@ -66,7 +66,7 @@ impl Table {
         self.node
     }
 
-    /// A PID that no process has.
+    /// Returns a PID that no process has.
     pub(crate) fn nobody(&self) -> Pid {
         self.nobody
     }
@@ -75,7 +75,7 @@ impl Table {
         self.limit
     }
 
-    /// The cell where the process of this PID is, or was, or will be.
+    /// Returns the cell of this PID: its process is, was or will be there.
     #[inline]
     pub(crate) fn cell(&self, pid: Pid) -> Option<&Cell> {
         if pid.node() != self.node {
@@ -89,14 +89,14 @@ impl Table {
         self.segments.get(slot / SEGMENT)?.get()?.get(slot % SEGMENT)
     }
 
-    /// A PID for a new process, if there is room for one.
+    /// Returns a PID for a new process, if there is room for one.
     pub(crate) fn vacancy(&self) -> Option<Pid> {
         self.vacant.pop().or_else(|| self.first_use())
     }
 
     fn first_use(&self) -> Option<Pid> {
-        // Ordering: SeqCst, so that of a shutdown which closes the door and then asks how many slots are in use, and a
-        // spawn which takes one and then asks whether the door is closed, at least one sees the other.
+        // Ordering: SeqCst. A shutdown closes the door and then asks how many slots are in use. A spawn takes a slot
+        // and then asks whether the door is closed. At least one of the two sees the other.
         let most =
             (self.limit as usize).saturating_add(self.retired.load(Ordering::Relaxed)).min(MOST_PROCESSES as usize);
         let slot =
@@ -105,12 +105,12 @@ impl Table {
         Pid::new(self.node, slot as u32, 1)
     }
 
-    /// Takes back a PID that nobody has had.
+    /// Takes back a PID that was never used.
     pub(crate) fn give_back(&self, vacancy: Pid) {
         self.vacant.push(vacancy);
     }
 
-    /// Takes back the slot of a PID that no process will have any more: its process has ended, or was never begun.
+    /// Takes back the slot of a PID that no process will have any longer: its process has ended, or was never begun.
     pub(crate) fn give_back_after(&self, pid: Pid) {
         match pid.successor() {
             Some(next) => self.vacant.push(next),
@@ -118,7 +118,7 @@ impl Table {
         }
     }
 
-    /// All cells that have ever been used, with their slots.
+    /// Returns all cells that have ever been used, with their slots.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (u32, &Cell)> {
         let used = self.used.load(Ordering::SeqCst);
         (0..used).filter_map(|slot| Some((slot as u32, self.slot(slot)?)))

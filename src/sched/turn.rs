@@ -1,7 +1,8 @@
-//! A turn: a process in hand is stepped, what it wants is done, and its body is put to rest, or passed on, or it ends.
+//! A turn: a process in hand is stepped and its yields are performed. Then its body is put to rest or passed on, or
+//! it ends.
 //!
-//! Every [`Executor`] can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends what
-//! no worker came to.
+//! Every [`Executor`] can give a turn: a worker, a thread of the pool for a blocking step, or a shutdown that ends
+//! processes that no worker came to.
 
 use std::collections::HashSet;
 
@@ -20,16 +21,16 @@ use crate::sched::mailbox::Unwanted;
 /// The state of the body after a turn.
 #[must_use]
 pub(crate) enum After {
-    /// Nothing: it rests, or is gone.
+    /// The body is at rest, or gone.
     Nothing,
-    /// It is ready, behind the others.
+    /// The process is ready, behind the others.
     Ready(Ready),
 }
 
-/// A process for which many messages wait may have so many times as many steps in a row as the others,
+/// The factor by which a process with many waiting messages may have more steps in a row.
 const MOST_MORE_IN_A_ROW: u32 = 16;
 
-/// but not for much longer than so many microseconds.
+/// The most microseconds, roughly, that such additional steps may take.
 const LONG: u64 = 500;
 
 /// Gives the process a turn.
@@ -64,7 +65,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             if body.head.rare.is_some() {
                 entered(engine, executor, &mut body);
             }
-            // Mostly there is the one message with which it was spawned, and nothing else to be looked for.
+            // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
             if body.machine.mailbox().messages() != 1 {
                 drop(cell.hand_over(&mut body));
             }
@@ -76,7 +77,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         let want = match stepped.verdict {
             Verdict::Continue => Want::Again,
             Verdict::Idle => Want::AnyEvent,
-            // The first step often only sets up. Events that came before it wait for the second one, as events that came after it do.
+            // The first step often only sets up. Events that came before it wait for the second step, as later events
+            // do.
             Verdict::Declined if is_first => Want::AnyEvent,
             Verdict::Declined => {
                 tell_of_declining(executor, &mut body);
@@ -85,7 +87,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             Verdict::Wait => Want::Signal,
             Verdict::Blocking => Want::AgainOnPool,
             Verdict::Done => {
-                // Closed first: what its last messages set off elsewhere finds its resources released.
+                // Closed first: its resources are released before its last messages have effects elsewhere.
                 close(executor, &mut body);
                 body.head.stage = Stage::Done;
                 perform(engine, executor, out, &mut body);
@@ -101,7 +103,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 if let Some(successor) = out.successor.take() {
                     body = upgrade(road, executor, body, successor, stepped.taken);
                 }
-                // Behind the others, as one that continues: it might do the same again.
+                // Behind the others, like a process that continues: it might do the same again.
                 return After::Ready(body);
             }
         };
@@ -142,8 +144,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
-                    // Messages of others must not pile up, turn by turn: the messages that are there now are
-                    // stepped now, within reason.
+                    // Messages of other processes must not pile up, turn by turn. So the messages that are there now
+                    // are handled now, within reason.
                     let waiting = body.machine.mailbox().messages() / road.budget as usize;
                     allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
                     until = executor.about_now() + LONG;
@@ -167,7 +169,7 @@ fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     body.machine.enter()
 }
 
-/// The `init` of a process that has more than most has returned: it joins its groups, and its parent is told.
+/// Handles the return of `init`, for a process with rare fields: it joins its groups, and its parent is notified.
 #[inline(never)]
 fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Ready) {
     let pid = body.head.pid;
@@ -177,12 +179,12 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
     }
     if let Some((parent, tag)) = rare.begun.take() {
         engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
-        // The parent, if that woke it, must not wait for the first step.
+        // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }
 }
 
-/// Before a step of a process that has more than most.
+/// Prepares a step of a process with rare fields.
 #[inline(never)]
 fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
     if body.head.is_bounded() {
@@ -216,7 +218,7 @@ fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     body.machine.step(&mut body.head, out, road.budget)
 }
 
-/// Warns, once for each process, of a step that takes nothing and says `Idle`: mostly it was meant otherwise.
+/// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.
 #[cold]
 fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
     if std::mem::replace(&mut body.head.warned, true) {
@@ -235,7 +237,7 @@ fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
     });
 }
 
-/// Performs what the step has yielded, in order.
+/// Performs the yields of a step, in order.
 #[inline(always)]
 fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
     match out.orders[..] {
@@ -256,8 +258,8 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
     let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
     let mut orders = orders.iter().copied().peekable();
-    // Events of relations that the step takes back are looked for in the mailbox once, at the end, for that may be long. Nothing
-    // more is told of it meanwhile.
+    // Events of relations that the step takes back are removed from the mailbox once, at the end, because it may be
+    // long. No more such events arrive in the meantime.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
         match order {
@@ -268,7 +270,8 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
             Order::Next => match others.next().map(|one| std::mem::replace(one, Yield::Performed)) {
                 Some(Yield::Spawn(child)) => {
                     let Some(mut child) = engine.spawned(child) else { continue };
-                    // Messages that the parent sends it at once are with it from the beginning, before others can reach it.
+                    // Messages that the parent sends to the child at once are in its mailbox from the beginning,
+                    // before others can reach it.
                     let mut given = 0;
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
@@ -281,14 +284,15 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                     begin(engine, executor, child, given);
                 }
                 Some(Yield::Relate(relate)) => {
-                    // A link that is made anew is told of anew: what was told of the old one goes before.
+                    // A link that is made anew reports anew. Events of the old link are removed first.
                     if let Relate::Link(to) = &relate
                         && let Some(told) = unwanted.take_if(|told| Unwanted::concerns_link(told, *to))
                     {
                         engine.forget_told(&told, body);
                     }
                     match engine.relate(relate, body, executor) {
-                        // That one lives. The next yield may have it begin another link, and more is told of it then.
+                        // That process lives. The next yield may begin another link to it, and then more events
+                        // follow.
                         Some(told @ Unwanted::Recovered(_)) => engine.forget_told(&HashSet::from([told]), body),
                         Some(told) => _ = unwanted.get_or_insert_default().insert(told),
                         None => {}
@@ -305,7 +309,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
     out.performed();
 }
 
-/// A process that a step has spawned takes its place in the table, with so many messages in its mailbox.
+/// Enters a process that a step has spawned in the table, with this many messages in its mailbox.
 fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready, given: u32) {
     let road = engine.road();
     executor.count(|counters| &counters.accepted, u64::from(given));
@@ -317,14 +321,14 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         has_name = rare.name.is_some();
         birth.bound = rare.bound;
         birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
-        // Before anybody can end it: so its end is never unnoticed.
+        // Before any thread can end it, so that its end is always noticed.
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
     }
     let installed = road.table.cell(pid).is_some_and(|cell| {
         cell.install(pid.generation(), kind, birth, executor.about_now(), || road.door.is_closed())
     });
     if !installed {
-        // The runtime began to shut down in the middle of the step. The child never was: nobody has to close it.
+        // The runtime began to shut down in the middle of the step. The child never began, so it is not closed.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
         bury(road, executor, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
         road.table.give_back_after(pid);
@@ -339,8 +343,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         return;
     }
     if has_name {
-        // So it is found from now on, as it was in the step. A name that is taken is the child's exit when it begins, if the name
-        // is still taken then.
+        // It can be found from now on, as it could in the step. If the name is taken and still taken when the child
+        // begins, that is the child's exit.
         drop_contained(engine.begins(&mut child.head));
     }
     executor.count(|counters| &counters.spawned, 1);

@@ -1,5 +1,7 @@
-//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and leaves if it is a spare that is not needed
-//! any more. `stuck_steps.rs` has the protocol. Without `WATCHED` each of these is nothing.
+//! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and exits if it is a surplus
+//! spare.
+//!
+//! `stuck_steps.rs` has the protocol. Without `WATCHED` these functions do nothing.
 
 use super::road::Executor;
 use super::worker::Own;
@@ -9,7 +11,7 @@ use crate::sched::body::Ready;
 use crate::sched::mailbox::Signals;
 
 impl<const WATCHED: bool> Own<WATCHED> {
-    /// From here until it goes on, what the others can see of this worker belongs to no step.
+    /// Stops the pulse. Until it goes on, what others see of this worker belongs to no step.
     #[inline]
     pub(super) fn pulse_stops(&mut self) {
         if !WATCHED {
@@ -18,8 +20,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         let pulse = &self.view.pulse;
         self.beat = (self.beat + 1) & !1;
         pulse.beat.store(self.beat, Ordering::Relaxed);
-        // Ordering: pairs with the fence of a look: if that reads anything that is written from here on, it reads this beat as
-        // well, and knows that the step before is over.
+        // Ordering: pairs with the fence of a look. If the look reads anything that is written from here on, it reads
+        // this beat as well, and knows that the step before is over.
         fence(Ordering::Release);
         if pulse.reported.load(Ordering::Relaxed) {
             self.was_reported();
@@ -30,7 +32,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
     pub(super) fn pulse_goes_on(&mut self) {
         if WATCHED {
             self.beat += 1;
-            // Ordering: Release, so that a look that sees this beat sees whose it is.
+            // Ordering: Release, so that a look that sees this beat sees the process of the step.
             self.view.pulse.beat.store(self.beat, Ordering::Release);
         }
     }
@@ -41,10 +43,10 @@ impl<const WATCHED: bool> Own<WATCHED> {
         self.view.current.store(0, Ordering::Relaxed);
     }
 
-    /// The step that has just come to its end, or one before it, was stuck.
+    /// Handles the end of a step if it, or one before it, was reported as stuck.
     #[cold]
     fn was_reported(&mut self) {
-        // If there is no thread for the reports, they are told on this one, which may take its time.
+        // If there is no thread for the reports, they are delivered on this one, which may take long.
         self.let_go();
         self.view.current.store(0, Ordering::Relaxed);
         let Some(stuck_steps) = &self.road.stuck_steps else { return };
@@ -55,7 +57,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
-    /// This worker has begun, or has looked for work and found it: somebody is to look whether it goes on.
+    /// Called when this worker has begun, or has looked for work and found it. Makes sure that there will be a look.
     #[inline]
     pub(super) fn works(&self) {
         if WATCHED && let Some(stuck_steps) = &self.road.stuck_steps {
@@ -63,7 +65,7 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
-    /// Gives the step signals in which it can be seen.
+    /// Gives the step signals that show its activity.
     pub(super) fn show_step(&mut self, body: &mut Ready) {
         let sight = &self.view.pulse.sight;
         sight.note(StepActivity::Step);
@@ -86,18 +88,18 @@ impl<const WATCHED: bool> Own<WATCHED> {
         self.view.pulse.sight.note(StepActivity::AfterStep);
     }
 
-    /// Spares are too many, and this worker is one.
+    /// Whether there are surplus spares, and this worker is a spare.
     #[inline]
     pub(super) fn is_surplus(&self) -> bool {
         self.index >= self.road.workers
             && self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.has_surplus())
     }
 
-    /// A spare, which neither looks nor sleeps, gives back what it has, and leaves if it is too many.
+    /// Lets a spare exit if it is surplus. It neither looks nor sleeps, and first gives back its work.
     #[cold]
     pub(super) fn leaves(&mut self) -> bool {
         let queues = &self.road.queues;
-        // Nobody has to wait for what this worker would have stepped next.
+        // Other workers need not wait for the process that this worker would have stepped next.
         self.view.current.store(0, Ordering::Relaxed);
         let mut gives = false;
         while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
@@ -106,8 +108,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
         self.offered |= gives;
         self.tell();
-        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does: either what was given is found by who
-        // ends the queues, or this spare sees that nobody else may come, and takes it itself.
+        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does. Either the thread that
+        // ends the queues finds this work, or this spare sees that no other thread may come, and takes it itself.
         fence(Ordering::SeqCst);
         if self.road.stopped.load(Ordering::SeqCst) {
             return false;

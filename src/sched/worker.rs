@@ -1,4 +1,4 @@
-//! A worker: finds work, gives it a turn, and sleeps when there is none.
+//! A worker: finds work, gives it a turn, and sleeps if there is none.
 
 use crossbeam_deque::Worker as Deque;
 use rand::SeedableRng as _;
@@ -14,42 +14,43 @@ use crate::process::{Pid, StepActivity};
 use crate::sched::body::{Ready, StepOutput};
 use crate::sched::mailbox::Signals;
 
-/// A woken process is stepped next, before everything else, at most this many times in a row.
+/// The most times in a row that a woken process is stepped before all other work.
 const HANDED_OFF_IN_A_ROW: u32 = 16;
 
-/// Every so many searches begin with the oldest of the global queue. A prime, so that it keeps step with nothing.
+/// Of this many searches one begins with the oldest of the global queue. It is a prime, to avoid resonance with other
+/// intervals.
 pub(super) const GLOBAL_FIRST: u32 = 61;
 
-/// A process that sends without end and finds so many messages waiting for its receiver has outrun it.
+/// A process has outrun its receiver if it sends without end and this many messages wait there.
 const OUTRUN: u32 = 1024;
 
-/// It then lets turns pass: one for each `OUTRUN` messages that wait, but not more than this.
+/// The most turns that such a process passes. It passes one for each `OUTRUN` messages that wait.
 const MOST_PASSES: u32 = 127;
 
-/// Set beside the turns that a process lets pass. The process continues, and its last step has woken another one, which the same
-/// worker steps next. The process is not stepped before the other one is.
+/// Set beside the turns that a process lets pass. The process continues, and its last step has woken another one,
+/// which the same worker steps next. The process is not stepped before the other one is.
 const FOLLOWS: u8 = 1 << 7;
 
-/// With more turns to pass than this, the receiver is not only slower: most likely the thread that steps it is waiting
-/// for a processor, and gets this one for a moment.
+/// With more turns to pass than this, the worker yields its processor for a moment. Then the receiver is not only
+/// slower: most likely the thread that steps it waits for a processor.
 const CALM_PASSES: u8 = 4;
 
-/// Unless each step's start is to be exact, the clock is read once in so many steps.
+/// The clock is read once in this many steps, unless the start of each step is to be exact.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// One of the threads that step processes. With `WATCHED` it keeps the pulse that a watchdog looks at; without it there is no
-/// trace of that in its code.
+/// A thread that steps processes. With `WATCHED` it keeps the pulse that a watchdog looks at. Without it, its code
+/// contains nothing of that.
 pub(crate) struct Worker<E, const WATCHED: bool> {
     engine: Arc<E>,
     pub(super) own: Own<WATCHED>,
     out: StepOutput,
     pub(super) searches: u32,
-    /// At which search to begin with the oldest of the global queue.
+    /// The number of the search that begins with the oldest of the global queue.
     pub(super) global_at: u32,
     pub(super) random: Xoshiro256PlusPlus,
 }
 
-/// Where a worker puts what becomes ready in its turns.
+/// The places where a worker puts processes that become ready in its turns.
 pub(super) struct Own<const WATCHED: bool> {
     pub(super) road: Arc<Road>,
     pub(super) view: Arc<WorkerView>,
@@ -57,25 +58,25 @@ pub(super) struct Own<const WATCHED: bool> {
     pub(super) deque: Deque<Ready>,
     pub(super) next: Option<Ready>,
     handed_off_in_a_row: u32,
-    /// The process that has a turn; still there after a panic that took its body.
+    /// The process that has a turn. It is still there after a panic that took its body.
     in_hand: Option<Pid>,
-    /// Something was put where others can find it, and they have not been told.
+    /// Whether work was put where other workers find it, and they have not been notified.
     pub(super) offered: bool,
     /// The most messages that wait for one receiver of this step.
     backlog: u32,
-    /// Microseconds since the start of the runtime, as of the last look at the clock.
+    /// Microseconds since the start of the runtime, when the clock was read last.
     now: u64,
     pub(super) steps: u32,
-    /// At which of its own steps it looked last at another worker.
+    /// The step of its own at which it last looked at another worker.
     pub(super) looked_at: u32,
-    /// Which one that was, and how many steps that had had.
+    /// The number of that worker, and how many steps it had made.
     pub(super) victim: usize,
     pub(super) victim_steps: u64,
-    /// That one is stuck, and something lies in its deque.
+    /// Whether that worker is stuck, and has work in its deque.
     pub(super) robs: bool,
-    /// The pulse, as far as it is known to others.
+    /// The pulse, as others see it.
     pub(super) beat: u64,
-    /// For steps of processes that have no signals.
+    /// Signals for steps of processes that have none.
     pub(super) signals: Option<Box<Signals>>,
 }
 
@@ -111,10 +112,11 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         Worker { engine, own, out, searches: 0, global_at: GLOBAL_FIRST, random }
     }
 
-    /// Works until the runtime is stopped; a spare worker only as long as it is needed.
+    /// Works until the runtime is stopped. A spare worker exits earlier if it is no longer needed.
     pub(crate) fn run(&mut self) {
         while let Err(panic) = contain(|| self.work()) {
-            // All user code is contained, so this was ours. One process is the price, not the worker.
+            // All user code is contained, so this panic is a fault of the library. It costs one process, and not the
+            // worker.
             if let Some(pid) = self.own.in_hand.take() {
                 body_lost(&*self.engine, &mut self.own, &mut self.out, pid, panic);
             }
@@ -152,7 +154,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
                 let follows = ready.head.passes & FOLLOWS != 0;
                 self.own.behind_all(ready);
                 if follows {
-                    // Until the next turn begins, this worker shows the process that is to follow it.
+                    // Until the next turn begins, this worker shows the process that follows.
                     self.own.pulse_stops();
                 } else {
                     self.own.turn_is_over();
@@ -161,8 +163,8 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
         }
     }
 
-    /// Whether a process lets this turn pass: the one that its last step has woken has not begun, or it has outrun a receiver.
-    /// A process that is told something that must not wait lets no turn pass.
+    /// Whether a process passes this turn: the process that its last step has woken has not begun, or it has outrun a
+    /// receiver. A process with an urgent event passes no turn.
     #[inline(never)]
     fn lets_turn_pass(&self, ready: &mut Ready) -> bool {
         let (pid, passes) = (ready.head.pid, &mut ready.head.passes);
@@ -212,8 +214,8 @@ impl<const WATCHED: bool> Own<WATCHED> {
         self.offered = true;
     }
 
-    /// Tells those who sleep that there is something for them, if there is, now that this worker has taken its own next
-    /// piece. Told only here and not when it was offered, for the only piece there is needs nobody to be woken.
+    /// Notifies sleeping workers of work, if there is some, now that this worker has taken its own next piece.
+    /// Earlier would be too early: if it is the only piece, no worker need be woken.
     #[inline]
     fn tell_of_rest(&mut self) {
         if self.offered && !self.nothing_waits() {
@@ -262,12 +264,12 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
     #[inline]
     fn woken(&mut self, ready: Ready) {
         if self.next.is_none() {
-            // The bound on hand-offs is for the sake of others that are ready; if there are none it is nobody's gain.
+            // The limit of hand-offs protects other ready processes. If there are none, it is useless.
             if self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || !self.is_to_rob() && self.nothing_waits() {
                 if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
                     self.handed_off_in_a_row = 0;
                 }
-                // Nobody was there; forgetting that spares asking what would have to be dropped.
+                // The slot was empty. Forgetting the old value saves the check for what to drop.
                 std::mem::forget(self.next.replace(ready));
                 return;
             }
@@ -286,7 +288,7 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
     }
 
     fn is_alone(&mut self) -> bool {
-        // A spare that is to leave has to look up from a process that always continues.
+        // A spare that is to exit must also do so if a process always continues.
         let is_to_leave = WATCHED && self.is_surplus();
         self.next.is_none()
             && self.nothing_waits()

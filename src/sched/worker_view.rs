@@ -7,18 +7,18 @@ use crate::process::step_activity::Sight;
 /// A worker, as other threads see it.
 pub(crate) struct WorkerView {
     pub(crate) counters: Counters,
-    /// The PID of the process that it steps, in one word; or 0.
+    /// The PID of the process that it steps, in one word, or 0.
     pub(crate) current: AtomicU64,
     /// When the step began, in nanoseconds since the start of the runtime.
     pub(crate) since: AtomicU64,
     pub(crate) pulse: Pulse,
 }
 
-/// By which the watchdog sees whether a worker goes on. Only a worker that is watched writes it.
+/// Shows the watchdog whether a worker makes progress. Only a watched worker writes it.
 pub(crate) struct Pulse {
-    /// Odd while a step runs, with what belongs to it, and another number for each.
+    /// A number that is odd while a step and its follow-up run, and different for each.
     pub(crate) beat: AtomicU64,
-    /// The step that has this beat was reported: its end is to be told.
+    /// Whether the step with this beat was reported. Then its end is reported, too.
     pub(crate) reported: AtomicBool,
     pub(crate) sight: Arc<Sight>,
 }

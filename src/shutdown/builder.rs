@@ -1,4 +1,4 @@
-//! Making nodes: options, and a node together with the thread or future that does its work.
+//! Builds nodes: their options, and a node together with the thread or future that does its work.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,10 @@ use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
 
-/// Options of a node, each with its default: no name, no children, no limits, ready from the start, and the clock of the
-/// first child that has a manual one, or the system's.
+/// Options of a node.
+///
+/// By default a node has no name, no children and no limits, and is ready from the start. Its clock is that of the
+/// first child that has a manual one, or else the system's.
 ///
 /// ```
 /// use procession::ShutdownNode;
@@ -80,7 +82,7 @@ impl ShutdownNodeBuilder {
         spec.is_inert = own == Own::Nothing && below.iter().all(|below| below.is_inert);
         spec.has_value = spec.value.is_some() || below.iter().any(|below| below.has_value);
         spec.counts = matches!(spec.kind, Kind::Counted | Kind::Group) || below.iter().any(|below| below.counts);
-        // A manual clock anywhere below is the clock of all above, so that a test need say it once.
+        // A manual clock anywhere below is used by all nodes above it. So a test sets it once.
         if !has_clock && let Some(below) = below.iter().find(|below| below.clock.is_manual()) {
             spec.clock = below.clock.clone();
         }
@@ -93,77 +95,82 @@ impl ShutdownNodeBuilder {
         ShutdownNode::of(self.make())
     }
 
-    /// The node, and what keeps it from ending by itself.
+    /// Builds the node, and the hold that keeps it from ending by itself.
     pub(super) fn make_held(self) -> (ShutdownNode, Arc<Hold>) {
         let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make();
         let hold = Hold::new(&node);
         (ShutdownNode::of(node), hold)
     }
 
-    /// What it is called in errors and reports, as if it were annotated; a thread is called so, too.
+    /// Names the node in errors and reports, like an annotation. A thread of the node has this name, too.
     pub fn name(mut self, name: impl Into<String>) -> ShutdownNodeBuilder {
         let name = name.into();
         self.spec.name = (!name.is_empty()).then(|| Arc::from(name));
         self
     }
 
-    /// What closes before it: in addition to those given before.
+    /// Adds nodes that close before this one.
     pub fn children(mut self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNodeBuilder {
         self.children.extend(children);
         self
     }
 
-    /// The clock for its limits, and for the times in reports.
+    /// Sets the clock for the limits of the node, and for the times in reports.
     pub fn clock(mut self, clock: Clock) -> ShutdownNodeBuilder {
         (self.spec.clock, self.has_clock) = (clock, true);
         self
     }
 
-    /// A job that has not ended so long after its end signal is told to [cancel](Job::cancel).
+    /// Sets how long after its end signal an unfinished job is told to [cancel](Job::cancel).
     pub fn cancel_after(mut self, limit: Duration) -> ShutdownNodeBuilder {
         self.spec.cancel_after = Some(limit);
         self
     }
 
-    /// A job that has not ended so long after its end signal is given up: what waits for it goes on, and the shutdown
-    /// fails, with the job in its error. It is told to cancel at this time at the latest.
+    /// Sets how long after its end signal an unfinished job is given up.
+    ///
+    /// Nodes that wait for the job then go on. The shutdown fails, and its error names the job. The job is told to
+    /// cancel at this time at the latest.
     pub fn give_up_after(mut self, limit: Duration) -> ShutdownNodeBuilder {
         self.spec.give_up_after = Some(limit);
         self
     }
 
-    /// A job that is not ready until it [says so](Job::ready).
+    /// Makes a job that is not ready until it [says so](Job::ready).
     pub fn unready(mut self) -> ShutdownNodeBuilder {
         self.ready = Ready::NotYet;
         self
     }
 
-    /// What it waits for, in a few words: told in reports, and in the error of a shutdown that it holds up, as long as it
-    /// has been told to end and has not. Called by the thread that makes the report.
+    /// Sets a function that describes in a few words what the node waits for.
+    ///
+    /// The description is shown in reports. It is also shown in the error of a shutdown while the node has been told
+    /// to end and has not ended. The thread that makes the report calls the function.
     pub fn detail(mut self, detail: impl Fn() -> Option<String> + Send + Sync + 'static) -> ShutdownNodeBuilder {
         self.spec.detail = Some(Box::new(detail));
         self
     }
 
-    /// Whether the calling thread is one that the job waits for: who waits for the end of the tree there would wait for itself,
-    /// and is refused.
+    /// Sets a function that tells whether the job waits for the calling thread. On such a thread, a wait for the end
+    /// of the tree would wait for itself, and is refused.
     pub(crate) fn inside(mut self, inside: impl Fn() -> bool + Send + Sync + 'static) -> ShutdownNodeBuilder {
         self.spec.inside = Some(Box::new(inside));
         self
     }
 
-    /// A job: its node, and the guard for the work.
+    /// Builds a job: its node, and the guard for the work.
     pub fn job(mut self) -> (ShutdownNode, JobGuard) {
         (self.spec.kind, self.own) = (Kind::Job, Own::Works);
         let node = self.make();
         (ShutdownNode::of(node.clone()), JobGuard::new(node))
     }
 
-    /// A job that is done by a thread of its own. An error that it returns, and a panic, is the job's error; it is done
-    /// when it has returned.
+    /// Builds a job that is done by a thread of its own.
+    ///
+    /// The job is done when the closure has returned. If it returns an error or panics, that is the job's error.
     ///
     /// # Errors
-    /// The closure comes back if the operating system gives no thread, or the name has a NUL in it.
+    /// Returns the closure if the operating system gives no thread, or if the name contains a NUL.
     pub fn thread<F>(self, work: F) -> Result<ShutdownNode, Rejected<F, io::Error>>
     where
         F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
@@ -172,7 +179,7 @@ impl ShutdownNodeBuilder {
         let worker = Arc::new(OnceLock::new());
         let known = worker.clone();
         let (node, guard) = self.inside(move || known.get() == Some(&thread::current().id())).job();
-        // Shared, so that it can come back from a thread that was not started.
+        // Shared, so that the closure can be returned if its thread does not start.
         let work = Arc::new(Mutex::new(Some((work, guard))));
         let taken = work.clone();
         let started = threads::start(name, move || {
@@ -186,14 +193,16 @@ impl ShutdownNodeBuilder {
             Ok(_) => Ok(node),
             Err(error) => match lock(&work).take() {
                 Some((work, _guard)) => Err(Rejected::new(work, error)),
-                // It was started after all.
+                // The thread did start.
                 None => Ok(node),
             },
         }
     }
 
-    /// A job that is done by a future, which is returned to be spawned wherever futures are run. An error that it returns,
-    /// and a panic, is the job's error; it is done when the future has completed or is dropped.
+    /// Builds a job that is done by a future.
+    ///
+    /// The future is returned, to be spawned on any executor. The job is done when the future has completed or is
+    /// dropped. If it returns an error or panics, that is the job's error.
     ///
     /// ```
     /// use procession::ShutdownNode;
@@ -217,14 +226,15 @@ impl ShutdownNodeBuilder {
         (node, JobFuture { running: Some((work, guard)) })
     }
 
-    /// A group that takes nodes in while it runs, and the guard to do that with. The children stay as long as the group.
+    /// Builds a group that accepts nodes while it runs, and the guard that adds them. The children stay as long as
+    /// the group.
     pub fn group(mut self) -> (ShutdownNode, Group) {
         self.spec.kind = Kind::Group;
         let (node, hold) = self.make_held();
         (node, Group { hold })
     }
 
-    /// One node for all children.
+    /// Builds one node for all children.
     pub fn merge(self) -> ShutdownNode {
         self.make_node()
     }
@@ -250,8 +260,9 @@ impl fmt::Debug for ShutdownNodeBuilder {
     }
 }
 
-/// The work of a job as a future. It completes when the work has, also when that has failed or panicked: the error is in
-/// the state.
+/// The work of a job as a future.
+///
+/// It completes when the work has completed, failed or panicked. The error is in the node.
 #[must_use = "a future does nothing unless it is polled; dropping this says that the job is done"]
 pub struct JobFuture<W> {
     running: Option<(Pin<Box<W>>, JobGuard)>,
@@ -268,7 +279,7 @@ impl<W: Future<Output = Result<(), BoxError>>> Future for JobFuture<W> {
             Err(panic) => Err(panic),
         };
         conclude(guard, result);
-        // What it holds goes before it is done.
+        // Drops the work before the job counts as done.
         if let Some((work, _guard)) = self.running.take() {
             drop_contained(work);
         }

@@ -1,9 +1,10 @@
-//! What follows from a change, done by the thread that makes it.
+//! The consequences of a change. The thread that makes the change carries them out.
 //!
-//! First all that changes in the tree, which runs no code of the user's. Then the limits of jobs begin. Then the notices are
-//! given, which may run callbacks of the user's. A callback may change the tree in its turn (a job that says done in the
-//! callback that tells it to end): that is done at once, inside of the callback. A chain of such jobs needs no deep stack,
-//! because latches bound the depth of callbacks. A callback that hangs blocks its thread, and what that thread was to do next.
+//! First come all changes in the tree, which run no user code. Then the limits of jobs begin. Then the notices are
+//! given, which may run callbacks of the user. A callback may change the tree in turn: a job may report its end in
+//! the callback that tells it to end. Such a change is carried out at once, inside the callback. A chain of such jobs
+//! needs no deep stack, because latches bound the depth of callbacks. A callback that hangs blocks its thread, and
+//! the remaining work of that thread.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
 use crate::primitives::{Arc, Weak};
 
-/// Does what follows, and what follows from that.
+/// Carries out the consequences of an arrow, and their consequences.
 pub(super) fn run(mut moves: Moves) {
     while let Some(next) = moves.next.pop_front() {
         step(next, &mut moves);
@@ -23,7 +24,7 @@ pub(super) fn run(mut moves: Moves) {
     moves.notices.iter().for_each(Notice::give);
 }
 
-/// Makes an arrow, and does what follows.
+/// Makes an arrow, and carries out its consequences.
 pub(super) fn after<R>(arrow: impl FnOnce(&mut Moves) -> R) -> R {
     let mut moves = Moves::default();
     let result = arrow(&mut moves);
@@ -36,24 +37,26 @@ pub(super) fn ask(node: &Arc<Node>) {
     after(|moves| node.ask(&Arc::default(), moves));
 }
 
-/// The own work of a node has ended.
+/// Ends the own work of a node.
 pub(super) fn end_own(node: &Arc<Node>) {
     if after(|moves| node.end_own(moves)) {
         drop(settle(node));
     }
 }
 
-/// A job that was given up has ended after all: groups that have it, or a node above it, let it go. Returns the edges that have
-/// left and the nodes that were looked at: they may be the last of their kind, and what is the user's is dropped with them.
+/// Handles a job that was given up and has now ended: groups that contain it, or a node above it, remove it.
+///
+/// Returns the removed edges and the visited nodes. They may be the last references, so dropping them may drop user
+/// values.
 fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
-    // The nodes that were seen are held, so that no other one comes to the same address.
+    // Visited nodes are held, so that no other node gets the same address.
     let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
     let mut left = Vec::new();
     while let Some(node) = ahead.pop() {
         if seen.insert(Arc::as_ptr(&node)) {
             for (parent, edge) in node.hangs_at() {
                 left.extend(let_go(&parent, edge));
-                // A parent that has not ended itself keeps all above it, and comes here when it ends.
+                // A parent that has not ended itself keeps all above it. When it ends, it comes here.
                 if !parent.lock().hangs() {
                     ahead.push(parent);
                 }
@@ -64,13 +67,13 @@ fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
     (left, held)
 }
 
-/// Lets a child go that was given up, if all of it has ended.
+/// Removes a child that was given up, if all of it has ended.
 fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
     let _has_ended = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
     parent.let_go(edge, walk::error)
 }
 
-/// Sets the node's own error, if it has none. Whether it had none.
+/// Sets the node's own error, if it has none. Returns whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
     after(|moves| node.set_error(error, moves)).map_err(drop_contained).is_ok()
 }
@@ -83,7 +86,7 @@ fn step(next: Move, moves: &mut Moves) {
             let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
             drop(parent.strike(edge, (forced, failed), kept, moves));
             if forced {
-                // It may have ended after all before it was struck.
+                // It may have ended before it was struck.
                 drop(let_go(&parent, edge));
             }
         }
@@ -95,7 +98,7 @@ fn error_of_leaver(parent: &Arc<Node>, edge: u64) -> Option<NodeError> {
     walk::error(&parent.leaver(edge)?)
 }
 
-/// Begins the limits of a job that has been told to end. Those of a job that ends in time fire for nothing.
+/// Begins the limits of a job that has been told to end. If the job ends in time, they fire without effect.
 fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
     let spec = &node.spec;
     for (delay, over) in [(spec.cancel_after, cancel as fn(Arc<Node>)), (spec.give_up_after, give_up)] {

@@ -4,7 +4,8 @@ use crate::clock::Clock;
 use crate::primitives::{Mutex, lock};
 use crate::timer::Timers;
 
-/// One shutdown: the timers for the limits of jobs, one for each clock of the jobs. There is nearly always one clock.
+/// One shutdown with the timers for the limits of jobs. There is one set of timers for each clock, and mostly one
+/// clock.
 #[derive(Default)]
 pub(super) struct Closing {
     timers: Mutex<Vec<(Clock, Timers)>>,
@@ -24,7 +25,7 @@ impl Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        // Their thread may run a callback of a job, which is user code. So this does not wait for it.
+        // Their thread may run a callback of a job, which is user code. So this does not wait for that thread.
         let all = std::mem::take(&mut *lock(&self.timers));
         all.iter().for_each(|(_, timers)| drop(timers.halt()));
     }

@@ -1,4 +1,4 @@
-//! Errors that come through the tree: with the names on their way, and the original within.
+//! Errors that pass through the tree, with the names on their way and the original error.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use crate::inside::WaitError;
 use crate::outcome::{BoxError, Failure};
 use crate::primitives::Arc;
 
-/// The names on the way from the node that was asked to another one, outermost first.
+/// The names on the way from the root of the call to a node, outermost first.
 pub(super) type Names = Vec<Arc<str>>;
 
 pub(super) fn write_names(f: &mut fmt::Formatter<'_>, names: &[Arc<str>]) -> fmt::Result {
@@ -16,7 +16,7 @@ pub(super) fn write_names(f: &mut fmt::Formatter<'_>, names: &[Arc<str>]) -> fmt
 
 /// An error of a node, as seen from the node that was asked.
 ///
-/// It reads `outer: inner: cause`. The source is the original error, which can also be had in its own type.
+/// It reads `outer: inner: cause`. Its source is the original error, which can be downcast.
 #[derive(Clone)]
 pub struct NodeError {
     names: Names,
@@ -28,23 +28,23 @@ impl NodeError {
         NodeError { names, failure }
     }
 
-    /// The same error, as seen from further above.
+    /// Returns the same error as seen from further above.
     pub(super) fn below(mut self, mut names: Names) -> NodeError {
         names.append(&mut self.names);
         NodeError { names, failure: self.failure }
     }
 
-    /// The names (annotations) on the way to the node, outermost first.
+    /// Returns the names (annotations) on the way to the node, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }
 
-    /// The error as it was set.
+    /// Returns the error as it was set.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         self.failure.error()
     }
 
-    /// The error as it was set, in its own type.
+    /// Returns the error as it was set, if it has this type.
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         self.error().downcast_ref()
     }
@@ -69,7 +69,7 @@ impl Error for NodeError {
     }
 }
 
-/// An error with a sentence before it: `text: cause`.
+/// An error with a text before it: `text: cause`.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}: {cause}")]
 pub(super) struct Because {
@@ -78,7 +78,7 @@ pub(super) struct Because {
     pub(super) cause: BoxError,
 }
 
-/// The guard of a job was dropped while its thread was unwinding: the job has panicked.
+/// The job has panicked: its guard was dropped while its thread was unwinding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the job panicked")]
 pub struct JobPanicError;
@@ -90,7 +90,7 @@ pub enum AddError {
     /// The group has been closed.
     #[error("the group is closed")]
     Closed,
-    /// The group is the node, or is below it: each would wait for the other.
+    /// The group is the node itself, or is below it. Each would wait for the other.
     #[error("the group is below the node, and would close after itself")]
     Cycle,
 }
@@ -99,16 +99,16 @@ pub enum AddError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReadyError {
-    /// The limit was over before.
+    /// The limit was over before the node was ready.
     #[error("{0}not ready when the limit was over")]
     TimedOut(NotReadyNode),
-    /// It was asked to shut down before.
+    /// The node was asked to shut down before it was ready.
     #[error("shut down before it was ready")]
     ShutDown,
-    /// The caller is a step of a process, which does not wait: it would block its worker.
+    /// The caller is a step of a process. A step must not wait, because it would block its worker.
     #[error("{}", WaitError::InsideStep)]
     InsideStep,
-    /// There was an error before.
+    /// An error was set before the node was ready.
     #[error("failed before it was ready: {0}")]
     Failed(#[source] NodeError),
     /// The guard or the job was dropped before it said that the node is ready.
@@ -116,20 +116,20 @@ pub enum NotReadyError {
     Dropped(NotReadyNode),
 }
 
-/// The first node that was not ready, by its names.
+/// The first node that was not ready, with its names.
 #[derive(Clone, Debug)]
 pub struct NotReadyNode {
     pub(super) names: Names,
 }
 
 impl NotReadyNode {
-    /// The names (annotations) on the way to it, outermost first.
+    /// Returns the names (annotations) on the way to the node, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }
 }
 
-/// The names, each with a colon behind it.
+/// Prints the names, each followed by a colon.
 impl fmt::Display for NotReadyNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_names(f, &self.names)

@@ -1,4 +1,6 @@
-//! Guards: what background work keeps of its node. None of them can be forgotten, because dropping one says what there is to say.
+//! Guards: the handles by which background work reports to its node.
+//!
+//! A report cannot be forgotten, because dropping a guard makes it.
 
 use std::ops::Deref;
 
@@ -10,17 +12,17 @@ use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::primitives::Arc;
 
-/// A job's handle of its node: it has the end signal, sets an error, says that the job is ready, says that it is done.
+/// A job's handle of its node: it has the end signal, and reports errors, readiness and the end of the job.
 ///
-/// Clones are of the same node; they do not keep it from ending.
+/// Clones belong to the same node. They do not keep it from ending.
 #[derive(Clone, Debug)]
 pub struct Job {
     node: Arc<Node>,
 }
 
-/// Says that a job is done when it is dropped. It is a [`Job`], too.
+/// Marks a job as done when it is dropped. It is a [`Job`], too.
 ///
-/// If it is dropped while the thread is unwinding, it sets the error [`JobPanicError`] first.
+/// If it is dropped while the thread is unwinding, it first sets the error [`JobPanicError`].
 #[derive(Debug)]
 #[must_use = "dropping this says that the job is done"]
 pub struct JobGuard {
@@ -28,44 +30,49 @@ pub struct JobGuard {
 }
 
 impl Job {
-    /// Please end: given when all that the job depends on is done. Once given it stays given. It can be polled, waited
-    /// for, awaited, and have callbacks, which should be short: those told by the same thread afterwards wait for them.
+    /// Returns the end signal: the job should end.
+    ///
+    /// The signal is given when everything that the job depends on is done. It is never taken back. The job can poll
+    /// it, wait for it, await it, or register callbacks. Callbacks should be short: a thread that calls one calls the
+    /// next only after it.
     pub fn end(&self) -> &CancelToken {
         self.node.end()
     }
 
-    /// Please end at once, and leave what is not finished: given when the limit of
-    /// [`cancel_after`](super::ShutdownNodeBuilder::cancel_after) is over.
+    /// Returns the cancel signal: the job should end at once and drop unfinished work.
+    ///
+    /// The signal is given when the limit of [`cancel_after`](super::ShutdownNodeBuilder::cancel_after) is over.
     pub fn cancel(&self) -> &CancelToken {
         self.node.cancel_token()
     }
 
-    /// Sets the job's error. Whether it was the first: later ones are dropped.
+    /// Sets the job's error. Returns whether it was the first. Later errors are dropped.
     pub fn fail(&self, error: impl Into<BoxError>) -> bool {
         cascade::set_error(&self.node, Failure::from(error.into()))
     }
 
-    /// The value of a result; an error is set as the job's.
+    /// Returns the value of a result, or sets its error as the job's error.
     pub fn fail_on<T>(&self, result: Result<T, impl Into<BoxError>>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
 
-    /// Says that the job is ready. Only asked for of jobs that begin [unready](super::ShutdownNodeBuilder::unready); saying it
-    /// again does nothing.
+    /// Marks the job as ready.
+    ///
+    /// Only jobs that begin [unready](super::ShutdownNodeBuilder::unready) need this. A second call does nothing.
     pub fn ready(&self) {
         say_ready(&self.node, Ready::Yes);
     }
 
-    /// Says that the job is done. Saying it again does nothing.
+    /// Marks the job as done. A second call does nothing.
     ///
-    /// A job may be done before it is told to end. What it depends on is closed by a shutdown all the same.
+    /// A job may be done before it is told to end. A shutdown still closes the nodes that it depends on.
     pub fn done(&self) {
         finish(&self.node);
     }
 }
 
 impl Job {
-    /// Says that a part of the library is done, with an error if there is one.
+    /// Marks a part of the library as done, with an error if there is one.
     pub(crate) fn over(&self, error: Option<Failure>) {
         if let Some(error) = error {
             cascade::set_error(&self.node, error);
@@ -79,7 +86,7 @@ impl JobGuard {
         JobGuard { job: Job { node } }
     }
 
-    /// A handle for another part of the same job.
+    /// Returns a handle for another part of the same job.
     pub fn job(&self) -> Job {
         self.job.clone()
     }
@@ -112,7 +119,7 @@ fn say_ready(node: &Arc<Node>, ready: Ready) {
     });
 }
 
-/// The own work of a node has ended, and what was not ready will never be.
+/// Ends the own work of a node. If the node is not ready now, it never will be.
 fn finish(node: &Arc<Node>) {
     cascade::end_own(node);
     say_ready(node, Ready::Never);
@@ -136,51 +143,52 @@ impl Drop for Hold {
     }
 }
 
-/// A place for errors: the first one that is set counts. Clones are of the same node.
+/// Sets the error of a node. The first one counts. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct ErrorGuard {
     pub(super) hold: Arc<Hold>,
 }
 
 impl ErrorGuard {
-    /// Sets the error. Whether it was the first: later ones are dropped.
+    /// Sets the error. Returns whether it was the first. Later errors are dropped.
     pub fn set(&self, error: impl Into<BoxError>) -> bool {
         cascade::set_error(&self.hold.node, Failure::from(error.into()))
     }
 
-    /// Sets an error that reads `text: cause`, and has the cause as its source. Whether it was the first.
+    /// Sets an error that reads `text: cause`, with the cause as its source. Returns whether it was the first.
     pub fn set_because(&self, text: impl Into<String>, cause: impl Into<BoxError>) -> bool {
         self.set(Because { text: text.into(), cause: cause.into() })
     }
 
-    /// The value of a result; an error is set.
+    /// Returns the value of a result, or sets its error.
     pub fn set_on<T>(&self, result: Result<T, impl Into<BoxError>>) -> Option<T> {
         result.map_err(|error| self.set(error)).ok()
     }
 }
 
-/// Says when a readiness node is ready.
+/// Marks a readiness node as ready.
 ///
-/// If the last clone is dropped before it has said so, the node will never be ready, and a thread that waits for it is told so.
+/// If the last clone is dropped before it has done so, the node will never be ready. Threads that wait for it then
+/// get an error.
 #[derive(Clone, Debug)]
 pub struct ReadyGuard {
     pub(super) hold: Arc<Hold>,
 }
 
 impl ReadyGuard {
-    /// It is ready. Saying it again does nothing.
+    /// Marks the node as ready. A second call does nothing.
     pub fn ok(&self) {
         say_ready(&self.hold.node, Ready::Yes);
     }
 }
 
-/// Counts what a node waits for. Clones count for the same node.
+/// Counts the work that a node waits for. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct Counter {
     pub(super) hold: Arc<Hold>,
 }
 
-/// One that is counted; dropping it lowers the count.
+/// One piece of counted work. Dropping it lowers the count.
 #[derive(Debug)]
 #[must_use = "dropping this lowers the count"]
 pub struct CountGuard {
@@ -188,7 +196,7 @@ pub struct CountGuard {
 }
 
 impl Counter {
-    /// Raises the count by one, until the guard is dropped.
+    /// Raises the count by one until the guard is dropped.
     pub fn add(&self) -> CountGuard {
         let mut inner = self.hold.node.lock();
         inner.count += 1;
@@ -197,7 +205,7 @@ impl Counter {
         CountGuard { hold: self.hold.clone() }
     }
 
-    /// The count of this node.
+    /// Returns the count of this node.
     pub fn count(&self) -> usize {
         self.hold.node.lock().count
     }
@@ -215,21 +223,26 @@ impl Drop for CountGuard {
     }
 }
 
-/// Takes nodes into a group while it runs. Nodes that are done leave it, so a group does not grow with what has passed through it; the first error of those that have left is kept. What was given up leaves when it ends after all. A value that never
-/// had anything to end stays, to be found. Clones are of the same group.
+/// Adds nodes to a group while it runs.
 ///
-/// A group does not end as long as there is one of these, unless it is shut down.
+/// Nodes that are done are removed, so a group does not grow with the number of nodes that it had. It keeps the first
+/// error of removed nodes. A node that was given up is removed if it ends later. A value that never had anything to
+/// end stays, so that it can be found.
+///
+/// Clones belong to the same group. A group does not end until all of them are dropped, unless it is shut down.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(super) hold: Arc<Hold>,
 }
 
 impl Group {
-    /// Takes a state in. While the group is being closed, a state that is taken in is told to end at once, and the group
-    /// waits for it like for the others.
+    /// Adds a node.
+    ///
+    /// While the group is being closed, an added node is told to end at once. The group waits for it as for the
+    /// others.
     ///
     /// # Errors
-    /// The state comes back if the group is closed, or if the group is below it.
+    /// Returns the node if the group is closed, or if the group is below the node.
     pub fn add(&self, state: ShutdownNode) -> Result<(), Rejected<ShutdownNode, AddError>> {
         let (group, child) = (&self.hold.node, state.node());
         let Some(edge) = group.begin_add(child) else { return Err(Rejected::new(state, AddError::Closed)) };
@@ -241,17 +254,17 @@ impl Group {
         Ok(())
     }
 
-    /// How many states have been taken in and are not done.
+    /// Returns the number of nodes that were added and are not done.
     pub fn len(&self) -> usize {
         self.hold.node.lock().taken_in()
     }
 
-    /// Whether there is none.
+    /// Whether there is no such node.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether nothing is taken in any more.
+    /// Whether the group is closed and accepts no node.
     pub fn is_closed(&self) -> bool {
         self.hold.node.lock().life == Life::Done
     }

@@ -6,8 +6,10 @@ use std::fmt;
 use crate::outcome::drop_contained;
 use crate::primitives::Arc;
 
-/// What a value is found under. Its type decides the type of the value, so keys of different packages never collide, and a
-/// key that cannot be compared cannot be written.
+/// A key under which a value is found in the tree.
+///
+/// The type of the key decides the type of the value. So keys of different packages never collide, and every key can
+/// be compared.
 ///
 /// ```
 /// use procession::ShutdownNode;
@@ -26,7 +28,7 @@ use crate::primitives::Arc;
 /// assert_eq!(all.get(&Port("ssh")), None);
 /// ```
 pub trait Key: Eq + Send + Sync + 'static {
-    /// What is kept under keys of this type.
+    /// The type of the values under keys of this type.
     type Value: Send + Sync + 'static;
 }
 
@@ -43,7 +45,7 @@ impl Stored {
         Stored(Some(Box::new(Pair { key, value: Arc::new(value) })))
     }
 
-    /// The value, if it is under this key. Runs the key's `eq`, which is the user's.
+    /// Returns the value, if it is under this key. Runs the key's `eq`, which is user code.
     pub(super) fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
         let pair: &Pair<K> = self.0.as_ref()?.downcast_ref()?;
         (pair.key == *key).then(|| pair.value.clone())

@@ -1,4 +1,4 @@
-//! The race of the tree, under the model checker: the last child is done while its parent is told to end.
+//! Models of the race of the tree: the last child is done while its parent is told to end.
 
 use super::ShutdownNode;
 use super::cascade;
@@ -8,7 +8,7 @@ use super::node::Life;
 use crate::cancel::CancelCallback;
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 
-/// How often a job was told to end, and how often before what it depends on was done.
+/// Counts how often a job was told to end, and how often that was too early.
 struct Watched {
     told: Arc<AtomicUsize>,
     early: Arc<AtomicUsize>,
@@ -34,7 +34,8 @@ impl Watched {
     }
 }
 
-/// Breaks when `strike` does not go on, or `ask` does not look at what is open, in the critical section that changes it.
+/// Fails if `strike` does not go on, or if `ask` does not look at the open edges, in the critical section that
+/// changes them.
 #[test]
 fn the_last_child_is_done_while_its_parent_is_asked() {
     loom::model(|| {
@@ -51,8 +52,8 @@ fn the_last_child_is_done_while_its_parent_is_asked() {
     });
 }
 
-/// The same where the last child has two parents, and those have one: each of the two is told once, and the top is told once,
-/// by the later one of the two.
+/// The last child has two parents, and both have the same parent. Each is told once. The later of the two parents
+/// tells the top, once.
 #[test]
 fn the_last_child_is_done_while_a_diamond_is_asked() {
     let mut model = loom::model::Builder::new();
@@ -80,7 +81,7 @@ fn the_last_child_is_done_while_a_diamond_is_asked() {
     });
 }
 
-/// Breaks when the parent-to-be learns in one critical section that the child is not done, and is entered in another.
+/// Fails if the future parent learns in one critical section that the child is not done, and is entered in another.
 #[test]
 fn a_child_is_done_while_a_parent_is_made_for_it() {
     loom::model(|| {
@@ -92,7 +93,7 @@ fn a_child_is_done_while_a_parent_is_made_for_it() {
     });
 }
 
-/// Breaks when the thread that adds does not look, after its check, whether the group was asked meanwhile.
+/// Fails if the thread that adds does not look, after its check, whether the group was asked in the meantime.
 #[test]
 fn a_state_is_taken_in_while_its_group_is_asked() {
     loom::model(|| {
@@ -109,7 +110,7 @@ fn a_state_is_taken_in_while_its_group_is_asked() {
     });
 }
 
-/// Breaks when an error is marked upward from a node that a parent is just being made for, and missed there.
+/// Fails if an error is marked upward from a node that is just getting a parent, and the parent misses it.
 #[test]
 fn an_error_is_set_while_a_parent_is_made() {
     loom::model(|| {
@@ -121,7 +122,7 @@ fn an_error_is_set_while_a_parent_is_made() {
     });
 }
 
-/// Breaks when whether it is closed is looked at after whether it is ready: it said so in between, and then was closed.
+/// Fails if readiness is checked before the end: the node may become ready in between, and then be closed.
 #[test]
 fn a_node_that_says_it_is_ready_and_ends_was_ready_for_waiters() {
     loom::model(|| {
@@ -136,7 +137,7 @@ fn a_node_that_says_it_is_ready_and_ends_was_ready_for_waiters() {
     });
 }
 
-/// Breaks when whether it is closed is looked at after whether it was asked to be.
+/// Fails if the request to close is checked before the end.
 #[test]
 fn who_waits_for_what_is_shut_down_is_told_so_and_not_that_it_has_gone() {
     loom::model(|| {
@@ -149,7 +150,7 @@ fn who_waits_for_what_is_shut_down_is_told_so_and_not_that_it_has_gone() {
     });
 }
 
-/// Breaks when the error of what leaves a group late is looked for while the group may still be told of another one.
+/// Fails if the error of a node that leaves a group late is searched while the group may still get another error.
 #[test]
 fn what_was_given_up_fails_while_it_ends_after_all() {
     let mut model = loom::model::Builder::new();

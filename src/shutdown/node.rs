@@ -1,10 +1,10 @@
-//! One node of the shutdown tree: where it is in its life, and why it is told once and done once.
+//! One node of the shutdown tree: its phases, and why it is told once and done once.
 //!
 //! # The protocol
 //!
-//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that closes
-//! *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other node has a link
-//! back. All that changes is under the node's own lock, and no thread ever holds two of them.
+//! A node has *children*, which close before it, perhaps *own work* (a job with a guard), and perhaps a node that
+//! closes *after* the children (the parent of a dependency). Each of these is an *edge* to another node; the other
+//! node has a link back. All that changes is under the node's own lock, and no thread ever holds two of them.
 //!
 //! | phase | means |
 //! |---|---|
@@ -15,39 +15,42 @@
 //!
 //! | arrow | made by | from | does |
 //! |---|---|---|---|
-//! | `ask` | a shutdown, a parent that is asked, a group that is being closed while it takes the node in | `Open` | to `Closing`; asks the open children; then *goes on* |
-//! | `strike` | a child that is done, once for each link | any | the edge is not open any more; then *goes on* |
+//! | `ask` | a shutdown, an asked parent, a closing group | `Open` | to `Closing`; asks open children; then *goes on* |
+//! | `strike` | a child that is done, once for each link | any | the edge is closed; then *goes on* |
 //! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |
 //! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |
 //!
 //! *Goes on*, in the same critical section: `Closing` with no child open becomes `Told`. Then, `Told` or `Open` (not
-//! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. From `Open` that is
-//! a node that has ended by itself. A node whose guard was not dropped does not end by itself.
+//! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. A node that
+//! becomes `Done` from `Open` has ended by itself. A node whose guard was not dropped does not end by itself.
 //!
-//! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**: likewise,
-//! and nothing leads out of `Done`.
+//! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**:
+//! likewise, and nothing leads out of `Done`.
 //!
-//! **Nothing is lost.** The race is: the last child is done while its parent is asked. The child strikes the edge, which
-//! is a critical section of the parent, and so is `ask`. If `ask` comes first, the strike finds `Closing` with nothing open,
-//! and goes on. If the strike comes first, `ask` finds nothing open, and goes on. And a link is never missed: it is entered
-//! under the child's lock, in the same critical section in which the parent-to-be learns whether the child is done. Either
-//! the child is done, and the parent strikes the edge itself; or it is not, and will find the link when it is.
+//! **Nothing is lost.** The race is: the last child is done while its parent is asked. The child strikes the edge in
+//! a critical section of the parent. `ask` is one, too. If `ask` comes first, the strike finds `Closing` with nothing
+//! open, and goes on. If the strike comes first, `ask` finds nothing open, and goes on. And a link is never missed.
+//! It is entered under the child's lock, in the same critical section in which the future parent learns whether the
+//! child is done. If the child is done, the parent strikes the edge itself. If it is not, the child finds the link
+//! when it is done.
 //!
-//! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for it, but does
-//! not ask it. Then it is looked whether the group is below the child. Only then the edge is checked, and if the group was
-//! asked meanwhile, the thread that adds the child asks it, too. Two threads that would make a circle together both see it,
-//! because each looks after it has entered its edge.
+//! **A new child and the closing of its group.** The edge is entered first and *unchecked*: the group waits for the
+//! child, but does not ask it. Then the adding thread looks whether the group is below the child. Only then the edge
+//! is checked. If the group was asked in the meantime, the adding thread asks the child, too. Two threads that would
+//! make a cycle together both see it, because each looks after it has entered its edge.
 //!
-//! **Leaving.** The child of a group leaves with its strike, and its error is kept in that critical section. After a strike by
-//! force the child stays, because a job there still runs. It leaves when that job has ended: the thread that ends the job looks
-//! for the groups above after that, and the thread that strikes by force looks at the child after that. One of the two finds it.
+//! **Leaving.** The child of a group is removed by its strike, and its error is kept in that critical section. After
+//! a strike by force the child stays, because a job there still runs. It is removed when that job has ended. The
+//! thread that ends the job looks for the groups above after that. The thread that strikes by force looks at the
+//! child after its strike. One of the two finds it.
 //!
-//! **Ownership.** A node holds what is below it, and is held by its handles and its guard. From `ask` until `Done` it holds
-//! itself: its children will strike it, and what it is to tell then must not depend on whether there is a handle.
+//! **Ownership.** A node holds the nodes below it. Its handles and its guard hold the node. From `ask` until `Done`
+//! it holds itself: its children will strike it, and it must then tell others even if no handle is left.
 //!
-//! An arrow runs no code of the user's. What is to be done next with other nodes, and the notices to be given, go onto a list
-//! (`Moves`), which the thread works through when it has released the lock: no thread for each node, and no recursion.
+//! An arrow runs no user code. Further work on other nodes, and the notices to give, go onto a list (`Moves`). The
+//! thread works through the list after it has released the lock. So there is no thread for each node, and no
+//! recursion.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -62,7 +65,7 @@ use crate::numbered_list::NumberedList;
 use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
 
-/// The phase of a node, as the protocol has it.
+/// The phase of a node in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Open,
@@ -71,17 +74,17 @@ pub(super) enum Life {
     Done,
 }
 
-/// What the node itself has to end.
+/// The state of the node's own work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     Nothing,
-    /// There is a guard that needs no end signal. It keeps the node from ending by itself, and from nothing else.
+    /// There is a guard that needs no end signal. It only keeps the node from ending by itself.
     Held,
     /// A job.
     Works,
-    /// A job that was told to end, and later to do so at once.
+    /// A job that was told to end, and later to end at once.
     Cancelled,
-    /// A job that was not waited for any longer.
+    /// A job that the shutdown has stopped waiting for.
     GivenUp,
     Ended,
 }
@@ -91,7 +94,7 @@ pub(super) enum Ready {
     Always,
     NotYet,
     Yes,
-    /// The guard was dropped before it said that the node is ready.
+    /// The guard was dropped before it marked the node as ready.
     Never,
 }
 
@@ -113,10 +116,10 @@ pub(super) enum Condition {
     Zero,
 }
 
-/// A node of the shutdown tree, with all below it. Clones are the same node.
+/// A node of the shutdown tree, with all nodes below it. Clones are the same node.
 ///
-/// Dropping the last clone shuts nothing down: the jobs of the tree go on. A shutdown that was asked for goes on to its end as
-/// well.
+/// Dropping the last clone shuts down nothing: the jobs of the tree go on. A shutdown that was requested goes on to
+/// its end as well.
 ///
 /// The page of the module [`shutdown`](crate::shutdown) explains the tree.
 #[derive(Clone, Debug)]
@@ -133,7 +136,7 @@ impl ShutdownNode {
         &self.node
     }
 
-    /// The name (or annotation) of this node itself.
+    /// Returns the name (or annotation) of this node itself.
     pub fn name(&self) -> Option<&str> {
         self.node.spec.name.as_deref()
     }
@@ -141,7 +144,7 @@ impl ShutdownNode {
 
 pub(super) struct Node {
     pub(super) spec: NodeSpec,
-    // Of a job. They are made when they are asked for.
+    // The signals of a job. They are made when they are first requested.
     end: OnceLock<CancelToken>,
     cancel: OnceLock<CancelToken>,
     inner: Mutex<Inner>,
@@ -151,27 +154,27 @@ pub(super) struct Inner {
     pub(super) life: Life,
     pub(super) own: Own,
     pub(super) ready: Ready,
-    /// Open edges to children, and to what closes after them.
+    /// The number of open edges to children, and to the node that closes after them.
     before: usize,
     after: usize,
     pub(super) edges: NumberedList<Edge>,
     links: NumberedList<Link>,
     pub(super) times: Times,
-    /// This node or one below was given up.
+    /// Whether this node or one below was given up.
     pub(super) forced: bool,
-    /// There is an error here or below. Once true it stays.
+    /// Whether there is an error here or below. It never becomes false again.
     pub(super) failed: bool,
     pub(super) error: Option<Failure>,
-    /// The first error of a child that has left.
+    /// The first error of a child that was removed.
     pub(super) kept: Option<NodeError>,
     pub(super) closes_on_error: bool,
     pub(super) count: usize,
-    /// How often the count was raised; of a group, how often it took in what is counted.
+    /// How often the count was raised. For a group: how many counted nodes it has taken in.
     pub(super) raised: u64,
     /// A latch for each condition that a thread waits for.
     latches: Option<Box<[Option<Latch<()>>; 5]>>,
     closing: Option<Arc<Closing>>,
-    /// The node itself, from when it is asked until it is done: a shutdown goes on also if there is no handle of the tree.
+    /// The node itself, from the request until it is done: a shutdown goes on even if there is no handle of the tree.
     held: Option<Arc<Node>>,
 }
 
@@ -181,7 +184,7 @@ pub(super) struct Edge {
     link: Option<u64>,
     open: bool,
     checked: bool,
-    /// It goes when the child is done.
+    /// Whether the edge is removed when the child is done.
     leaves: bool,
     after: bool,
 }
@@ -192,12 +195,12 @@ struct Link {
     leaves: bool,
 }
 
-/// What follows from an arrow, to be done with no lock held.
+/// The consequences of an arrow, to be carried out with no lock held.
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
     pub(super) notices: VecDeque<Notice>,
-    /// Jobs that have been told to end: their limits begin.
+    /// Jobs that have been told to end. Their limits begin.
     pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
 
@@ -210,11 +213,11 @@ pub(super) enum Move {
         failed: bool,
     },
     Fail(Arc<Node>),
-    /// A node is done. It and its shutdown may be the last of their kind, and are dropped here.
+    /// A node is done. This may be the last reference to it and its shutdown, and is dropped here.
     Release(Arc<Node>, Arc<Closing>),
 }
 
-/// A signal that is given. This runs code of the user's.
+/// A signal to be given. Giving it runs user code.
 pub(super) enum Notice {
     End(Arc<Node>),
     Cancel(Arc<Node>),
@@ -228,7 +231,7 @@ impl Notice {
                 node.end().cancel(Reason::Shutdown);
             }
             Notice::Cancel(node) => {
-                // By a limit of zero it may come before the thread that tells the job to end has come so far.
+                // With a limit of zero, this thread may come before the thread that tells the job to end.
                 node.end().cancel(Reason::Shutdown);
                 node.cancel_token().cancel(Reason::TimedOut);
             }
@@ -243,7 +246,7 @@ impl Notice {
 }
 
 impl Node {
-    /// A node with its children, and what closes after them, linked. What follows for others goes to `moves`.
+    /// Makes a node that is linked with its children and the node that closes after them. Consequences go to `moves`.
     pub(super) fn new(
         spec: NodeSpec,
         own: Own,
@@ -273,7 +276,7 @@ impl Node {
             closing: None,
             held: None,
         };
-        // What closes after the children is in front: errors and values are looked for there first.
+        // The node that closes after the children comes first, because errors and values are searched there first.
         let after = after.map(|child| (child, true));
         let edges: Vec<(u64, Arc<Node>)> = after
             .into_iter()
@@ -286,12 +289,12 @@ impl Node {
         node
     }
 
-    /// Please end.
+    /// The end signal.
     pub(super) fn end(&self) -> &CancelToken {
         self.end.get_or_init(|| CancelToken::with_clock(self.spec.clock.clone()))
     }
 
-    /// Please end at once.
+    /// The cancel signal: end at once.
     pub(super) fn cancel_token(&self) -> &CancelToken {
         self.cancel.get_or_init(|| CancelToken::with_clock(self.spec.clock.clone()))
     }
@@ -300,7 +303,8 @@ impl Node {
         lock(&self.inner)
     }
 
-    /// Links an edge that was entered to its child, in one critical section of the child. The edge is checked from now on.
+    /// Links an entered edge to its child, in one critical section of the child. From now on the edge counts as
+    /// checked.
     pub(super) fn attach(self: &Arc<Node>, child: &Arc<Node>, edge: u64, leaves: bool, moves: &mut Moves) {
         let (link, done, forced, failed) = {
             let mut inner = child.lock();
@@ -316,7 +320,7 @@ impl Node {
         if let Some(edge) = inner.edges.get_mut(edge) {
             edge.link = link;
             edge.checked = true;
-            // A value that never had anything to end is there to be found, and stays as long as the group.
+            // A value that never had anything to end stays as long as the group, so that it can be found.
             edge.leaves = leaves && !(child.spec.is_inert && child.spec.has_value);
         }
         if done {
@@ -332,7 +336,7 @@ impl Node {
         }
     }
 
-    /// Arrow: please close.
+    /// Arrow: asks the node to close.
     pub(super) fn ask(self: &Arc<Node>, closing: &Arc<Closing>, moves: &mut Moves) {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
@@ -363,16 +367,17 @@ impl Node {
         if inner.kept.is_none() {
             inner.kept = kept.take();
         }
-        // A thread that sets an error may not have come up to here yet, and would not find the way if a node has left.
+        // A thread that sets an error may not have come up to here yet. It would not find the way from a removed
+        // node.
         if failed {
             inner.fail(self, moves);
         }
         inner.go_on(self, now, moves);
-        // It may be the last of its kind, and is dropped where no lock is held.
+        // It may be the last reference, so the caller drops it with no lock held.
         left
     }
 
-    /// Arrow: the guard has said done, or was dropped. Whether the job had been given up.
+    /// Arrow: the guard has reported the end, or was dropped. Returns whether the job had been given up.
     pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
@@ -384,7 +389,7 @@ impl Node {
         was_given_up
     }
 
-    /// A limit is over: the job should cancel.
+    /// Tells the job to cancel, because a limit is over.
     pub(super) fn cancel(self: &Arc<Node>, moves: &mut Moves) {
         let mut inner = self.lock();
         if inner.own == Own::Works && inner.life == Life::Told {
@@ -393,7 +398,7 @@ impl Node {
         }
     }
 
-    /// Arrow: a limit is over, and the job is not waited for any longer.
+    /// Arrow: gives the job up, because a limit is over.
     pub(super) fn give_up(self: &Arc<Node>, moves: &mut Moves) -> bool {
         let now = self.spec.clock.now();
         self.cancel(moves);
@@ -407,12 +412,12 @@ impl Node {
         true
     }
 
-    /// There is an error here or below.
+    /// Records an error here or below.
     pub(super) fn fail(self: &Arc<Node>, moves: &mut Moves) {
         self.lock().fail(self, moves);
     }
 
-    /// Sets the node's own error, if it has none; otherwise it comes back.
+    /// Sets the node's own error. If there is one already, returns the new one.
     pub(super) fn set_error(self: &Arc<Node>, error: Failure, moves: &mut Moves) -> Result<(), Failure> {
         let mut inner = self.lock();
         if inner.error.is_some() {
@@ -423,7 +428,7 @@ impl Node {
         Ok(())
     }
 
-    /// A latch that is set when it happens, or is set already.
+    /// Returns a latch that is set when the condition holds.
     pub(super) fn latch(&self, condition: Condition) -> Latch<()> {
         let mut inner = self.lock();
         if !inner.has_reached(condition) {
@@ -438,17 +443,17 @@ impl Node {
 }
 
 impl Inner {
-    /// An edge to a child that is not linked yet, and not checked.
+    /// Enters an edge to a child. It is neither linked nor checked yet.
     fn enter(&mut self, child: Arc<Node>, after: bool) -> u64 {
         *(if after { &mut self.after } else { &mut self.before }) += 1;
         self.edges.push(Edge { child, link: None, open: true, checked: false, leaves: false, after })
     }
 
-    /// The edge is not open any more. `None` if it was not; else the child, if it leaves.
+    /// Closes an edge. Returns `None` if it was closed already, and otherwise the child if it is removed.
     fn strike(&mut self, number: u64, forced: bool) -> Option<Option<Arc<Node>>> {
         let edge = self.edges.get_mut(number).filter(|edge| edge.open)?;
         edge.open = false;
-        // A job that was given up has not ended: its branch stays, and can be looked at.
+        // A job that was given up has not ended. Its branch stays, and can be inspected.
         let (leaves, after) = (edge.leaves && !forced, edge.after);
         let open = if after { &mut self.after } else { &mut self.before };
         *open -= 1;
@@ -456,7 +461,7 @@ impl Inner {
         Some(leaves.then(|| self.edges.remove(number).map(|edge| edge.child)).flatten())
     }
 
-    /// The parents are told, if it is new.
+    /// Tells the parents of an error, if it is the first.
     fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
         if self.failed {
             return;
@@ -470,7 +475,7 @@ impl Inner {
         }
     }
 
-    /// What follows when nothing is left to wait for.
+    /// Carries out the next phases when nothing is left to wait for.
     fn go_on(&mut self, node: &Arc<Node>, now: Instant, moves: &mut Moves) {
         if self.life == Life::Closing && self.before == 0 {
             self.life = Life::Told;
@@ -541,12 +546,12 @@ impl Inner {
         }
     }
 
-    /// What is below, in the order in which it is looked at.
+    /// Returns the nodes below, in the order in which they are visited.
     pub(super) fn below(&self) -> Vec<Arc<Node>> {
         self.edges.iter().map(|edge| edge.child.clone()).collect()
     }
 
-    /// How many states a group has taken in that are still there.
+    /// Returns how many nodes a group has taken in that are still there.
     pub(super) fn taken_in(&self) -> usize {
         self.edges.iter().filter(|edge| edge.open && edge.leaves).count()
     }
@@ -565,7 +570,7 @@ impl Drop for Node {
         let mut inner = self.lock();
         let (error, kept, latches) = (inner.error.take(), inner.kept.take(), inner.latches.take());
         drop(inner);
-        // One by one: a destructor that panics must not meet another one that does.
+        // One by one: if one destructor panics, no other may run while it unwinds.
         drop_contained(self.spec.detail.take());
         drop_contained(self.spec.inside.take());
         drop_contained(error);
@@ -592,9 +597,9 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The arrows of a group: nodes that are taken in, and those that leave.
+/// The arrows of a group: adding and removing nodes.
 impl Node {
-    /// Enters an edge to a node that a group takes in; it is not checked yet. `None`: the group is closed.
+    /// Enters an unchecked edge to a node that a group takes in. Returns `None` if the group is closed.
     pub(super) fn begin_add(&self, child: &Arc<Node>) -> Option<u64> {
         let mut inner = self.lock();
         if inner.life == Life::Done {
@@ -604,40 +609,40 @@ impl Node {
         Some(inner.enter(child.clone(), false))
     }
 
-    /// Arrow: takes the edge away again.
+    /// Arrow: removes the edge again.
     pub(super) fn release(self: &Arc<Node>, edge: u64, moves: &mut Moves) {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
-        // The caller has the child itself.
+        // The caller holds the child, too.
         if inner.edges.remove(edge).is_some() {
             inner.before -= 1;
             inner.go_on(self, now, moves);
         }
     }
 
-    /// The child that leaves with its strike, and has an error that should be kept.
+    /// Returns the child that its strike removes, if it has an error to keep.
     pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
         inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
     }
 
-    /// The edges at which the node hangs, from above.
+    /// Returns the parents of the node, with the edges from them.
     pub(super) fn hangs_at(&self) -> Vec<(Arc<Node>, u64)> {
         let inner = self.lock();
         inner.links.iter().filter_map(|link| Some((link.parent.upgrade()?, link.edge))).collect()
     }
 
-    /// The child of an edge that was struck by force. It leaves when it has ended after all.
+    /// Returns the child of an edge that was struck by force. It is removed when it has ended.
     pub(super) fn overdue(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
         inner.edges.get_mut(edge).filter(|edge| !edge.open && edge.leaves).map(|edge| edge.child.clone())
     }
 
-    /// It has ended after all, and leaves; its error is kept. It is dropped where no lock is held.
+    /// Removes a child that was given up and has ended. Keeps its error. The caller drops it with no lock held.
     pub(super) fn let_go(&self, edge: u64, error: impl FnOnce(&Arc<Node>) -> Option<NodeError>) -> Option<Edge> {
         let (child, link) = self.lock().edges.get_mut(edge).map(|edge| (edge.child.clone(), edge.link))?;
-        // First of all: who sets an error from here on does not tell this node, and one that was told of is found now. As long
-        // as the edge is there, so is the way to it.
+        // This comes first. A thread that sets an error after it does not tell this node. An error that was told
+        // before is found now: the way to it exists as long as the edge.
         child.unlink(link);
         let kept = error(&child);
         let mut inner = self.lock();

@@ -1,13 +1,14 @@
-//! What of the library's own stands in a tree: a pool, a scheduler of tasks, a loop. (A runtime is several nodes, and has them
-//! from the start: `src/runtime/tree.rs`.)
+//! Parts of the library as nodes of a tree: a pool, a task scheduler, a loop. (A runtime has several nodes from the
+//! start: `src/runtime/tree.rs`.)
 //!
-//! Each has a [`Part`], which is empty until the node is asked for. Then it is a job whose end signal has the owner
-//! ended, and which is done when the owner is over, however that came about. There is no thread for it.
+//! Each owner has a [`Part`]. It is empty until the node is requested. Then it is a job. Its end signal makes the
+//! owner end. The job is done when the owner has finished, for any reason. It needs no thread.
 //!
-//! **Nothing is lost**, although no thread holds two locks. The thread that asks for the node makes it and *then* looks whether the
-//! owner is over; who makes the owner over does that under the owner's lock and *then* looks whether there is a node. The one
-//! look that comes later sees what the other one has done. Both may, and then it is said twice, which changes nothing. Who
-//! waits for the end of the owner says it as well, so that the state is closed when the wait returns.
+//! **Nothing is lost**, although no thread holds two locks. The thread that requests the node makes it, and *then*
+//! looks whether the owner has finished. The thread that finishes the owner does so under the owner's lock, and
+//! *then* looks whether there is a node. The later look sees the other thread's change. Both threads may see it. Then
+//! the node is marked as done twice, which changes nothing. A thread that waits for the end of the owner marks it as
+//! well, so the node is closed when the wait returns.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::outcome::Failure;
 use crate::primitives::OnceLock;
 
-/// The place of one of the library's own in a tree.
+/// The place of a pool, task scheduler or loop in a tree.
 pub(crate) struct Part {
     limit: Option<Duration>,
     standing: OnceLock<Standing>,
@@ -30,30 +31,32 @@ struct Standing {
     _asked: [Option<CancelCallback>; 2],
 }
 
-/// What a part has to say for itself.
+/// The functions and options of a part.
 pub(crate) struct Role<'a> {
     pub(crate) name: &'a str,
     pub(crate) clock: &'a Clock,
-    /// What it waits for, in a few words.
+    /// Describes in a few words what the part waits for.
     pub(crate) detail: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Whether the calling thread is one that it waits for.
+    /// Whether the part waits for the calling thread.
     pub(crate) inside: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Called when it should end. It must not block, and run no code of the user's.
+    /// Called when the owner should end. It must not block, and must not run user code.
     pub(crate) end: Box<dyn FnOnce() + Send>,
-    /// Called when its limit is over, if it has one, for which the same holds; and how long after that it is not waited for
-    /// any longer. Without this, it is not from the limit on.
+    /// The function to call when the part's limit is over, and a second limit.
+    ///
+    /// When the second limit is over, too, the part is given up. The function must not block, and must not run user
+    /// code. Without it, the part is given up when its own limit is over.
     pub(crate) cancel: Option<(Box<dyn FnOnce() + Send>, Duration)>,
-    /// What it stands on, and what closes after it.
+    /// The node that this one depends on, which closes after it.
     pub(crate) on: Option<ShutdownNode>,
 }
 
 impl Part {
-    /// The part of an owner that has this limit to end when it is told to.
+    /// Makes the part of an owner that must end within this limit.
     pub(crate) fn new(limit: Option<Duration>) -> Part {
         Part { limit, standing: OnceLock::new() }
     }
 
-    /// The state, always the same. Afterwards it is to be said whether the owner is over.
+    /// Returns the node, always the same. Afterwards the caller must report if the owner has finished.
     pub(crate) fn state<'a>(&self, role: impl FnOnce() -> Role<'a>) -> ShutdownNode {
         self.standing.get_or_init(|| Standing::new(role(), self.limit)).node.clone()
     }
@@ -62,12 +65,12 @@ impl Part {
         self.limit.is_some()
     }
 
-    /// Whether the node has been asked for.
+    /// Whether the node has been requested.
     pub(crate) fn is_wanted(&self) -> bool {
         self.standing.get().is_some()
     }
 
-    /// The owner is over, with this error. Callbacks of those above it are called by this thread.
+    /// Reports that the owner has finished, with this error. This thread calls the callbacks of the nodes above.
     pub(crate) fn over(&self, error: Option<Failure>) {
         if let Some(standing) = self.standing.get() {
             standing.tail.over(error);

@@ -1,4 +1,4 @@
-//! The whole tree at a glance, and what keeps a shutdown from ending.
+//! Reports on the whole tree, and on the nodes that keep a shutdown from ending.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crate::inside::WaitError;
 use crate::outcome::Failure;
 use crate::primitives::Arc;
 
-/// Where a node is in its life.
+/// The phase of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
     /// It has not been asked to close.
     Running,
-    /// It has been asked, and waits for its children.
+    /// It has been asked to close, and waits for its children.
     Closing,
     /// Its children are done, and it has been told to end.
     Told,
-    /// It has been told to end at once, for its limit was over.
+    /// It has been told to end at once, because its limit was over.
     Cancelled,
-    /// It is not waited for any longer, but has not ended.
+    /// It has not ended, but the shutdown has stopped waiting for it.
     GivenUp,
-    /// It and all below it have ended.
+    /// It and all nodes below it have ended.
     Done,
 }
 
@@ -42,8 +42,9 @@ impl fmt::Display for Phase {
     }
 }
 
-/// All nodes of a tree: top to bottom, then left to right, each one once. Each is as it was when it was looked at; a tree
-/// that changes meanwhile is not stopped for it.
+/// All nodes of a tree: top to bottom, then left to right, each node once.
+///
+/// Each node is shown as it was when it was visited. The tree may change in the meantime.
 ///
 /// Displayed, it is an indented list.
 #[derive(Clone, Debug)]
@@ -57,25 +58,25 @@ pub struct Report {
 pub struct NodeReport {
     /// Its name (or annotation), if it has one.
     pub name: Option<Arc<str>>,
-    /// What sort of state it is.
+    /// The kind of the node.
     pub kind: Kind,
-    /// The place in the report of the node above it, through which it was reached first.
+    /// The index in the report of the node through which this one was reached first.
     pub above: Option<usize>,
-    /// How many nodes are above it on that way.
+    /// The number of nodes above it on that way.
     pub depth: usize,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
-    /// For how long.
+    /// How long it has been in that phase.
     pub for_time: Duration,
-    /// How long a job took from its end signal until it was done, if it is.
+    /// The time that a job took from its end signal until it was done.
     pub ending_took: Option<Duration>,
     /// Its own error.
     pub error: Option<Failure>,
-    /// Whether it is itself ready (and not: all below it, too).
+    /// Whether it is ready itself, without the nodes below it.
     pub is_ready: bool,
     /// Its own count.
     pub count: usize,
-    /// What it waits for, if it says so.
+    /// The work that it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub detail: Option<String>,
 }
 
@@ -84,7 +85,7 @@ impl Report {
         Report::with_hanging(root).0
     }
 
-    /// The same, and the places of the nodes that were told to end and have not ended.
+    /// As `of`, and returns the indices of the nodes that were told to end and have not ended.
     fn with_hanging(root: &Arc<Node>) -> (Report, Vec<usize>) {
         let (mut nodes, mut hanging): (Vec<NodeReport>, _) = (Vec::new(), Vec::new());
         walk(root, |place| {
@@ -102,23 +103,23 @@ impl Report {
         (Report { nodes: nodes.into() }, hanging)
     }
 
-    /// The nodes, the one that was asked first.
+    /// Returns the nodes, beginning with the one that was asked.
     pub fn nodes(&self) -> &[NodeReport] {
         &self.nodes
     }
 
-    /// The first node of this name.
+    /// Returns the first node with this name.
     pub fn find(&self, name: &str) -> Option<&NodeReport> {
         self.nodes.iter().find(|node| node.name.as_deref() == Some(name))
     }
 
-    /// How many nodes are in this phase.
+    /// Returns the number of nodes in this phase.
     pub fn count(&self, phase: Phase) -> usize {
         self.nodes.iter().filter(|node| node.phase == phase).count()
     }
 }
 
-/// What is known of a node, whether it was told to end and has not ended, and what is below it.
+/// Reports on one node, whether it was told to end and has not ended, and the nodes below it.
 fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, bool, Vec<Arc<Node>>) {
     let now = node.spec.clock.now();
     let inner = node.lock();
@@ -151,7 +152,7 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
     (report, inner.hangs(), inner.below())
 }
 
-/// A list that is indented deeper than this cannot be read.
+/// The deepest indentation. A list that is indented further cannot be read.
 const DEEPEST: usize = 32;
 
 impl fmt::Display for Report {
@@ -191,17 +192,20 @@ impl fmt::Display for NodeReport {
     }
 }
 
-/// A shutdown has not succeeded: the limit was over before all was closed, or a job was given up. It goes on by itself, and
+/// A shutdown that has not succeeded.
+///
+/// Either the limit was over before everything was closed, or a job was given up. The shutdown goes on by itself, and
 /// a later call may succeed.
 ///
-/// It reads `server: database: timeout expired`, with all that hang; in its alternate form (`{:#}`) the whole tree follows.
+/// It reads `server: database: timeout expired`, with all nodes that hang. Its alternate form (`{:#}`) appends the
+/// whole tree.
 pub struct ShutdownTimeout {
     found: Box<Found>,
 }
 
 struct Found {
     why: WaitError,
-    // The names on the way to what waits for the calling thread, if it does.
+    // The names on the way to the node that waits for the calling thread, if there is one.
     inside: Option<Names>,
     open: Vec<OpenNode>,
     report: Report,
@@ -210,8 +214,8 @@ struct Found {
 /// A node that was told to end and has not ended.
 #[derive(Clone)]
 pub struct OpenNode {
-    // The names on the way to it are collected by `names`: in a chain of which all hang they would take memory in
-    // proportion to the square of its length.
+    // `names` collects the names on the way. In a chain in which all nodes hang, storing them here would take memory
+    // in proportion to the square of its length.
     tree: Report,
     place: usize,
 }
@@ -221,7 +225,7 @@ impl OpenNode {
         &self.tree.nodes[self.place]
     }
 
-    /// The names (annotations) on the way to it, outermost first.
+    /// Returns the names (annotations) on the way to the node, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let way = std::iter::successors(Some(self.node()), |node| self.tree.nodes.get(node.above?));
         let mut names: Vec<&str> = way.filter_map(|node| node.name.as_deref()).collect();
@@ -229,17 +233,17 @@ impl OpenNode {
         names.into_iter()
     }
 
-    /// What sort of state it is.
+    /// Returns the kind of the node.
     pub fn kind(&self) -> Kind {
         self.node().kind
     }
 
-    /// What it waits for, if it [says so](super::ShutdownNodeBuilder::detail).
+    /// Returns what it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub fn detail(&self) -> Option<&str> {
         self.node().detail.as_deref()
     }
 
-    /// Whether it is not waited for any longer.
+    /// Whether the shutdown has stopped waiting for it.
     pub fn was_given_up(&self) -> bool {
         self.node().phase == Phase::GivenUp
     }
@@ -275,29 +279,31 @@ impl ShutdownTimeout {
         ShutdownTimeout { found: Box::new(Found { why, inside, open, report }) }
     }
 
-    /// The nodes that keep the shutdown from ending: told to end, and not ended. Not those that wait for them.
+    /// Returns the nodes that were told to end and have not ended. It omits nodes that only wait for those.
     pub fn open(&self) -> &[OpenNode] {
         &self.found.open
     }
 
-    /// The tree as it was.
+    /// Returns the tree as it was.
     pub fn report(&self) -> &Report {
         &self.found.report
     }
 
-    /// Why the call has returned. [`WaitError::TimedOut`] also for a job that was given up. With [`WaitError::Inside`] and
-    /// [`WaitError::InsideStep`] nothing was waited for.
+    /// Returns why the call has ended.
+    ///
+    /// It is [`WaitError::TimedOut`] also if a job was given up. With [`WaitError::Inside`] and
+    /// [`WaitError::InsideStep`] the call did not wait.
     pub fn why(&self) -> WaitError {
         self.found.why
     }
 
-    /// Whether all is closed but for what was given up.
+    /// Whether everything is closed except jobs that were given up.
     pub fn only_given_up(&self) -> bool {
         self.open().iter().all(OpenNode::was_given_up)
     }
 }
 
-/// The most nodes that are named in an error. Of the others it has the number.
+/// The most nodes that an error names. It gives the number of the others.
 const NAMED: usize = 8;
 
 impl ShutdownTimeout {

@@ -1,4 +1,4 @@
-//! What programs do with a node of the shutdown tree.
+//! The public methods of a node of the shutdown tree.
 
 use std::io;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::inside::WaitError;
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::primitives::Arc;
 
-/// Making states.
+/// Making nodes.
 impl ShutdownNode {
-    /// Options of a node: a name, a clock, limits, and the rest.
+    /// Returns a builder, for options such as a name, a clock and limits.
     pub fn builder() -> ShutdownNodeBuilder {
         ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, [])
     }
 
-    /// Nothing: closed, ready, without error, without value. It can stand wherever a state is asked for.
+    /// Makes an empty node: closed, ready, without error or value. Use it if there is nothing to shut down.
     pub fn empty() -> ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Empty, Own::Nothing, []).make_node()
     }
 
-    /// One state for several. What may be absent is skipped with `flatten`, at any place:
+    /// Makes one node of several. Use `flatten` to skip absent ones:
     ///
     /// ```
     /// use procession::ShutdownNode;
@@ -42,16 +42,17 @@ impl ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, children).make_node()
     }
 
-    /// Background work that is told to end when its children are done, and says when it is done itself.
+    /// Makes a job: background work that is told to end when its children are done. Its guard reports its end.
     pub fn job(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, JobGuard) {
         ShutdownNode::builder().children(children).job()
     }
 
-    /// A [`job`](Self::job) that is done by a thread of its own, which is called `name`. [`ShutdownNodeBuilder::thread`] is the
-    /// same with options, such as children.
+    /// Makes a [`job`](Self::job) that is done by a thread called `name`.
+    ///
+    /// [`ShutdownNodeBuilder::thread`] does the same with options, such as children.
     ///
     /// # Errors
-    /// The closure comes back if the operating system gives no thread, or the name has a NUL in it.
+    /// Returns the closure if the operating system gives no thread, or if the name contains a NUL.
     pub fn thread<F>(name: impl Into<String>, work: F) -> Result<ShutdownNode, Rejected<F, io::Error>>
     where
         F: FnOnce(Job) -> Result<(), BoxError> + Send + 'static,
@@ -59,29 +60,29 @@ impl ShutdownNode {
         ShutdownNode::builder().name(name).thread(work)
     }
 
-    /// A group that takes states in while it runs. The children given here stay as long as the group.
+    /// Makes a group that accepts nodes while it runs. The children given here stay as long as the group.
     pub fn group(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, Group) {
         ShutdownNode::builder().children(children).group()
     }
 
-    /// Something that is counted: [`wait`](Self::wait) returns when the count is zero.
+    /// Makes a node with a count. [`wait`](Self::wait) returns when the count is zero.
     pub fn counted(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, Counter) {
         let (node, hold) = ShutdownNodeBuilder::new(Kind::Counted, Own::Held, children).make_held();
         (node, Counter { hold })
     }
 
-    /// A node that is not ready until its guard says so.
+    /// Makes a node that is not ready until its guard says so.
     pub fn readiness(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ReadyGuard) {
         let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, Own::Held, children).unready().make_held();
         (node, ReadyGuard { hold })
     }
 
-    /// A state that has an error. What fails to start can return it in place of its state.
+    /// Makes a node that has an error. A function that fails to start its work can return it.
     pub fn error(error: impl Into<BoxError>, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         ShutdownNode::result(Err::<(), _>(error), children)
     }
 
-    /// A state that has an error if the result is one.
+    /// Makes a node from a result. The node has an error if the result is one.
     pub fn result<T>(
         result: Result<T, impl Into<BoxError>>,
         children: impl IntoIterator<Item = ShutdownNode>,
@@ -93,19 +94,18 @@ impl ShutdownNode {
         node
     }
 
-    /// A place for an error that may come later.
+    /// Makes a node whose error may be set later.
     pub fn errors(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ErrorGuard) {
         let (node, hold) = ShutdownNodeBuilder::new(Kind::Errors, Own::Held, children).make_held();
         (node, ErrorGuard { hold })
     }
 
-    /// A value, to be found from above with [`get`](Self::get).
+    /// Makes a node with a value, which [`get`](Self::get) finds from above.
     pub fn value<K: Key>(key: K, value: K::Value, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Value, Own::Nothing, children).value(Stored::new(key, value)).make_node()
     }
 
-    /// The same state under a name, which stands before errors that come from it: `name: error`. An empty name adds
-    /// nothing.
+    /// Gives the node a name, which precedes errors that come from it: `name: error`. An empty name adds nothing.
     pub fn annotate(self, name: impl Into<String>) -> ShutdownNode {
         let name = name.into();
         if name.is_empty() {
@@ -114,11 +114,13 @@ impl ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Annotation, Own::Nothing, [self]).name(name).make_node()
     }
 
-    /// A new state in which this one closes after the given ones are closed. This one and the given ones stay as they
-    /// are, and can be used in other places, too.
+    /// Makes a node in which this one closes after the given ones are closed.
     ///
-    /// If a node depends on several, name them in one call, or make one call after the other. Two nodes made from the same one in
-    /// separate calls know nothing of each other: in a shutdown of both, this one ends after the first of the two.
+    /// This node and the given ones are unchanged, and may be used in other places, too.
+    ///
+    /// If a node depends on several, name them in one call, or chain the calls. Two nodes that are made from the same
+    /// one in separate calls do not know each other. In a shutdown of both, this node ends after the first of the
+    /// two.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, Own::Nothing, children);
         builder.after = Some(self.clone());
@@ -128,15 +130,21 @@ impl ShutdownNode {
 
 /// Shutting down.
 impl ShutdownNode {
-    /// Closes this state and all below it, in order, and waits for that. Several callers may do so at the same time, and
-    /// once it is closed every call succeeds at once. A job cannot wait for the end of what it is itself a part of: it
-    /// asks with [`request_shutdown`](Self::request_shutdown).
+    /// Closes this node and all below it, in order, and waits until they are closed.
+    ///
+    /// Several threads may call this at the same time. After the node is closed, every call succeeds at once. A job
+    /// must not wait for the end of a tree that it belongs to. It calls [`request_shutdown`](Self::request_shutdown)
+    /// instead.
     ///
     /// # Errors
-    /// The limit was over before, or a job was given up. The error names what hangs. The shutdown goes on by itself. Where it
-    /// is known that the calling thread belongs to what is to end (the thread of [`ShutdownNode::thread`], a job, task or tasklet
-    /// below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node), [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on), the call does not
-    /// wait, nor does it in a step of any process. [`ShutdownTimeout::why`] says which.
+    /// The limit was over before, or a job was given up. The error names the nodes that hang. The shutdown goes on by
+    /// itself.
+    ///
+    /// The call does not wait in a step of any process. It does not wait either if the calling thread is known to
+    /// belong to the tree that is to end. Such a thread is that of [`ShutdownNode::thread`], or runs a job, task or
+    /// tasklet below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node),
+    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] tells these
+    /// cases apart.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
         wait::shutdown(self.node(), None)
     }
@@ -149,26 +157,26 @@ impl ShutdownNode {
         wait::shutdown(self.node(), Some(limit))
     }
 
-    /// Asks this node and all below it to close, without waiting for that.
+    /// Asks this node and all below it to close, without waiting.
     pub fn request_shutdown(&self) {
         cascade::ask(self.node());
     }
 
-    /// Whether it has been asked to close.
+    /// Whether the node has been asked to close.
     pub fn is_shutting_down(&self) -> bool {
         self.node().lock().times.asked.is_some()
     }
 
-    /// Whether it and all below it have ended (or were given up).
+    /// Whether the node and all below it have ended or were given up.
     pub fn is_closed(&self) -> bool {
         self.node().lock().life == Life::Done
     }
 
-    /// Waits until it is closed, without asking for that.
+    /// Waits until the node is closed, without asking it to close.
     ///
     /// # Errors
-    /// The limit was over before; or it is not closed, and there is no waiting: the caller is a step
-    /// ([`WaitError::InsideStep`]), or it is known that the state waits for the calling thread ([`WaitError::Inside`]).
+    /// The limit was over before. Or the node is not closed and the call does not wait: the caller is a step
+    /// ([`WaitError::InsideStep`]), or the node is known to wait for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self) -> Result<(), WaitError> {
         wait::closed(self.node(), None)
     }
@@ -181,21 +189,22 @@ impl ShutdownNode {
         wait::closed(self.node(), Some(limit))
     }
 
-    /// A future of the moment in which it is closed. It does not ask for that.
+    /// Returns a future that completes when the node is closed. It does not ask the node to close.
     pub fn closed(&self) -> ClosedFuture {
         ClosedFuture::new(self.node())
     }
 
-    /// Has `callback` called when it is asked to close, by the thread that asks, before that tells any job below it to end;
-    /// at once if it was asked already.
+    /// Calls `callback` when the node is asked to close. If it was asked already, that is at once.
+    ///
+    /// The thread that asks calls it, before it tells any job below the node to end.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         Subscription::new(self.node().latch(Condition::Asked), Some(self.node()), callback)
     }
 }
 
-/// Waiting, readiness, errors, values, and looking.
+/// Waiting, readiness, errors, values, and reports.
 impl ShutdownNode {
-    /// Waits until all counters from here down are zero at the same time. Nothing is shut down.
+    /// Waits until all counters of this node and below are zero at the same time. It shuts down nothing.
     ///
     /// # Errors
     /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
@@ -211,20 +220,20 @@ impl ShutdownNode {
         wait::counters(self.node(), Some(limit))
     }
 
-    /// Whether it and all below it are ready. Looks at each node below once.
+    /// Whether the node and all below it are ready. Visits each node below once.
     pub fn is_ready(&self) -> bool {
         wait::is_ready(self.node())
     }
 
-    /// Waits until it and all below it are ready.
+    /// Waits until the node and all below it are ready.
     ///
-    /// Looks at each node below once, and at the states of a group that are in it when it comes to the group. So a call takes
-    /// time in proportion to the tree. A program that adds one state after the other to a group, and waits for each, waits for
-    /// the state that it has added and not for the group.
+    /// The call visits each node below once. In a group it visits the nodes that are there when it comes to the
+    /// group. So a call takes time in proportion to the tree. A program that adds many nodes to a group, and waits
+    /// for each to be ready, should wait for the node that it has added and not for the group.
     ///
     /// # Errors
-    /// The limit was over, it was shut down, there was an error, or a `ReadyGuard` or job was dropped before it said that it is
-    /// ready; or the caller is a step ([`NotReadyError::InsideStep`]).
+    /// The limit was over, the node was shut down, or there was an error. Or a `ReadyGuard` or a job was dropped
+    /// before it said that it is ready. Or the caller is a step ([`NotReadyError::InsideStep`]).
     pub fn wait_ready(&self) -> Result<(), NotReadyError> {
         wait::ready(self.node(), None)
     }
@@ -237,8 +246,10 @@ impl ShutdownNode {
         wait::ready(self.node(), Some(limit))
     }
 
-    /// The first error: a node's own before those below it, of those the left one. In a dependency the one that depends
-    /// comes before those it depends on.
+    /// Returns the first error. A node's own error comes before errors below it. Below it, the order is from left to
+    /// right.
+    ///
+    /// In a dependency, the dependent node comes before the nodes that it depends on.
     pub fn err(&self) -> Option<NodeError> {
         walk::error(self.node())
     }
@@ -259,7 +270,8 @@ impl ShutdownNode {
         wait::failed(self.node(), Some(limit))
     }
 
-    /// Has `callback` called with the first error here or below, by the thread that sets it; at once if there is one.
+    /// Calls `callback` with the first error here or below. If there is one, that is at once. The thread that sets the
+    /// error calls it.
     pub fn on_error(&self, callback: impl FnOnce(&NodeError) + Send + 'static) -> Subscription {
         let weak = Arc::downgrade(self.node());
         Subscription::new(self.node().latch(Condition::Failed), Some(self.node()), move || {
@@ -269,8 +281,9 @@ impl ShutdownNode {
         })
     }
 
-    /// From now on the first error here or below shuts this state down, as [`request_shutdown`](Self::request_shutdown)
-    /// would. There may be one already.
+    /// Shuts this node down at the first error here or below, as [`request_shutdown`](Self::request_shutdown) would.
+    ///
+    /// If there is an error already, it does so at once.
     pub fn shutdown_on_error(self) -> ShutdownNode {
         let failed = {
             let mut inner = self.node().lock();
@@ -283,13 +296,14 @@ impl ShutdownNode {
         self
     }
 
-    /// The value under a key: the first one from the top, and of those below, from the left. In a dependency the one that
-    /// depends comes before those it depends on.
+    /// Returns the first value under a key: from the top, and of the nodes below, from the left.
+    ///
+    /// In a dependency, the dependent node comes before the nodes that it depends on.
     pub fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
         walk::value(self.node(), key)
     }
 
-    /// All nodes from here down, each with its phase, for how long, and its error.
+    /// Reports on this node and all below it: each with its phase, the time in it, and its error.
     pub fn report(&self) -> Report {
         Report::of(self.node())
     }

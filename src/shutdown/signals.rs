@@ -1,4 +1,4 @@
-//! Signals of the operating system ask for a shutdown. With the feature `signals`.
+//! Shutdown on signals of the operating system. With the feature `signals`.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The handler of the program's signals. It stays for as long as the program runs, whether this is dropped or not.
+/// The handler of the program's signals. It stays until the program ends, even if this value is dropped.
 #[derive(Clone, Debug)]
 pub struct Signals {
     shared: Arc<Heard>,
@@ -45,14 +45,14 @@ struct Heard {
     again: Latch<()>,
 }
 
-/// Why no signal asks for a shutdown.
+/// An error that keeps signals from asking for a shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
     /// The program was started with all of these signals ignored.
     #[error("no signal can ask for the shutdown: the program was started with all of them ignored")]
     AllIgnored,
-    /// The program has a handler already, and the operating system (not Unix) has room for one only.
+    /// The program already has a handler, and the operating system (not Unix) allows only one.
     #[error("Ctrl-C cannot ask for the shutdown: the program has another handler for it")]
     HasHandler,
     /// The operating system refused the handler, or the thread that waits for the signals.
@@ -61,37 +61,41 @@ pub enum SignalError {
 }
 
 impl Signals {
-    /// The signals that ask for the shutdown.
+    /// Returns the signals that ask for the shutdown.
     pub fn handled(&self) -> &[Signal] {
         &self.shared.handled
     }
 
-    /// The signals that stay ignored, because the program was started so.
+    /// Returns the signals that stay ignored, because the program was started with them ignored.
     pub fn ignored(&self) -> &[Signal] {
         &self.shared.ignored
     }
 
-    /// How many signals have come.
+    /// Returns the number of signals that have come.
     pub fn count(&self) -> usize {
-        // Ordering: Relaxed: a number to look at; nothing is read because of it.
+        // Ordering: Relaxed: the number is only reported, and no other data depends on it.
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Has `callback` called when a second signal comes: a user who presses Ctrl-C twice does not want to wait. It is called also
-    /// when a callback of the shutdown hangs.
+    /// Calls `callback` when a second signal comes: a user who presses Ctrl-C twice does not want to wait.
+    ///
+    /// It is called even if a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
         wait::Subscription::new(self.shared.again.clone(), None, callback)
     }
 }
 
 impl ShutdownNode {
-    /// From now on Ctrl-C (and on Unix `SIGTERM` and `SIGHUP`) asks this state to shut down, in place of ending the
-    /// program.
+    /// Makes Ctrl-C shut down this node instead of ending the program.
     ///
-    /// On Unix, a signal stays ignored if the program was started so: `nohup` ignores `SIGHUP`, and shells ignore `SIGINT` for
-    /// what they run in the background. [`Signals::handled`] has the others. (The library finds this out on systems that have
-    /// `/proc/self/status`, as Linux has. Elsewhere it handles all three.) Handlers that were there before are called as
-    /// well; several states may be asked, each by a call of its own.
+    /// On Unix, so do `SIGTERM` and `SIGHUP`.
+    ///
+    /// On Unix, a signal stays ignored if the program was started with it ignored. `nohup` ignores `SIGHUP`, and
+    /// shells ignore `SIGINT` for programs that they run in the background. [`Signals::handled`] returns the others.
+    /// (The library finds this out on systems with `/proc/self/status`, such as Linux. Elsewhere it handles all
+    /// three.)
+    ///
+    /// Handlers that were there before are called as well. Several nodes may be shut down, each by a call of its own.
     ///
     /// ```no_run
     /// use procession::ShutdownNode;
@@ -108,7 +112,7 @@ impl ShutdownNode {
     /// ```
     ///
     /// # Errors
-    /// All of these signals are ignored; the program has another handler, on a system that has room for one only; the
+    /// All of these signals are ignored. Or the program has another handler, and the system allows only one. Or the
     /// operating system refuses the handler or a thread.
     pub fn shutdown_on_signals(&self) -> Result<Signals, SignalError> {
         let (ignored, handled): (Vec<_>, Vec<_>) = SIGNALS.iter().partition(|signal| is_ignored(**signal));
@@ -120,8 +124,8 @@ impl ShutdownNode {
         let (heard, state) = (shared.clone(), self.clone());
         let comes = move || {
             if heard.count.fetch_add(1, Ordering::Relaxed) == 0 {
-                // Callbacks of the shutdown run on a helper thread. So this thread is told of the second signal also if one of
-                // them hangs.
+                // Callbacks of the shutdown run on a helper thread. So this thread receives the second signal even if
+                // one of them hangs.
                 let asks = state.clone();
                 threads::on_helper_thread("procession-signals", move || asks.request_shutdown());
             } else {
@@ -148,7 +152,7 @@ fn number(signal: Signal) -> i32 {
     }
 }
 
-/// Whether the program was started with this signal ignored, as far as that can be found out: no safe call tells it.
+/// Whether the program was started with this signal ignored, if that can be found out. No safe call reports it.
 #[cfg(unix)]
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -162,10 +166,10 @@ fn is_ignored(_: Signal) -> bool {
     false
 }
 
-/// Has `comes` called for each of the signals that comes, on a thread of its own.
+/// Calls `comes` for each signal that comes, on a thread of its own.
 #[cfg(unix)]
 fn listen(signals: &[Signal], comes: impl Fn() + Send + 'static) -> Result<(), SignalError> {
-    // The thread first: a handler without a thread that listens would take the signal's own effect away for good.
+    // The thread starts first: a handler without a listening thread would disable the signal's own effect for good.
     let (hand_over, handed_over) = std::sync::mpsc::sync_channel::<signal_hook::iterator::Signals>(1);
     let listens = move || {
         if let Ok(mut coming) = handed_over.recv() {

@@ -1,4 +1,4 @@
-//! What of a node never changes.
+//! The constant part of a node.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use crate::primitives::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Nothing at all.
+    /// An empty node.
     Empty,
-    /// Several in one.
+    /// One node for several.
     Merge,
-    /// Several in one, which come and go.
+    /// One node for several that come and go.
     Group,
-    /// Background work that is told to end and says when it is done.
+    /// Background work that is told to end, and reports when it is done.
     Job,
-    /// Work that is counted, and waited for.
+    /// A node with a count that can be waited for.
     Counted,
-    /// A node that says when it is ready.
+    /// A node with a guard that marks it as ready.
     Readiness,
-    /// An error, or none.
+    /// A node with an error, or without one.
     Error,
-    /// A place for errors.
+    /// A node whose error may be set later.
     Errors,
     /// A value under a key.
     Value,
-    /// A name for what is below.
+    /// A name for the nodes below.
     Annotation,
-    /// A node that closes after those that it depends on.
+    /// A node that closes after the nodes that it depends on.
     Dependency,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What of a node never changes.
+/// The constant part of a node.
 pub(super) struct NodeSpec {
     pub(super) kind: Kind,
     pub(super) name: Option<Arc<str>>,
@@ -50,26 +50,26 @@ pub(super) struct NodeSpec {
     pub(super) value: Option<Stored>,
     pub(super) cancel_after: Option<Duration>,
     pub(super) give_up_after: Option<Duration>,
-    /// What it waits for, in the user's words.
+    /// Describes what the node waits for, in the user's words.
     pub(super) detail: Option<Box<dyn Fn() -> Option<String> + Send + Sync>>,
-    /// Whether the calling thread is one that it waits for.
+    /// Whether the node waits for the calling thread.
     pub(super) inside: Option<Box<dyn Fn() -> bool + Send + Sync>>,
-    /// Neither it nor any node below it ever had anything to end.
+    /// Whether neither it nor any node below it ever had anything to end.
     pub(super) is_inert: bool,
-    /// It or a node below it has a value.
+    /// Whether it or a node below it has a value.
     pub(super) has_value: bool,
-    /// It or a node below it is counted, or may come to be.
+    /// Whether it or a node below it is counted, or may come to be.
     pub(super) counts: bool,
 }
 
 impl NodeSpec {
-    /// Runs code of the user's.
+    /// Returns what the node waits for. Runs user code.
     pub(super) fn detail(&self) -> Option<String> {
         let detail = self.detail.as_ref()?;
         contain(detail).unwrap_or_else(|panic| Some(panic.to_string()))
     }
 
-    /// Whether the calling thread is one that it waits for.
+    /// Whether the node waits for the calling thread.
     pub(super) fn is_inside(&self) -> bool {
         self.inside.as_ref().is_some_and(|inside| contain(inside).unwrap_or(false))
     }

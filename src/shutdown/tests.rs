@@ -1,4 +1,4 @@
-//! The table of phases and arrows on top of `node.rs` against the code, and what cannot be seen from outside.
+//! Compares the table of phases and arrows on top of `node.rs` with the code, and tests internals.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::primitives::{Arc, thread};
 use crate::threads;
 use crate::wait::wait;
 
-/// The first cells of a table's rows.
+/// Returns the first cells of a table's rows.
 fn rows<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
     let table = page.split(&format!("//! | {head} |")).nth(1).unwrap_or_default();
     let lines = table.lines().skip(2).take_while(|line| line.starts_with("//! |"));
@@ -33,7 +33,7 @@ fn the_tables_name_the_phases_and_the_arrows_that_there_are() {
     assert!(arrows.iter().all(|arrow| code.contains(&format!(" fn {arrow}("))));
 }
 
-/// Where a node is, and what it waits for.
+/// Returns the phase of a node, and the state of its own work.
 fn look(node: &Arc<Node>) -> (Life, Own) {
     let inner = node.lock();
     (inner.life, inner.own)
@@ -53,7 +53,7 @@ fn act(node: &Arc<Node>, arrow: &str) {
 fn each_arrow_leads_from_each_phase_where_the_table_says() {
     use Life::{Closing, Done, Open, Told};
     use Own::{Cancelled, Ended, GivenUp, Held, Nothing, Works};
-    // A node with a child that is open (`true`) or with none; the arrows; where each of them leads.
+    // A node with an open child (`true`) or with none, the arrows, and the state to which each of them leads.
     type Row = (Own, bool, &'static [(&'static str, Life, Own)]);
     let table: &[Row] = &[
         (Works, false, &[("end_own", Done, Ended), ("ask", Done, Ended), ("end_own", Done, Ended)]),
@@ -72,7 +72,8 @@ fn each_arrow_leads_from_each_phase_where_the_table_says() {
     for (own, has_child, arrows) in table {
         let (child, child_tail) = ShutdownNode::job([]);
         let children = has_child.then_some(child);
-        // The tails are dropped at once in the real thing; here they must not be, for the arrows are made by hand.
+        // In the library the guards are dropped at once. Here they must not be, because the test makes the arrows
+        // itself.
         let (state, _keep): (ShutdownNode, Box<dyn std::any::Any>) = match own {
             Works => {
                 let (state, tail) = ShutdownNode::job(children);
@@ -115,12 +116,13 @@ fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
     drop(one_counter.add());
     let raised = look(&all);
     assert!(raised != idle && raised == look(&all));
-    // The work went from the counter that was looked at last to the one that was looked at first.
+    // The work moves from the counter that was visited last to the one that was visited first.
     drop(two_counter.add());
     assert!(look(&all) != raised);
-    // Another counter in the same place, which was raised as often, is not taken for the first one.
+    // Another counter at the same place, raised equally often, must not be taken for the first one.
     assert!(look(&one) != look(&two));
-    // A counter that was taken in after the first look, and has left before the second, may have had the work all that time.
+    // A counter that was added after the first look, and removed before the second, may have had the work in the
+    // meantime.
     let (group, takes_in) = ShutdownNode::group([]);
     let all = ShutdownNode::merge([two, group]);
     let before = look(&all);
@@ -162,7 +164,7 @@ fn a_state_that_many_depend_on_for_a_while_does_not_grow() {
     for _ in 0..1_000 {
         let (request, tail) = ShutdownNode::job([store.clone()]);
         drop(request.depends_on([store.clone()]));
-        // Taken in, and gone again, and refused.
+        // It is added, removed, and refused.
         group.add(ShutdownNode::merge([request.clone()])).unwrap();
         tail.done();
         let ((one, one_group), (two, _)) = (ShutdownNode::group([store.clone()]), ShutdownNode::group([]));
@@ -199,7 +201,7 @@ fn an_error_on_its_way_up_survives_the_removal_of_its_node() {
     let (job, tail) = ShutdownNode::job([]);
     let (above, group) = ShutdownNode::group([]);
     group.add(ShutdownNode::merge([job.clone()])).unwrap();
-    // One thread sets an error and is held up; another one says done meanwhile.
+    // One thread sets an error and is delayed. Another one reports the end in the meantime.
     let mut held_up = Moves::default();
     assert!(job.node().set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
     tail.done();
@@ -215,7 +217,7 @@ fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
     let (above, group) = ShutdownNode::group([]);
     group.add(job.clone()).unwrap();
     job.request_shutdown();
-    // The thread whose limit is over is held up before the group has heard of it.
+    // The thread whose limit is over is delayed before the group is notified.
     let mut held_up = Moves::default();
     assert!(job.node().give_up(&mut held_up));
     tail.done();
@@ -233,7 +235,7 @@ fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
     super::walk::walk::<()>(all.node(), |place| {
         seen += 1;
         if Arc::ptr_eq(place.node, two.node()) {
-            // What was seen ends, and others are made in its place.
+            // The visited nodes end, and others are made in their place.
             drop(tail.take());
             for _ in 0..16 {
                 let (comes, tail) = ShutdownNode::job([]);

@@ -1,4 +1,4 @@
-//! Waiting: for the end, for counters, for readiness, for an error.
+//! Waits for the end, for counters, for readiness, and for an error.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ fn deadline(node: &Node, limit: Option<Duration>) -> Deadline {
     limit.map_or(Deadline::NEVER, |limit| node.spec.clock.deadline(limit))
 }
 
-/// Asks a node to close, and waits for that.
+/// Asks a node to close, and waits until it is closed.
 pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), ShutdownTimeout> {
     let clock = &root.spec.clock;
     let deadline = deadline(root, limit);
@@ -32,11 +32,11 @@ pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
         return Ok(());
     }
     let error = ShutdownTimeout::of(root, why_not_over(limit), inside);
-    // It may have ended while the error was made.
+    // The node may have ended while the error was made.
     if has_ended(root) { Ok(()) } else { Err(error) }
 }
 
-/// Closed, and nothing that was given up still runs.
+/// Whether the node is closed, and no job that was given up still runs.
 fn has_ended(root: &Arc<Node>) -> bool {
     let (life, forced) = {
         let inner = root.lock();
@@ -58,7 +58,7 @@ pub(super) fn closed(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Wa
     if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
 }
 
-/// Waits until all counters from here down are zero at the same time.
+/// Waits until all counters of this node and below are zero at the same time.
 pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), WaitError> {
     refuse_step_timeout(limit)?;
     let clock = &root.spec.clock;
@@ -68,9 +68,9 @@ pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
 
 /// Looks until two looks in a row are the same, or until a counter does not come to zero in time.
 ///
-/// A look sees each counter at zero, but not all at the same moment. If the next look finds the same counters, none of which
-/// was raised since, and no group has taken in another one, all of them were zero between the two looks. If counters come and
-/// go faster than two looks can be made, the limit ends this.
+/// A look sees each counter at zero, but not all at the same moment. Suppose that the next look finds the same
+/// counters, that none of them was raised in between, and that no group has taken in another one. Then all of them
+/// were zero between the two looks. If counters come and go faster than two looks can be made, the limit ends this.
 pub(super) fn zeros(look: impl Fn() -> Option<Vec<Seen>>, is_late: impl Fn() -> bool) -> bool {
     let mut before = None;
     loop {
@@ -85,8 +85,10 @@ pub(super) fn zeros(look: impl Fn() -> Option<Vec<Seen>>, is_late: impl Fn() -> 
     }
 }
 
-/// A counter, and how often it was raised before it was waited for; or a group, and how often it took in what is counted. It
-/// is held, so that no other one is taken for it.
+/// A counter or a group that a look has seen, with a number.
+///
+/// The number says how often the counter was raised before the wait, or how many counted nodes the group has taken in.
+/// The node is held, so that its address cannot be reused for another one.
 pub(super) struct Seen {
     node: Arc<Node>,
     pub(super) raised: u64,
@@ -98,7 +100,7 @@ impl PartialEq for Seen {
     }
 }
 
-/// Waits for each counter in turn. Nothing, if the deadline was before.
+/// Waits for each counter in turn. Returns `None` if the deadline passes first.
 pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Option<Vec<Seen>> {
     let mut seen = Vec::new();
     let late = walk(root, |place| {
@@ -117,7 +119,7 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
     late.is_none().then_some(seen)
 }
 
-/// Whether one of these was set before the deadline.
+/// Whether one of these latches was set before the deadline.
 fn any(latches: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
     let woken = Latch::new();
     let callbacks: Vec<Option<u64>> = latches
@@ -138,7 +140,7 @@ fn any(latches: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
     in_time
 }
 
-/// Whether all from here down are ready.
+/// Whether this node and all below it are ready.
 pub(super) fn is_ready(root: &Arc<Node>) -> bool {
     let not = walk(root, |place| {
         let inner = place.node.lock();
@@ -150,7 +152,7 @@ pub(super) fn is_ready(root: &Arc<Node>) -> bool {
     not.is_none()
 }
 
-/// Waits until all from here down are ready.
+/// Waits until this node and all below it are ready.
 pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), NotReadyError> {
     refuse_step_timeout(limit).map_err(|_| NotReadyError::InsideStep)?;
     let clock = &root.spec.clock;
@@ -161,7 +163,8 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
         let mut latches = above.to_vec();
         loop {
             let [failed, shut, done] = &above;
-            // Looked at first: what comes before the end (it is ready, there is an error, it was asked to close) is seen then.
+            // Checked first. Events before the end (it is ready, there is an error, it was asked to close) are then
+            // visible below.
             let is_done = done.is_set();
             let (ready, asked) = {
                 let inner = node.lock();
@@ -178,7 +181,8 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
             if asked || shut.is_set() {
                 return Go::Stop(NotReadyError::ShutDown);
             }
-            // Done without having been asked is: by itself, and what is not ready then was dropped.
+            // A node that is done without having been asked has ended by itself. Guards that were not ready then were
+            // dropped.
             if ready == Ready::Never || is_done {
                 return Go::Stop(NotReadyError::Dropped(NotReadyNode { names: place.names() }));
             }
@@ -191,14 +195,14 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
     why.map_or(Ok(()), Err)
 }
 
-/// Waits until there is an error from here down.
+/// Waits until there is an error in this node or below.
 pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Result<NodeError, WaitError> {
     refuse_step_timeout(limit)?;
     root.latch(Condition::Failed).wait_until(&root.spec.clock, deadline(root, limit));
     walk::error(root).ok_or(WaitError::TimedOut)
 }
 
-/// Keeps a callback of a state in place, and the state with it; dropping it takes the callback back.
+/// Keeps a callback of a node registered, and keeps the node alive. Dropping it removes the callback.
 #[derive(Debug)]
 #[must_use = "dropping this takes the callback back"]
 pub struct Subscription {
@@ -217,13 +221,13 @@ impl Subscription {
         Subscription { latch, callback, _of: of.cloned() }
     }
 
-    /// Leaves the callback in place for as long as there is the state, which this does not keep.
+    /// Keeps the callback registered until the node is dropped. The callback does not keep the node alive.
     pub fn keep(mut self) {
         self.callback = None;
     }
 }
 
-/// A future of the moment in which a node is closed. It keeps the node.
+/// A future that completes when a node is closed. It keeps the node alive.
 #[derive(Debug)]
 pub struct ClosedFuture {
     closed: LatchFuture<()>,

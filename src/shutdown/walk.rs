@@ -1,4 +1,4 @@
-//! Looking at a whole tree: top to bottom, then left to right, each node once, with a list instead of recursion.
+//! Visits a whole tree: top to bottom, then left to right, each node once, with a list instead of recursion.
 
 use std::collections::HashSet;
 
@@ -7,30 +7,30 @@ use super::key::Key;
 use super::node::{Life, Node, Own};
 use crate::primitives::Arc;
 
-/// A node on the way, with what leads to it.
+/// A node of the walk, with its way.
 pub(super) struct Place<'a> {
     pub(super) node: &'a Arc<Node>,
-    /// Its number on this way, and that of the node above.
+    /// Its number in this walk, and the number of the node above.
     pub(super) number: usize,
     pub(super) above: Option<usize>,
     trail: &'a Trail,
 }
 
-/// Where to go from here.
+/// The next move of a walk.
 pub(super) enum Go<R> {
-    /// To these.
+    /// Visit these.
     On(Vec<Arc<Node>>),
-    /// Not further down.
+    /// Go no further down.
     Past,
     Stop(R),
 }
 
-/// All nodes that were seen, each with the node above it. They are held, so that no other one comes to the same address.
+/// All visited nodes, each with the node above it. They are held, so that no other node gets the same address.
 #[derive(Default)]
 struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 
 impl Place<'_> {
-    /// The names from the top to this node, outermost first.
+    /// Returns the names from the top to this node, outermost first.
     pub(super) fn names(&self) -> Names {
         let mut names = Vec::new();
         let mut next = Some(self.number);
@@ -43,7 +43,7 @@ impl Place<'_> {
     }
 }
 
-/// Takes `look` to each node, until it says stop. No lock is held while it looks.
+/// Calls `look` for each node until it says stop. No lock is held during the call.
 pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R>) -> Option<R> {
     let mut seen = HashSet::new();
     let mut trail = Trail::default();
@@ -63,7 +63,8 @@ pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R
     None
 }
 
-/// The first error: a node's own before those below, of those the left one.
+/// Returns the first error. A node's own error comes before those below it, and those are in order from left to
+/// right.
 pub(super) fn error(root: &Arc<Node>) -> Option<NodeError> {
     walk(root, |place| {
         let (own, kept, below) = {
@@ -77,14 +78,14 @@ pub(super) fn error(root: &Arc<Node>) -> Option<NodeError> {
             return Go::Stop(NodeError::new(place.names(), failure));
         }
         match kept {
-            // What has left was to the left of what is there.
+            // Removed children were to the left of those that are there.
             Some(error) => Go::Stop(error.below(place.names())),
             None => Go::On(below),
         }
     })
 }
 
-/// The first value under a key.
+/// Returns the first value under a key.
 pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> {
     walk(root, |place| match place.node.spec.value.as_ref().and_then(|stored| stored.get(key)) {
         Some(value) => Go::Stop(value),
@@ -103,7 +104,7 @@ pub(super) fn is_below(group: &Arc<Node>, top: &Arc<Node>) -> bool {
     found.is_some()
 }
 
-/// The names on the way to what is not done, and waits for the calling thread.
+/// Returns the names on the way to a node that is not done and waits for the calling thread.
 pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
     walk(root, |place| {
         let (waits, below) = {
@@ -117,7 +118,7 @@ pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
     })
 }
 
-/// Whether one was told to end and has not ended, or was given up.
+/// Whether a node was told to end and has not ended, or was given up.
 pub(super) fn is_open(root: &Arc<Node>) -> bool {
     let found = walk(root, |place| {
         let inner = place.node.lock();

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::spec::SpecError;
 
-/// Delays between the restarts of a child: the first, doubled with each failure up to a cap, a random part of it taken
-/// off, and begun anew when the child has been up for long enough.
+/// Delays between the restarts of a child.
+///
+/// The first delay doubles with each failure, up to a cap. [`jitter`](Self::jitter) takes a random part off each
+/// delay. The delays begin anew when the child has been up for long enough.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     pub(super) first: Duration,
@@ -16,25 +18,25 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Delays from `first` to `cap`, without jitter; begun anew when a child has been up as long as the cap.
+    /// Delays from `first` to `cap`, without jitter. They begin anew when a child has been up for as long as `cap`.
     pub fn exponential(first: Duration, cap: Duration) -> Backoff {
         Backoff { first, cap, jitter: 0.0, stable: cap, seed: 0 }
     }
 
-    /// Up to this part of each delay, from 0 to 1, is taken off at random, so that children which failed together are not
-    /// restarted together.
+    /// Takes a random part off each delay: at most `part`, which is from 0 to 1. So children that failed together are
+    /// not restarted together.
     pub fn jitter(mut self, part: f64) -> Backoff {
         self.jitter = part;
         self
     }
 
-    /// How long a child must have been up for its delays to begin anew.
+    /// Sets how long a child must be up before its delays begin anew.
     pub fn stable_after(mut self, stable: Duration) -> Backoff {
         self.stable = stable;
         self
     }
 
-    /// The seed of the jitter; the same seed gives the same delays.
+    /// Sets the seed of the jitter. The same seed gives the same delays.
     pub fn seed(mut self, seed: u64) -> Backoff {
         self.seed = seed;
         self
@@ -48,14 +50,14 @@ impl Backoff {
         Ok(())
     }
 
-    /// The delay after so many failures in a row, of a child with this number.
+    /// The delay after this many failures in a row, for the child with this number.
     pub(super) fn delay(&self, failures: u32, child: u64) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let full = self.first.saturating_mul(doubled).min(self.cap);
         let mixed = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
         // 53 random bits are a number from 0 to 1.
         let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
-        // Taken off, for the whole of a delay that is nearly for ever cannot be had as a product.
+        // Subtracted from the full delay. A product could overflow if the delay is nearly `Duration::MAX`.
         full.saturating_sub(full.mul_f64(self.jitter * random))
     }
 }

@@ -1,4 +1,4 @@
-//! Work on batches: the next child of each is stopped, or started.
+//! Work on batches: stops or starts the next child of each batch.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Supervisor {
         key
     }
 
-    /// Notes with its batch that something is to be done with a child.
+    /// Records in its batch that a child is to be stopped or started.
     fn file(&mut self, key: u64, batch: u64, moves: Moves) {
         match moves {
             Moves::Down => self.batches.entry(batch).or_default().stopping.insert(key),
@@ -30,7 +30,7 @@ impl Supervisor {
         self.changed.insert(batch);
     }
 
-    /// Notes with its batch that nothing is to be done with a child.
+    /// Records in its batch that a child is neither to be stopped nor to be started.
     fn unfile(&mut self, key: u64, batch: u64) {
         let Some(members) = self.batches.get_mut(&batch) else { return };
         if members.stopping.remove(&key) | members.starting.remove(&key) {
@@ -38,7 +38,7 @@ impl Supervisor {
         }
     }
 
-    /// Changes a child, and files it anew if it belongs elsewhere now.
+    /// Changes a child, and updates its batches if they are affected.
     pub(super) fn change(&mut self, key: u64, change: impl FnOnce(&mut Child)) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let before = (child.batch, child.moves());
@@ -68,12 +68,12 @@ impl Supervisor {
         }
     }
 
-    /// Changes where a child is.
+    /// Sets the phase of a child.
     pub(super) fn set(&mut self, key: u64, phase: Phase) {
         self.change(key, |child| child.phase = phase);
     }
 
-    /// Has the batch wait for this delay, and for no other, before it starts a child.
+    /// Makes the batch wait for this delay before it starts a child. An earlier delay of the batch is dropped.
     pub(super) fn delay(&mut self, number: u64, delay: Duration, out: &mut StepOutput) {
         let timer = (!delay.is_zero()).then(|| out.after(delay));
         let before = std::mem::replace(&mut self.batches.entry(number).or_default().delay, timer);
@@ -100,12 +100,12 @@ impl Supervisor {
             self.batches.remove(&number);
             return self.forget_timer(delay, out);
         }
-        // No child is started before the last one has stopped.
+        // No child is started before all children of the batch that are to be stopped have stopped.
         let Some(key) = stops.or(starts.filter(|_| delay.is_none())) else { return };
         match self.children.get(&key).map(|child| &child.phase) {
             Some(Phase::ToStop { pid }) => self.stop(key, *pid, out),
             Some(Phase::Queued) => self.start(key, out),
-            // It is being stopped, or started.
+            // The child is already being stopped or started.
             _ => {}
         }
     }

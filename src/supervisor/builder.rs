@@ -1,4 +1,4 @@
-//! Building a supervisor: everything that can be wrong is said then.
+//! Builds supervisors, and reports every error in a specification.
 
 use std::any::{Any, type_name};
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::process::Supervisor;
 use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy};
 use crate::Process;
 
-/// Restarts within the window, where nothing is said: 3 in 5 seconds.
+/// The default limit of restarts: 3 within 5 seconds.
 const RESTARTS: usize = 3;
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -43,20 +43,20 @@ const WITHIN: Duration = Duration::from_secs(5);
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SupervisorBuilder {
     config: Config,
-    /// One child of the kind, to be checked.
+    /// One child of the dynamic kind. `build` checks it.
     template: Option<ChildSpec>,
     children: Vec<ChildSpec>,
 }
 
 impl Supervisor {
-    /// Options of a supervisor.
+    /// Returns a builder for a supervisor.
     pub fn builder() -> SupervisorBuilder {
         SupervisorBuilder::new()
     }
 }
 
 impl ChildSpec {
-    /// A child that is a supervisor itself: it has all the time it needs to stop.
+    /// Describes a child that is itself a supervisor. It has unlimited time to stop.
     pub fn supervisor(id: impl Into<Arc<str>>, make: impl Fn() -> Supervisor + Send + Sync + 'static) -> ChildSpec {
         ChildSpec { supervises: true, shutdown: Shutdown::Unlimited, ..ChildSpec::new(id, make) }
     }
@@ -78,48 +78,53 @@ impl SupervisorBuilder {
         }
     }
 
-    /// Which other children are restarted with a failed one. The default is [`Strategy::OneForOne`].
+    /// Sets which other children are restarted with a failed one. The default is [`Strategy::OneForOne`].
     pub fn strategy(mut self, strategy: Strategy) -> SupervisorBuilder {
         self.config.strategy = strategy;
         self
     }
 
-    /// At most so many restarts within any so long; with one more the supervisor ends, and its error lists them. None at all
-    /// is allowed: then the first failure ends it; and with [`usize::MAX`] it never ends for that. 3 within 5 seconds, where
-    /// nothing is said.
+    /// Limits restarts to this number within any period of this length.
+    ///
+    /// With one restart more the supervisor fails. Its error lists the restarts. With 0 the first failure ends the
+    /// supervisor. With [`usize::MAX`] the number of restarts never ends it. The default is 3 restarts within 5
+    /// seconds.
     pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
         self.config.intensity = RestartWindow::new(restarts, within);
         self
     }
 
-    /// Delays before restarts; none, where nothing is said.
+    /// Sets the delays before restarts. By default there are none.
     pub fn backoff(mut self, backoff: Backoff) -> SupervisorBuilder {
         self.config.backoff = Some(backoff);
         self
     }
 
-    /// Whether the supervisor ends when significant children have ended by themselves.
+    /// Sets whether the supervisor ends when significant children have ended by themselves. The default is
+    /// [`AutoShutdown::Never`].
     pub fn auto_shutdown(mut self, auto: AutoShutdown) -> SupervisorBuilder {
         self.config.auto = auto;
         self
     }
 
-    /// The most children there may be; any number, where nothing is said.
+    /// Limits the number of children. By default there is no limit.
     pub fn limit(mut self, children: usize) -> SupervisorBuilder {
         self.config.limit = Some(children);
         self
     }
 
-    /// A further child: started behind those that are here.
+    /// Adds a child. It starts after the children that were added before it.
     pub fn child(mut self, spec: ChildSpec) -> SupervisorBuilder {
         self.children.push(spec);
         self
     }
 
-    /// Children of one kind, added at run time with
-    /// [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind) and no others: each made from an input, of
-    /// which it is made again when it is restarted. Their ids are `id` with a number; `adjust` says what is not the default
-    /// of a [`ChildSpec`]. Those that are not restarted are forgotten.
+    /// Makes a supervisor whose children are of one kind and are added at run time.
+    ///
+    /// A child is added with [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind). `make` makes
+    /// each child from an input. When the child is restarted, `make` makes it again from the same input. The id of a
+    /// child is `id` with a number. `adjust` changes the defaults of its [`ChildSpec`]. The supervisor forgets
+    /// children that it does not restart. It takes no other children.
     pub fn dynamic<I, P>(
         mut self,
         id: impl Into<Arc<str>>,
@@ -137,7 +142,7 @@ impl SupervisorBuilder {
         let adjust = Contained::new(adjust);
         let of_input = move |input: Box<dyn Any + Send>, number: u64| {
             let make = make.clone();
-            // One of another type goes here, too.
+            // An input of another type is contained as well: its destructor may panic.
             let input = Contained::new(*input.downcast::<I>().map_err(Contained::new).ok()?);
             Some(adjust.get()(ChildSpec::new(format!("{id}/{number}"), move || make.get()(input.get()))))
         };
@@ -145,10 +150,10 @@ impl SupervisorBuilder {
         self
     }
 
-    /// The supervisor, to be spawned.
+    /// Builds the supervisor. Spawn it like any process.
     ///
     /// # Errors
-    /// Something in the specification is wrong.
+    /// Returns the first error in the specification of the supervisor or of a child.
     pub fn build(self) -> Result<Supervisor, SpecError> {
         let SupervisorBuilder { config, template, children } = self;
         if config.intensity.is_empty() {

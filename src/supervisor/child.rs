@@ -1,4 +1,4 @@
-//! One child as its supervisor knows it.
+//! One child, as its supervisor records it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,33 +11,33 @@ use crate::{Exit, Pid, Reply, StepOutput, Tag};
 
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
-    /// The name and the PID that its last process was given, if there is one.
+    /// The name and the PID of its last process, if there was one.
     pub(super) name: Option<Arc<str>>,
     pub(super) last: Option<Pid>,
     pub(super) phase: Phase,
-    /// Children of one batch are stopped in reverse, and then started in order.
+    /// The children of one batch are first stopped in reverse order, and then started in order.
     pub(super) batch: u64,
     /// The phase of the child after it has stopped.
     pub(super) goal: Goal,
-    /// Failures without a stable time in between.
+    /// Failures in a row, without a stable time between them.
     pub(super) failures: u32,
-    /// Since when it is up, if it is.
+    /// The time since which the child is up, if it is up.
     pub(super) up_since: Option<Instant>,
-    /// It was added at run time, and nothing has become of it yet: if it does not begin, it is forgotten.
+    /// A request has added the child, and it has not started yet. If it does not start, it is forgotten.
     pub(super) is_new: bool,
     pub(super) restarts: u64,
-    /// Answered when the child is up.
+    /// Requests to be answered when the child is up.
     pub(super) starters: Vec<Reply<Result<Pid, ChildError>>>,
-    /// Answered when the child has stopped.
+    /// Requests to be answered when the child has stopped.
     pub(super) stoppers: Vec<Reply<Result<(), ChildError>>>,
 }
 
-/// Where a child is.
+/// The phase of a child.
 ///
 /// | from | by | to |
 /// |---|---|---|
 /// | `Down` | it is to be started | `Queued` |
-/// | `Queued` | its turn: nobody of its batch stops, is before it, or has a delay | `Starting` |
+/// | `Queued` | its turn: no child of its batch stops or is before it, and there is no delay | `Starting` |
 /// | `Starting` | its `init` has returned (of a supervisor: its children are up) | `Up` |
 /// | `Up` | it has failed in place | `InPlace` |
 /// | `InPlace` | the delay is over | `Up` |
@@ -50,7 +50,7 @@ pub(super) enum Phase {
     Starting {
         pid: Pid,
         begun: Tag<()>,
-        /// It is a supervisor, and has been asked whether its children are up.
+        /// Whether the child is a supervisor that was asked whether its children are up.
         asked: bool,
     },
     Up {
@@ -70,12 +70,12 @@ pub(super) enum Phase {
     },
 }
 
-/// Whether a child is to be started, or stopped.
+/// Whether a child is to be started or stopped.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Moves {
-    /// It is to be started.
+    /// The child is to be started.
     Up,
-    /// It is to be stopped.
+    /// The child is to be stopped.
     Down,
     Not,
 }
@@ -105,7 +105,7 @@ impl Child {
         }
     }
 
-    /// Its process, if there is one.
+    /// The PID of its process, if there is one.
     pub(super) fn pid(&self) -> Option<Pid> {
         match self.phase {
             Phase::Starting { pid, .. }
@@ -117,7 +117,7 @@ impl Child {
         }
     }
 
-    /// The timer of a restart in place.
+    /// The timer that delays a restart in place.
     pub(super) fn delay(&self) -> Option<Tag<TimerFired>> {
         match self.phase {
             Phase::InPlace { timer, .. } => Some(timer),
@@ -133,7 +133,7 @@ impl Child {
         self.moves() == Moves::Down
     }
 
-    /// Whether it is to be started, or stopped.
+    /// Whether the child is to be started or stopped.
     pub(super) fn moves(&self) -> Moves {
         match self.phase {
             Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
@@ -142,14 +142,15 @@ impl Child {
         }
     }
 
-    /// Tells the log that it is restarted, or has recovered.
+    /// Writes to the log that the child is restarted, or has recovered.
     pub(super) fn tell_of_restart(&self, exit: &Exit, what: &'static str) {
         let (child, name, attempt) = (&*self.spec.id, self.name.as_deref(), self.restarts);
         let pid = self.last.map(tracing::field::display);
         tell_log(|| tracing::warn!(child, name, pid, attempt, error = %exit, "{what}"));
     }
 
-    /// It has failed, or is to be stopped. Its time up ends here: time spent waiting is no stable time.
+    /// Ends the time during which the child was up: it has failed, or is to be stopped. Time spent waiting is not
+    /// stable.
     pub(super) fn is_up_no_more(&mut self, now: Instant, stable: Option<Duration>) {
         if let (Some(since), Some(stable)) = (self.up_since.take(), stable)
             && now.saturating_duration_since(since) >= stable
@@ -179,17 +180,17 @@ impl Child {
         }
     }
 
-    /// Answers the requests that wait for it to be up.
+    /// Answers the requests that wait until the child is up.
     pub(super) fn tell_up(&mut self, told: &Result<Pid, ChildError>, out: &mut StepOutput) {
         self.starters.drain(..).for_each(|reply| out.reply(reply, told.clone()));
     }
 
-    /// Answers the requests that wait for it to have stopped.
+    /// Answers the requests that wait until the child has stopped.
     pub(super) fn tell_stopped(&mut self, out: &mut StepOutput) {
         self.stoppers.drain(..).for_each(|reply| out.reply(reply, Ok(())));
     }
 
-    /// Answers all requests, now that it has stopped and is not to be started.
+    /// Answers all requests. The child has stopped and is not to be started.
     pub(super) fn tell_down(&mut self, out: &mut StepOutput) {
         self.tell_stopped(out);
         self.tell_up(&Err(ChildError::Stopped), out);

@@ -15,11 +15,11 @@ pub(super) struct Config {
     pub(super) kind: Option<Kind>,
 }
 
-/// How children of one kind are made.
+/// How to make the children of a dynamic supervisor.
 pub(super) struct Kind {
     pub(super) input: &'static str,
     pub(super) make: Box<MakeOfKind>,
 }
 
-/// A specification from an input, with a number for its id; nothing if the input is of another type.
+/// Makes a specification from an input and a number for the id. Returns `None` if the input has another type.
 type MakeOfKind = dyn Fn(Box<dyn Any + Send>, u64) -> Option<ChildSpec> + Send;

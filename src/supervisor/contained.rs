@@ -1,10 +1,12 @@
-//! Values of the user's that a supervisor keeps: their destructors run in its steps, and it must not end with one that panics.
+//! User values that a supervisor stores.
+//!
+//! Their destructors run in the supervisor's steps. A destructor that panics must not end the supervisor.
 
 use std::any::{Any, type_name};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A value whose destructor may panic, and is not felt.
+/// A value whose destructor may panic. The panic is caught.
 pub(super) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
@@ -39,21 +41,21 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// Drops the payload of a panic. If the destructor of that panics, too, the new payload is leaked.
+/// Drops the payload of a panic. If the payload's destructor panics, too, the new payload is leaked.
 fn forget(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(next);
     }
 }
 
-/// Tells the log. A subscriber of it is code of the user's, and so is the text of an error.
+/// Writes to the log. User code may run here and panic: a subscriber of the log, or the `Display` of an error.
 pub(super) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
         forget(payload);
     }
 }
 
-/// Runs code of the user's that makes a child. A panic in it comes back as its text.
+/// Runs user code that makes a child. A panic in it is returned as its text.
 pub(super) fn made<R>(make: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(make)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| String::from(*text));

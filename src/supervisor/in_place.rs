@@ -1,11 +1,12 @@
 //! Children whose state machine is replaced in place when it fails, if their supervisor agrees.
 //!
-//! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). When a step of it has failed and its own
-//! [`recover`](crate::Process::recover) gives nothing, the function replaces the failed state machine by [`Failed`]. That asks
-//! the supervisor whether the child may go on, and says `Wait`, so that messages queue up meanwhile. The supervisor answers when
-//! the delay is over. Then the child is upgraded to a new state machine of the user's type. That is given the exits that were
-//! told before, or meanwhile. If the supervisor drops the question, or asks the child to stop, the child ends with the failure
-//! that it had.
+//! Such a child is spawned with [`recover_with`](crate::SpawnOptions::recover_with). Suppose that one of its steps
+//! fails, and the child's own [`recover`](crate::Process::recover) returns nothing. Then the function replaces the
+//! failed state machine by [`Failed`]. [`Failed`] asks the supervisor whether the child may go on. It returns `Wait`,
+//! so messages queue up until the answer. The supervisor answers when the delay is over. Then the child is upgraded
+//! to a new state machine of the user's type. The new state machine is given the exits that were delivered in the
+//! meantime. If the supervisor drops the question, or asks the child to stop, the child ends with the failure that it
+//! had.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +20,20 @@ use crate::{
     StepResult, Tag, Upgrade,
 };
 
-/// Stands in for a child that has failed, until its supervisor has answered.
+/// Replaces the state machine of a failed child until the supervisor has answered.
 struct Failed<P: Process, F> {
     make: Arc<Contained<F>>,
     supervisor: Address<SupervisorMessage>,
     exit: Exit,
     asked: Option<Tag<()>>,
-    /// Set when the child does not go on: it does not recover from the end that follows.
+    /// Set when the child does not go on. Then it does not recover from the failure that follows.
     gives_up: Latch<()>,
-    /// Events for the next state machine.
+    /// Events to give to the next state machine.
     events: Vec<Event<P::Message>>,
 }
 
 impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Failed<P, F> {
-    /// The supervisor agrees.
+    /// Goes on with a new state machine: the supervisor has agreed.
     fn go_on(&mut self) -> StepResult<P::Output> {
         match made(|| self.make.get()()) {
             Ok(next) => Ok(Step::Upgrade(Upgrade::to(next).giving_back(std::mem::take(&mut self.events)))),
@@ -43,11 +44,11 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Failed<P, F> {
         }
     }
 
-    /// The child ends with the failure that it had.
+    /// Ends the child with the failure that it had.
     fn give_up(&self) -> StepResult<P::Output> {
         let _ = self.gives_up.set(());
         let error = self.exit.clone().into_result().err();
-        // A child that has failed is not done.
+        // A child that has failed must not end as done.
         Err(Box::new(error.unwrap_or(ExitError::Terminated(Reason::Terminated))))
     }
 }
@@ -103,19 +104,22 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F>
 }
 
 impl ChildSpec {
-    /// A child that is restarted *in place*: when it fails or panics, its state machine is replaced under the same PID. The page of
-    /// [`Process::recover`] says what stays and what goes. Of the messages only those are lost (as dead letters) that the
-    /// failing step had taken.
+    /// Describes a child that is restarted *in place*: under the same PID.
     ///
-    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not trigger the
-    /// strategy. If the strategy restarts the child because another one has failed, it gets a new PID.
+    /// When the child fails or panics, its state machine is replaced. The page of [`Process::recover`] says what
+    /// stays and what goes. The only messages that are lost are those that the failing step had taken. They become
+    /// dead letters.
     ///
-    /// When a step fails, the child's own [`Process::recover`] is asked first. The child's function of
-    /// [`SpawnOptions::recover_with`] is the supervisor's: one that its [`options`](Self::options) give is not used. A child that
-    /// was asked to stop and fails is not restarted in place.
+    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not
+    /// trigger the strategy. If the strategy restarts the child because another child has failed, it gets a new PID.
     ///
-    /// When the child ends in any other way (it is done, or terminated, or the new state machine's `init` fails), it is restarted
-    /// like any other, under a new PID. It is entered at `"main"` without input.
+    /// When a step fails, the child's own [`Process::recover`] is asked first. The supervisor sets
+    /// [`SpawnOptions::recover_with`] itself. So a function that the child's [`options`](Self::options) set there is
+    /// not used. A child that was asked to stop and then fails is not restarted in place.
+    ///
+    /// If the child ends in any other way, it is restarted like any other child, under a new PID. It then begins at
+    /// `"main"` without input. Other ways are: it is done, it is terminated, or the `init` of the new state machine
+    /// fails.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(Contained::new(make)))))
     }

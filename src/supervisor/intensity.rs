@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::Exit;
 
-/// The restarts of the last so long, in a sliding window.
+/// The restarts within a sliding window of time.
 pub(super) struct RestartWindow {
     most: usize,
     length: Duration,
     restarts: VecDeque<(Instant, Restarted)>,
 }
 
-/// The id of a child, and how it had ended.
+/// The id of a child, and how the child had ended.
 type Restarted = (Arc<str>, Exit);
 
 impl RestartWindow {
@@ -21,16 +21,16 @@ impl RestartWindow {
         RestartWindow { most, length, restarts: VecDeque::new() }
     }
 
-    /// Whether nothing can ever be in it.
+    /// Whether the window can never contain a restart.
     pub(super) fn is_empty(&self) -> bool {
         self.length.is_zero()
     }
 
-    /// Counts a restart. All of them, oldest first, if these are more than there may be.
+    /// Counts a restart. If there are too many within the window, returns all of them, oldest first.
     ///
-    /// The window is half open: a restart that is exactly as old as the window is long is not in it any more.
+    /// The window is half open: it does not contain a restart that is exactly as old as the window is long.
     pub(super) fn count(&mut self, now: Instant, id: &Arc<str>, exit: &Exit) -> Option<Vec<Restarted>> {
-        // As many as can be counted are never too many, and there is no end to what would be remembered of them.
+        // With this limit there are never too many. Recording them all would take unlimited memory.
         if self.most == usize::MAX {
             return None;
         }

@@ -7,8 +7,10 @@ use super::contained::Contained;
 use super::spec::{ChildSpec, Restart, SpecError};
 use crate::{Exit, Pid, Reply, SpawnError};
 
-/// A message to a [`Supervisor`](super::Supervisor): made with one of these functions, around the [`Reply`] that it is
-/// answered with. Send it with [`Runtime::ask`](crate::Runtime::ask) or [`StepOutput::ask`](crate::StepOutput::ask).
+/// A message to a [`Supervisor`](super::Supervisor).
+///
+/// Each function here makes one around the [`Reply`] with which the supervisor answers it. Send it with
+/// [`Runtime::ask`](crate::Runtime::ask) or [`StepOutput::ask`](crate::StepOutput::ask).
 #[derive(Debug)]
 pub struct SupervisorMessage {
     pub(super) request: Request,
@@ -26,7 +28,7 @@ pub(super) enum Request {
     Started(Reply<()>),
 }
 
-/// A child that is to be restarted in place has failed, and waits to be told to go on.
+/// Reports that a child which is restarted in place has failed. The child waits for the reply.
 #[derive(Debug)]
 pub(super) struct InPlaceFailed {
     pub(super) pid: Pid,
@@ -40,14 +42,14 @@ impl SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
     }
 
-    /// Adds a child behind the others, and starts it. Answered with its PID when it has begun; one that does not begin is not
-    /// kept.
+    /// Adds a child after the others, and starts it. The answer is its PID, once its `init` has returned. A child
+    /// that does not start is forgotten.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Add(spec, reply) }
     }
 
-    /// Adds a child of the one kind of a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input.
-    /// Answered with its PID when it has begun.
+    /// Adds a child to a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input. The answer is
+    /// its PID, once its `init` has returned.
     pub fn add_of_kind<I: Send + Sync + 'static>(
         input: I,
     ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
@@ -56,27 +58,31 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::AddOfKind(input, std::any::type_name::<I>(), reply) }
     }
 
-    /// Stops a child, which stays known. Answered when it has ended.
+    /// Stops a child. The supervisor keeps its specification. The answer comes when the child has ended.
     pub fn stop(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Stop(id, reply) }
     }
 
-    /// Starts a child anew: stops it first, if it is up. It is not counted with the restarts. Answered with its PID when it
-    /// has begun; one that does not begin stays down, whatever its [`Restart`], until it is started by hand again.
+    /// Restarts a child. If it is up, it is stopped first.
+    ///
+    /// The answer is its new PID, once its `init` has returned. This restart is not counted with the others. A child
+    /// that does not start stays down with any [`Restart`] until a request starts it again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Restart(id, reply) }
     }
 
-    /// Stops a child and forgets it. Answered when it has ended.
+    /// Stops a child and deletes its specification. The answer comes when the child has ended.
     pub fn delete(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<(), ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Delete(id, reply) }
     }
 
-    /// Answered when all children that it had from the beginning have been up (one of them may have failed since, and be about
-    /// to be restarted); with an error if it ends before.
+    /// Waits for the start of the supervisor. The answer comes when all its initial children have been up.
+    ///
+    /// A child may have failed since, and wait for its restart. If the supervisor ends before, the answer is an
+    /// error.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Started(reply) }
     }
@@ -90,19 +96,19 @@ impl SupervisorMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChildState {
-    /// It is to be started when others are up, or have stopped.
+    /// It waits for its turn to start: other children must be up first, or must have stopped.
     Queued,
-    /// It has been spawned, and its `init` has not returned.
+    /// It has been spawned, but its `init` has not returned.
     Starting,
     /// It is up.
     Up,
     /// It has failed, and is restarted when its delay is over.
     Delayed,
-    /// It is to be stopped when others have.
+    /// It waits for its turn to stop: other children must have stopped first.
     ToStop,
-    /// It has been told to stop.
+    /// It has been asked to stop.
     Stopping,
-    /// It has ended, or was stopped, and is not restarted by itself.
+    /// It has ended or was stopped. The supervisor does not restart it by itself.
     Down,
 }
 
@@ -112,7 +118,7 @@ pub enum ChildState {
 pub struct ChildInfo {
     /// Its id.
     pub id: Arc<str>,
-    /// Its PID, if there is a process.
+    /// The PID of its process, if there is one.
     pub pid: Option<Pid>,
     /// Its state.
     pub state: ChildState,
@@ -120,7 +126,7 @@ pub struct ChildInfo {
     pub restart: Restart,
     /// Whether it is a supervisor.
     pub supervises: bool,
-    /// How often it was restarted, in place or not.
+    /// How often it was restarted, in place or otherwise.
     pub restarts: u64,
 }
 
@@ -137,13 +143,15 @@ pub enum ChildError {
     /// The specification is wrong.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// There are as many children as there may be.
+    /// The supervisor already has as many children as its limit allows.
     #[error("the supervisor has its limit of {limit} children")]
     Limit {
         /// The limit.
         limit: usize,
     },
-    /// Only a dynamic supervisor has children of one kind, and no others.
+    /// The supervisor does not take this kind of child.
+    ///
+    /// A dynamic supervisor takes only children of its kind. Other supervisors take no children of a kind.
     #[error("this supervisor's children are not of this kind: {reason}")]
     WrongKind {
         /// The kind of child that the supervisor takes.
@@ -158,34 +166,34 @@ pub enum ChildError {
         /// The message of the panic.
         message: String,
     },
-    /// It ended before it had begun.
+    /// It ended before its `init` had returned.
     #[error("the child ended before it had begun: {0}")]
     Ended(Exit),
-    /// Something else was wanted of the child meanwhile, or the supervisor stops.
+    /// Another request has stopped the child, or the supervisor is stopping.
     #[error("the child was stopped before it had begun")]
     Stopped,
 }
 
-/// How a supervisor fails.
+/// An error with which a supervisor fails.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
-    /// A child did not start, when all were started for the first time.
+    /// A child did not start when the supervisor started its initial children.
     #[error("child {id:?} did not start: {error}")]
     NotStarted {
         /// The child's id.
         id: Arc<str>,
-        /// Why.
+        /// The reason.
         #[source]
         error: ChildError,
     },
-    /// There were more restarts than there may be within the window.
+    /// The children were restarted more often within the window than the limit allows.
     #[error("too many restarts: {}", list(.restarts))]
     TooManyRestarts {
-        /// All of them, oldest first: the child's id, and how it had ended.
+        /// The restarts, oldest first: the id of the child, and how it had ended.
         restarts: Vec<(Arc<str>, Exit)>,
     },
-    /// A process that is no child, and to which the supervisor is linked, has ended.
+    /// A linked process that is not a child of the supervisor has ended.
     #[error("{pid}, to which it was linked, has ended: {exit}")]
     Linked {
         /// The process.
@@ -195,7 +203,7 @@ pub enum SupervisorError {
     },
 }
 
-/// So many restarts are in the text of an error: each may be the end of a supervisor, with a list of its own.
+/// The most restarts that the text of an error shows. Each may be the end of a supervisor, with a list of its own.
 const IN_TEXT: usize = 8;
 
 fn list(restarts: &[(Arc<str>, Exit)]) -> String {

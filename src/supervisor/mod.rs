@@ -1,8 +1,8 @@
 //! Supervision: processes that start others, restart those that fail, and stop them in order.
 //!
-//! A [`Supervisor`] is a process written against the public contract only; nothing in the runtime knows of it. It is
-//! described with a [builder](Supervisor::builder), and its children with [`ChildSpec`]s; at run time it is told
-//! [`SupervisorMessage`]s. A [`Tree`] of supervisors can be printed.
+//! A [`Supervisor`] is a process that uses only the public interface of the crate. The runtime has no code for it. A
+//! [builder](Supervisor::builder) describes the supervisor, and [`ChildSpec`]s describe its children. At run time it
+//! gets requests as [`SupervisorMessage`]s. A [`Tree`] shows a supervisor and everything below it.
 //!
 //! ```
 //! use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage, Tree};

@@ -1,11 +1,11 @@
-//! The supervisor: a process whose mail is other processes' exits.
+//! The supervisor: a process that reacts to the exits of other processes.
 //!
 //! An event only changes the phases of children, and the *batches* to which they belong. Then
-//! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are first stopped
-//! in reverse order, one after the other. When none is left to be stopped, children are started in order, one after the other.
-//! If the batch has a delay, the first start waits for it. Batches are independent of each other: a child that takes long, or waits
-//! for a delay, holds up its own batch only. `carry_on` looks only at the child that is next, so the cost of an event does not
-//! grow with the number of children.
+//! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are
+//! first stopped in reverse order, one after the other. When none is left to be stopped, children are started in
+//! order, one after the other. If the batch has a delay, the first start waits for it. Batches are independent of
+//! each other. A child that takes long, or waits for a delay, delays only its own batch. `carry_on` looks only at the
+//! next child, so the cost of an event does not grow with the number of children.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,19 +17,20 @@ use super::spec::ChildSpec;
 use crate::command::TimerFired;
 use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
 
-/// A process that starts other processes, restarts those that fail, and stops them when it ends.
+/// A process that starts other processes, restarts them after failures, and finally stops them.
 ///
 /// Build it with [`Supervisor::builder`], spawn it like any process, and send it [`SupervisorMessage`]s.
 ///
-/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The supervisor is
-/// done when the last child has ended. If the supervisor is terminated, its children end through their links.
+/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The
+/// supervisor is done when the last child has ended. If the supervisor is terminated, its children end through their
+/// links.
 pub struct Supervisor {
     pub(super) config: Config,
-    /// By number, which is the order of their start.
+    /// All children, by number. The numbers follow the order of their start.
     pub(super) children: BTreeMap<u64, Child>,
     pub(super) by_id: HashMap<Arc<str>, u64>,
     pub(super) by_pid: HashMap<Pid, u64>,
-    /// Children that have a process that is not to be stopped.
+    /// Children that have a process and are not to be stopped.
     pub(super) running: BTreeSet<u64>,
     /// Children that are to be stopped or started, by batch.
     pub(super) batches: HashMap<u64, Batch>,
@@ -37,11 +38,11 @@ pub struct Supervisor {
     pub(super) changed: BTreeSet<u64>,
     /// Children of the specification that have not been up yet.
     pub(super) first: BTreeSet<u64>,
-    /// Answers to commands of its own, by tag.
+    /// Commands that this supervisor waits for, by tag.
     pub(super) awaited: HashMap<u64, Awaited>,
     pub(super) numbers: u64,
     pub(super) life: Life,
-    /// Answered when all children of the specification are up.
+    /// Requests to be answered when all initial children are up.
     pub(super) starters: Vec<Reply<()>>,
 }
 
@@ -50,16 +51,16 @@ pub(super) enum Life {
     Starting,
     Up,
     Ending(Option<SupervisorError>),
-    /// It fails with its next step, for a step that fails has no effects, and the last one may have had some.
+    /// The supervisor fails in its next step. A step that fails has no effects, and the last step may have had some.
     Failed(Box<SupervisorError>),
 }
 
-/// Children that are stopped, and then started, one after the other.
+/// Children that are first stopped, and then started, one after the other.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) stopping: BTreeSet<u64>,
     pub(super) starting: BTreeSet<u64>,
-    /// Until this timer has fired, no child of the batch is started.
+    /// No child of the batch is started until this timer has fired.
     pub(super) delay: Option<Tag<TimerFired>>,
 }
 
@@ -68,7 +69,7 @@ impl Batch {
         self.stopping.range(from..).chain(self.starting.range(from..)).copied()
     }
 
-    /// Whether no child of it comes before this one.
+    /// Whether no child of the batch comes before this one.
     pub(super) fn begins_at(&self, from: u64) -> bool {
         self.stopping.first().into_iter().chain(self.starting.first()).all(|first| *first >= from)
     }
@@ -78,22 +79,22 @@ impl Batch {
     }
 }
 
-/// The purpose of a command that has not been answered.
+/// The purpose of a command that has no answer yet.
 #[derive(Clone, Copy)]
 pub(super) enum Awaited {
-    /// A child has begun. If the child is a supervisor, its children are up.
+    /// The `init` of a child has returned. If the child is a supervisor, its children are up.
     Begun(u64),
     /// The delay of a batch.
     Delay(u64),
-    /// A child's time to stop.
+    /// The time that a child has to stop.
     Limit(u64),
     /// The delay of a child that is restarted in place.
     InPlace(u64),
-    /// Until a child that is a supervisor is asked again whether its children are up.
+    /// The time until a child supervisor is asked again whether its children are up.
     Ask(u64, Pid, Tag<TimerFired>),
 }
 
-/// The batch in which all are started for the first time.
+/// The batch of the initial children.
 pub(super) const FIRST: u64 = 0;
 
 impl Supervisor {
@@ -135,7 +136,7 @@ impl Supervisor {
                     out.terminate(*pid);
                 }
             }
-            // Of the same start: another one has another PID.
+            // Only if it is still the same start: a new start has a new PID.
             Awaited::Ask(key, pid, timer) => {
                 let starts = |child: &Child| matches!(child.phase, Phase::Starting { pid: now, .. } if now == pid);
                 if !self.children.get(&key).is_some_and(starts) || self.ends_with_the_runtime(out) {
@@ -143,7 +144,8 @@ impl Supervisor {
                 }
                 match done.take(timer) {
                     Some(Ok(_)) => self.ask_started(key, out),
-                    // There is no timer. To ask at once would be a loop, so the child is ended: this start has failed.
+                    // There is no timer. Asking again at once would be a busy loop, so this start fails and the child
+                    // is ended.
                     _ => {
                         out.terminate(pid);
                     }
@@ -151,7 +153,7 @@ impl Supervisor {
             }
             Awaited::InPlace(key) => {
                 let Some(child) = self.children.get_mut(&key) else { return };
-                // One that was set for an earlier failure has nothing to say about this one.
+                // A timer of an earlier failure must not affect this one.
                 let pid = match child.phase {
                     Phase::InPlace { pid, timer, .. } if timer.id() == done.tag() => pid,
                     _ => return,
@@ -195,8 +197,8 @@ impl Process for Supervisor {
                         self.end(Some(SupervisorError::Linked { pid, exit }), out);
                     }
                 },
-                // A child that is being stopped may have removed its link. If it has not, its exit event is redundant: no later
-                // step gets it, but this step may.
+                // A child that is being stopped may have removed its link. If it has not, its exit event is
+                // redundant: no later step gets it, but this step may.
                 Event::Down(down) => {
                     if let Some(key) = self.by_pid.remove(&down.pid) {
                         out.unlink(down.pid);
@@ -224,7 +226,7 @@ impl Process for Supervisor {
                     Ok(Step::Continue)
                 }
             },
-            // A child that could not be spawned makes room for the next one.
+            // If a child could not be spawned, the next one may have its turn.
             _ if !self.changed.is_empty() => Ok(Step::Continue),
             _ => Ok(Step::Idle),
         }

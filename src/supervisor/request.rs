@@ -77,7 +77,7 @@ impl Supervisor {
             return Err(ChildError::WrongKind { reason: String::from("each has a specification of its own") });
         };
         let wrong = || format!("it makes them from a {}, and was given a {type_name}", kind.input);
-        // What adjusts the specification is the user's.
+        // The function that adjusts the specification is user code.
         let spec = made(|| (kind.make)(input.into_inner()?, number));
         let spec = spec.map_err(|message| ChildError::FactoryPanicked { message })?;
         let spec = spec.ok_or_else(|| ChildError::WrongKind { reason: wrong() })?;
@@ -94,7 +94,8 @@ impl Supervisor {
         let Some(&key) = self.by_id.get(id) else {
             return out.reply(reply, Err(ChildError::NoSuchChild { id: id.clone() }));
         };
-        // One that is to end with the supervisor, or to be forgotten, is, whatever else is wanted of it.
+        // A child that is to end with the supervisor, or is to be forgotten, keeps that goal despite
+        // other requests.
         let goal = if self.is_ending() || self.is_to_be_forgotten(key) { Goal::Forget } else { goal };
         if let Some(child) = self.children.get_mut(&key) {
             child.stoppers.push(reply);
@@ -118,12 +119,12 @@ impl Supervisor {
         self.want_stopped(key, batch, Goal::Start, out);
     }
 
-    /// Whether it is as good as gone.
+    /// Whether the child will be deleted.
     fn is_to_be_forgotten(&self, key: u64) -> bool {
         self.children.get(&key).is_some_and(|child| child.is_to_stop() && child.goal == Goal::Forget)
     }
 
-    /// One that is stopped with others stays with them; else it is for itself.
+    /// The batch for a request about one child. A child that is being stopped with others stays in its batch.
     fn batch_of_one(&mut self, key: u64) -> u64 {
         let batch = self.number();
         self.children.get(&key).filter(|child| child.is_to_stop()).map_or(batch, |child| child.batch)

@@ -1,4 +1,4 @@
-//! Exits of children, and the restarts that follow from them.
+//! Exits of children, and the restarts that follow.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Supervisor {
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match &mut child.phase {
-            // The answer that it had begun would have come before.
+            // If the child had started, the answer that says so would have come first.
             Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
             Phase::ToStop { .. } => self.stopped(key, out),
             Phase::Stopping { limit, .. } => {
@@ -31,7 +31,7 @@ impl Supervisor {
         }
     }
 
-    /// A child that was up has ended by itself.
+    /// Handles the end of a child that was up and that the supervisor did not stop.
     pub(super) fn ended_by_itself(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let restart = match child.spec.restart {
@@ -64,7 +64,8 @@ impl Supervisor {
         }
     }
 
-    /// Counts a restart. The delay before it, or nothing if there is to be none: then the supervisor ends.
+    /// Counts a restart. Returns the delay before it, or `None` if there are too many restarts and the supervisor
+    /// ends.
     pub(super) fn count(&mut self, key: u64, exit: Exit, what: &'static str, out: &mut StepOutput) -> Option<Duration> {
         if self.ends_with_the_runtime(out) {
             return None;
@@ -83,9 +84,9 @@ impl Supervisor {
         Some(backoff.delay(child.failures, key))
     }
 
-    /// A child is to be restarted, with the others that the strategy names.
+    /// Restarts a child, together with the others that the strategy names.
     pub(super) fn failed(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
-        // It has no process; if the supervisor ends with this, there is nothing to stop.
+        // The child has no process. If the supervisor ends now, it need not stop this child.
         self.set(key, Phase::Down);
         if self.is_ending() {
             return self.remove(key, out);
@@ -102,16 +103,17 @@ impl Supervisor {
         });
     }
 
-    /// Brings all children from this one on into one batch, to be stopped and started again. Returns the batch.
+    /// Moves this child and all later ones into one batch, to be stopped and started again. Returns the batch.
     ///
-    /// The largest batch that holds none but these children takes in the others. So if many children fail one after the other,
-    /// from the last to the first, a failure does not cost as much as all children that wait already.
+    /// The largest batch that contains only these children takes in the others. So if many children fail one after
+    /// the other, from the last to the first, the cost of a failure does not grow with the number of children that
+    /// wait.
     fn gather(&mut self, from: u64, out: &mut StepOutput) -> u64 {
         let whole = self.batches.iter().filter(|(_, batch)| batch.begins_at(from));
         let largest = whole.max_by_key(|(_, batch)| batch.len()).map(|(number, _)| *number);
         let batch = largest.unwrap_or_else(|| self.number());
         let elsewhere = self.batches.iter().filter(|(number, _)| **number != batch);
-        // A child that a request has stopped, or deleted, keeps its goal.
+        // A child that a request has stopped or deleted keeps its goal.
         for other in elsewhere.flat_map(|(_, others)| others.all(from)).collect::<Vec<_>>() {
             self.change(other, |child| child.batch = batch);
         }
@@ -123,9 +125,9 @@ impl Supervisor {
         batch
     }
 
-    /// A child has failed, and waits to be told that it may go on in place.
+    /// Handles the failure of a child that waits for permission to go on in place.
     pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
-        // To return here drops the reply, and the child ends with its failure.
+        // Returning here drops the reply, so the child ends with its failure.
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
         if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {
@@ -140,12 +142,12 @@ impl Supervisor {
         self.set(key, Phase::InPlace { pid, timer, reply });
     }
 
-    /// A child has failed, and goes on by itself. That counts as a restart.
+    /// Counts a restart for a child that has failed and has recovered by itself.
     pub(super) fn recovered(&mut self, recovered: Recovered, out: &mut StepOutput) {
         let Recovered { pid, exit, by } = recovered;
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
-        // One that is restarted in place asks whether it may go on, and that is counted.
+        // A child that is restarted in place asks whether it may go on. That request is what counts the restart.
         let asks = by == RecoveredBy::SpawnOption && child.spec.start.is_in_place();
         if asks || !matches!(child.phase, Phase::Starting { .. } | Phase::Up { .. }) {
             return;
@@ -156,7 +158,7 @@ impl Supervisor {
         }
     }
 
-    /// A child that has failed in place is told that it may go on.
+    /// Tells a child that has failed in place that it may go on.
     pub(super) fn goes_on(&mut self, key: u64, pid: Pid, reply: Reply<()>, out: &mut StepOutput) {
         out.reply(reply, ());
         self.up(key, pid, out);

@@ -7,26 +7,26 @@ use std::time::Duration;
 use super::contained::Contained;
 use crate::{Pid, Process, SpawnError, SpawnOptions, StepOutput, Tag};
 
-/// When a child that has ended is restarted.
+/// When to restart a child that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Restart {
     /// Always.
     #[default]
     Permanent,
-    /// If it ended otherwise than done.
+    /// Unless the child was done.
     Transient,
-    /// Never; when it has ended its specification goes, too.
+    /// Never. When the child has ended, its specification is deleted.
     Temporary,
 }
 
-/// How a child is stopped.
+/// How to stop a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shutdown {
-    /// It is terminated.
+    /// The child is terminated.
     AtOnce,
-    /// It is asked to stop, and terminated when it has not within this limit.
+    /// The child is asked to stop. It is terminated if it has not ended within this limit.
     Within(Duration),
-    /// It is asked to stop, and has all the time it needs: for supervisors.
+    /// The child is asked to stop, without a limit. Meant for supervisors.
     Unlimited,
 }
 
@@ -39,30 +39,30 @@ impl Default for Shutdown {
 /// Which other children are restarted with a child that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Nothing: it alone is restarted.
+    /// None: only the child itself is restarted.
     #[default]
     OneForOne,
-    /// All other children are stopped, and all are started again.
+    /// All: the other children are stopped, and then all are started again.
     OneForAll,
-    /// Those that were started after it are stopped, and it and they are started again.
+    /// Those that were started after it: they are stopped, and then it and they are started again.
     RestForOne,
 }
 
 /// Whether a supervisor ends when significant children have ended by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AutoShutdown {
-    /// It does not.
+    /// Never.
     #[default]
     Never,
-    /// With the first of them.
+    /// When the first of them has ended.
     AnySignificant,
-    /// With the last of them.
+    /// When the last of them has ended.
     AllSignificant,
 }
 
-/// One child: an id, how it is made, and what is done when it ends.
+/// Describes one child: its id, how it is made, and what happens when it ends.
 ///
-/// A child is entered at `"main"` without input, unless its [`options`](Self::options) say otherwise.
+/// A child begins at `"main"` without input, unless its [`options`](Self::options) say otherwise.
 #[derive(Clone)]
 #[must_use = "a specification does nothing until a supervisor has it"]
 pub struct ChildSpec {
@@ -75,17 +75,17 @@ pub struct ChildSpec {
     pub(super) options: Arc<dyn Fn() -> SpawnOptions + Send + Sync>,
 }
 
-/// Starts a child: a link to this process, and the tag that is answered when its `init` has returned.
+/// Starts a child with a link to this process. The tag is answered when the child's `init` has returned.
 pub(super) trait Start: Send + Sync {
     fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError>;
 
-    /// Whether the child asks its supervisor when it has failed, instead of ending.
+    /// Whether a child that has failed asks its supervisor before it ends.
     fn is_in_place(&self) -> bool {
         false
     }
 }
 
-/// Spawns a child: linked to its supervisor, which is told when it has started.
+/// Spawns a child with a link to its supervisor. The supervisor is notified when the child has started.
 pub(super) fn spawn_child<P: Process>(
     out: &mut StepOutput,
     process: P,
@@ -102,7 +102,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync> Start for Contained<F> {
 }
 
 impl ChildSpec {
-    /// A permanent child, made anew by `make` for each start, that has five seconds to stop.
+    /// Describes a permanent child with five seconds to stop. `make` makes it anew for each start.
     pub fn new<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         ChildSpec::starting(id.into(), Arc::new(Contained::new(make)))
     }
@@ -119,32 +119,32 @@ impl ChildSpec {
         }
     }
 
-    /// When it is restarted.
+    /// Sets when to restart the child.
     pub fn restart(mut self, restart: Restart) -> ChildSpec {
         self.restart = restart;
         self
     }
 
-    /// How it is stopped.
+    /// Sets how to stop the child.
     pub fn shutdown(mut self, shutdown: Shutdown) -> ChildSpec {
         self.shutdown = shutdown;
         self
     }
 
-    /// The supervisor may end when it has ended by itself: see [`AutoShutdown`].
+    /// Marks the child as significant: the supervisor may end when it has ended by itself. See [`AutoShutdown`].
     pub fn significant(mut self) -> ChildSpec {
         self.significant = true;
         self
     }
 
-    /// The options of each start, made anew: a name, a bounded mailbox, an entry.
+    /// Sets the spawn options, made anew for each start: a name, a bounded mailbox, an entry.
     pub fn options(mut self, options: impl Fn() -> SpawnOptions + Send + Sync + 'static) -> ChildSpec {
         let options = Contained::new(options);
         self.options = Arc::new(move || options.get()());
         self
     }
 
-    /// The id.
+    /// Returns the id.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -182,7 +182,7 @@ impl fmt::Debug for ChildSpec {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Two children have one id.
+    /// Two children have the same id.
     #[error("two children have the id {id:?}")]
     TwoWithOneId {
         /// The id.
@@ -191,24 +191,24 @@ pub enum SpecError {
     /// A child's id is empty.
     #[error("the id of a child may not be empty")]
     EmptyId,
-    /// Restarts are counted within no time, so never.
+    /// The window in which restarts are counted has zero length. No restart would ever count.
     #[error("the window in which restarts are counted is zero; it must have a length")]
     NoWindow,
-    /// A limit of zero children.
+    /// The limit of children is zero.
     #[error("the limit of children is 0; at least one must find room")]
     NoRoom,
-    /// There are more children than there may be.
+    /// There are more children than the limit allows.
     #[error("there are {children} children, and the limit is {limit}")]
     TooMany {
-        /// How many there are.
+        /// The number of children.
         children: usize,
         /// The limit.
         limit: usize,
     },
-    /// A dynamic supervisor has no children but those of its kind.
+    /// A dynamic supervisor takes only children of its kind.
     #[error("a dynamic supervisor makes all its children of one kind, and was given others as well")]
     KindAndOthers,
-    /// A child has no time to stop.
+    /// The child's time to stop is zero.
     #[error("child {id:?} has a limit of zero to stop: say `Shutdown::AtOnce` if that is meant")]
     NoTimeToStop {
         /// The child's id.
@@ -222,22 +222,22 @@ pub enum SpecError {
         /// The child's id.
         id: Arc<str>,
     },
-    /// Significant children end nothing, unless the supervisor is told that they do.
+    /// A child is significant, but the supervisor never ends because of significant children.
     #[error("child {id:?} is significant, and the supervisor has no automatic shutdown")]
     SignificantForNothing {
         /// The child's id.
         id: Arc<str>,
     },
-    /// The delays cannot be.
+    /// The delays are out of range.
     #[error(
         "delays from {first:?} to {cap:?} with a jitter of {jitter}: the first must not be zero nor above the cap, the jitter from 0 to 1"
     )]
     Backoff {
         /// The first delay.
         first: Duration,
-        /// The longest.
+        /// The longest delay.
         cap: Duration,
-        /// The random part.
+        /// The random part of each delay.
         jitter: f64,
     },
 }

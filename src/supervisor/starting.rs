@@ -9,14 +9,14 @@ use super::process::{Awaited, Life, Supervisor};
 use crate::exit::Failure;
 use crate::{BoxError, Completion, Exit, Pid, SpawnError, StepOutput};
 
-/// A supervisor that had no room for a question is asked again after this time.
+/// The delay before a child is asked again whose mailbox had no room for the question.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 impl Supervisor {
     pub(super) fn start(&mut self, key: u64, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let spec = child.spec.clone();
-        // The factory and the options are the user's.
+        // The factory and the options are user code.
         let started = made(|| {
             let options = (spec.options)();
             child.name = options.given_name().cloned();
@@ -29,7 +29,7 @@ impl Supervisor {
                 self.awaited.insert(begun.id(), Awaited::Begun(key));
                 self.set(key, Phase::Starting { pid, begun, asked: false });
             }
-            // There will be no children any more, and nobody is to blame.
+            // No process can be spawned any longer. That is no failure of the supervisor.
             Ok(Err(SpawnError::ShuttingDown)) => self.end(None, out),
             Ok(Err(error)) => self.not_started(key, ChildError::Spawn(error), out),
             Err(message) => self.not_started(key, ChildError::FactoryPanicked { message }, out),
@@ -45,17 +45,17 @@ impl Supervisor {
             None => {}
             Some(Ok(())) if !supervises || *asked => self.up(key, pid, out),
             Some(Ok(())) => self.ask_started(key, out),
-            // Its mailbox has a bound, and had no room for the question. If it has ended, that is heard, too.
+            // Its mailbox is bounded and had no room for the question. If it has ended, its exit event follows.
             Some(Err(_)) if *asked => {
                 let timer = out.after(ASK_AGAIN);
                 self.awaited.insert(timer.id(), Awaited::Ask(key, pid, timer));
             }
-            // One that has not begun has ended, and that is heard.
+            // If it did not start, it has ended, and its exit event follows.
             Some(Err(_)) => {}
         }
     }
 
-    /// Asks a child that is a supervisor to say when its children are up.
+    /// Asks a child that is a supervisor to answer when its children are up.
     pub(super) fn ask_started(&mut self, key: u64, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let Phase::Starting { pid, begun, asked } = &mut child.phase else { return };
@@ -65,7 +65,7 @@ impl Supervisor {
         self.awaited.insert(tag, Awaited::Begun(key));
     }
 
-    /// A child is up.
+    /// Records that a child is up.
     pub(super) fn up(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         (child.up_since, child.is_new) = (Some(out.now()), false);
@@ -73,7 +73,7 @@ impl Supervisor {
         self.set(key, Phase::Up { pid });
     }
 
-    /// A child has not begun, and has no process.
+    /// Handles a child that has not started and has no process.
     pub(super) fn not_started(&mut self, key: u64, error: ChildError, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         let id = child.spec.id.clone();
@@ -85,7 +85,7 @@ impl Supervisor {
             return;
         }
         if !child.starters.is_empty() {
-            // A request has started it. The answer says why it did not begin, and the requester decides.
+            // A request has started it. The answer says why it did not start, and the requester decides.
             let is_new = child.is_new;
             child.tell_up(&Err(error), out);
             return if is_new { self.remove(key, out) } else { self.set(key, Phase::Down) };

@@ -8,7 +8,8 @@ use crate::command::TimerFired;
 use crate::{Pid, Reason, StepOutput, Tag};
 
 impl Supervisor {
-    /// Has a child stopped, if it is up, in this batch; what becomes of it then. One without a process has stopped already.
+    /// Stops a child in this batch if it is up. `goal` says what follows. A child without a process has already
+    /// stopped.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
         self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
         let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
@@ -26,7 +27,7 @@ impl Supervisor {
 
     pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
         let Some(child) = self.children.get(&key) else { return };
-        // The monitor reports its end also if it has removed its link.
+        // The monitor reports the child's end even if the child has removed its link.
         let _ = out.monitor(pid);
         let limit = match child.spec.shutdown {
             Shutdown::AtOnce => {
@@ -38,7 +39,7 @@ impl Supervisor {
                 None
             }
             Shutdown::Within(limit) => {
-                // The timer first: the limit runs from the request, and not from its arrival.
+                // The timer is set first: the limit runs from the request and not from its arrival.
                 let timer = out.after(limit);
                 out.cancel_timeout(pid, Reason::Shutdown, limit);
                 self.awaited.insert(timer.id(), Awaited::Limit(key));
@@ -48,7 +49,7 @@ impl Supervisor {
         self.set(key, Phase::Stopping { pid, limit });
     }
 
-    /// A child that was to be stopped has no process any more.
+    /// Handles a child that was to be stopped and now has no process.
     pub(super) fn stopped(&mut self, key: u64, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
         match child.goal {
@@ -65,7 +66,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes a timer back.
+    /// Cancels a timer.
     pub(super) fn forget_timer(&mut self, timer: Option<Tag<TimerFired>>, out: &mut StepOutput) {
         let Some(timer) = timer else { return };
         self.awaited.remove(&timer.id());
@@ -76,8 +77,9 @@ impl Supervisor {
         matches!(self.life, Life::Ending(_) | Life::Failed(_))
     }
 
-    /// If the runtime shuts down, the supervisor ends, though it may not have been told yet: there will be no children any
-    /// more, and nobody is to blame for those who have ended, or have not begun.
+    /// If the runtime shuts down, ends the supervisor, even before it is asked to stop.
+    ///
+    /// No child can be spawned any longer. Children that have ended, or have not started, are no failure then.
     pub(super) fn ends_with_the_runtime(&mut self, out: &mut StepOutput) -> bool {
         let ends = out.is_shutting_down();
         if ends {
@@ -86,13 +88,13 @@ impl Supervisor {
         ends
     }
 
-    /// The supervisor is to end: with its first reason.
+    /// Begins the end of the supervisor. The first reason counts.
     pub(super) fn end(&mut self, why: Option<SupervisorError>, out: &mut StepOutput) {
         if self.is_ending() {
             return;
         }
         self.life = Life::Ending(why);
-        // Dropped replies tell the askers that the children will not be up.
+        // Dropping these replies tells the askers that the children will not be up.
         self.starters.clear();
         for delay in self.batches.values_mut().filter_map(|batch| batch.delay.take()).collect::<Vec<_>>() {
             self.forget_timer(Some(delay), out);

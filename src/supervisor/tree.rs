@@ -1,4 +1,4 @@
-//! A supervisor's tree, to be looked at and printed.
+//! The tree of a supervisor, to inspect and print.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use super::message::{ChildInfo, ChildState, SupervisorMessage};
 use crate::{Address, CommandError, Runtime};
 
-/// A supervisor with all that is below it, each as it was when it was asked.
+/// A supervisor with everything below it. Each is shown as it was when it was asked.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The children, in the order of their start, each with its own tree if it is a supervisor that is up.
+    /// The children, in the order of their start. A child that is a supervisor and is up has its own tree.
     pub children: Vec<(ChildInfo, Option<Tree>)>,
 }
 
 impl Tree {
-    /// Asks a supervisor, and those below it, each with this limit.
+    /// Asks a supervisor, and the supervisors below it. The limit applies to each question.
     ///
     /// # Errors
-    /// The supervisor at the top does not answer. One below that does not answer has no tree here.
+    /// The supervisor at the top does not answer. A supervisor below it that does not answer has no tree in the
+    /// result.
     pub fn of(
         runtime: &Runtime,
         supervisor: Address<SupervisorMessage>,
@@ -32,13 +33,13 @@ impl Tree {
         Ok(Tree { children })
     }
 
-    /// How many processes there are in it, the supervisor at the top not counted.
+    /// The number of processes in the tree, without the supervisor at the top.
     pub fn processes(&self) -> usize {
         let each = self.children.iter();
         each.map(|(info, tree)| usize::from(info.pid.is_some()) + tree.as_ref().map_or(0, Tree::processes)).sum()
     }
 
-    /// Whether all children, and all below them, are up.
+    /// Whether all processes below the supervisor are up.
     pub fn is_up(&self) -> bool {
         let up = |(info, tree): &(ChildInfo, Option<Tree>)| {
             info.state == ChildState::Up && tree.as_ref().map_or(!info.supervises, Tree::is_up)
@@ -67,7 +68,7 @@ impl Tree {
     }
 }
 
-/// As lines, each with the id, state and PID of a child.
+/// Prints one line for each child, with its id, state and PID.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.print(f, "")

@@ -1,4 +1,4 @@
-//! How a process is driven: under which PID, by which clock, and how much it is given at once.
+//! Options of a driver: the PID, the clock, the entry, and the size of a step.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,12 +8,13 @@ use super::driver::Driver;
 use crate::clock::ManualClock;
 use crate::process::{Pid, Process, SpawnOptions};
 
-/// The most new events for one step, unless said otherwise; as in a runtime.
+/// The most new events that one step is given by default. It is the default of a runtime, too.
 const STEP_EVENTS: u32 = 128;
 
-/// Describes a [`Driver`], made with [`Driver::builder`].
+/// Options of a [`Driver`], made with [`Driver::builder`].
 ///
-/// Several processes with one clock and a PID each can talk to each other in a test, which carries their messages:
+/// Several processes can talk to each other in a test, which carries their messages. They share a clock, and each has
+/// its own PID:
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -87,17 +88,17 @@ pub struct DriverBuilder<P: Process> {
 }
 
 impl<P: Process> Driver<P> {
-    /// A process to be entered at `"main"` without input, which happens before its first step.
+    /// Drives a process that begins at `"main"` without input. `init` is called before the first step.
     pub fn new(process: P) -> Driver<P> {
         Driver::builder().build(process)
     }
 
-    /// A process to be entered at `method` with `input`.
+    /// Drives a process that begins at `method` with `input`.
     pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
         Driver::builder().entry(method, input).build(process)
     }
 
-    /// Describes a driver, where [`new`](Self::new) is not enough.
+    /// Returns a builder, for options that [`new`](Self::new) does not set.
     pub fn builder() -> DriverBuilder<P> {
         DriverBuilder {
             pid: Pid::FIRST,
@@ -110,34 +111,34 @@ impl<P: Process> Driver<P> {
 }
 
 impl<P: Process> DriverBuilder<P> {
-    /// The PID of the process; the default is `<0.0.1>`.
+    /// Sets the PID of the process. The default is `<0.0.1>`.
     ///
-    /// Its children get PIDs of the same node: the children of a process in slot *n* get the slots from 1,000 × *n* + 1. Give
-    /// processes that talk to each other different slots, and none of them slot 0.
+    /// Its children get PIDs of the same node. The children of a process in slot *n* get the slots from 1,000 × *n* +
+    /// 1. Give processes that talk to each other different slots. Give none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
         self.pid = pid;
         self
     }
 
-    /// The clock that the process sees, by which its timers and time limits run; the default is a clock of its own.
+    /// Sets the clock that the process sees. Its timers and time limits use it. The default is a clock of its own.
     pub fn clock(mut self, clock: &ManualClock) -> DriverBuilder<P> {
         self.clock = clock.clone();
         self
     }
 
-    /// The entry method, and its input, with which `init` is called; the default is `"main"` without input.
+    /// Sets the entry method and its input, with which `init` is called. The default is `"main"` without input.
     pub fn entry<I: Send + 'static>(mut self, method: impl Into<Cow<'static, str>>, input: I) -> DriverBuilder<P> {
         self.options = self.options.entry(method, input);
         self
     }
 
-    /// Gives each step at most this many new events (at least one); the default is 128.
+    /// Limits the new events that each step is given. The least is one. The default is 128.
     pub fn step_events(mut self, events: usize) -> DriverBuilder<P> {
         self.step_events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
         self
     }
 
-    /// Drives this process. It is entered before its first step.
+    /// Builds a driver of this process. `init` is called before the first step.
     pub fn build(self, process: P) -> Driver<P> {
         Driver::with(process, self.options, (self.pid, self.clock, self.step_events))
     }

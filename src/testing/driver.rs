@@ -21,7 +21,7 @@ use crate::sched::outbox::{Missed, Opened};
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
 
-/// More steps in a row than a process takes before it rests.
+/// The most steps that a process may take in a row before it is taken for an endless loop.
 const MANY_STEPS: usize = 100_000;
 
 /// Drives one process as a function from events to yields. See [the module](super).
@@ -34,11 +34,11 @@ pub struct Driver<P: Process> {
     exit: ExitLatch<P::Output>,
 }
 
-/// Where a process is after a step.
+/// The status of a process after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It has not been stepped yet, or there is something for it, or it said that it continues.
+    /// It can be stepped: it is new, it has events, or it said that it continues.
     Ready,
     /// Its next step would run on the pool.
     ReadyOnPool,
@@ -46,11 +46,11 @@ pub enum Status {
     Idle,
     /// It waits for the answer to a command.
     Blocked,
-    /// It is over: see [`Driver::exit`].
+    /// It has ended: see [`Driver::exit`].
     Ended,
 }
 
-/// A command that has not been answered.
+/// A command that has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Outstanding {
@@ -59,18 +59,18 @@ pub enum Outstanding {
         /// The number of its tag.
         tag: u64,
     },
-    /// A command of the user's own.
+    /// A command of a user's type.
     Command {
         /// The number of its tag.
         tag: u64,
-        /// Its type.
+        /// The name of its type.
         name: &'static str,
     },
     /// A timer.
     Timer {
         /// The number of its tag.
         tag: u64,
-        /// When it is due; never, if no `Instant` can express it.
+        /// The moment when it is due, or `None` if no `Instant` can express it.
         due: Option<Instant>,
     },
     /// A question to another process.
@@ -80,21 +80,21 @@ pub enum Outstanding {
     },
 }
 
-/// Why [`Driver::sent`](Driver::sent) has no message of the type that was asked for.
+/// The reason why [`Driver::sent`](Driver::sent) has no message of the requested type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SentError {
-    /// The process has sent nothing, or all of it has been taken.
+    /// The process has sent nothing, or the test has taken everything.
     #[error("the process has sent no message that was not taken")]
     Nothing,
-    /// The oldest message is of another type.
+    /// The oldest message has another type.
     #[error("the oldest message that the process has sent, to {to}, is of type {found}, and not of type {expected}")]
     OtherType {
         /// The receiver of the message.
         to: Pid,
         /// The type of the message.
         found: &'static str,
-        /// The type that was asked for.
+        /// The requested type.
         expected: &'static str,
     },
 }
@@ -111,17 +111,17 @@ impl<P: Process> Driver<P> {
         Driver { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), pid, clock, exit }
     }
 
-    /// The PID of the process.
+    /// Returns the PID of the process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The address of the process.
+    /// Returns the address of the process.
     pub fn address(&self) -> Address<P::Message> {
         self.pid.typed()
     }
 
-    /// The clock that the process sees.
+    /// Returns the clock that the process sees.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
@@ -129,12 +129,12 @@ impl<P: Process> Driver<P> {
     /// Puts a message from outside into the mailbox.
     ///
     /// # Panics
-    /// The process was upgraded to one that takes other messages.
+    /// Panics if the process was upgraded to one that takes other messages.
     pub fn message(&mut self, message: P::Message) -> &mut Driver<P> {
         self.deliver(None, message)
     }
 
-    /// Puts a message of another process into the mailbox.
+    /// Puts a message from another process into the mailbox.
     ///
     /// # Panics
     /// As [`message`](Self::message).
@@ -170,13 +170,13 @@ impl<P: Process> Driver<P> {
         drop(self.engine.signal(Signal::Control(control)));
     }
 
-    /// Moves the clock. Timers and time limits that are over by then are answered.
+    /// Moves the clock. Timers and time limits that are then over are answered.
     pub fn advance(&mut self, by: Duration) -> &mut Driver<P> {
         self.clock.advance(by);
         self
     }
 
-    /// Steps the process once, with what there is for it, whether it waits for that or not; never after its end.
+    /// Steps the process once, even if it waits for other events. Does nothing after its end.
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
@@ -192,11 +192,11 @@ impl<P: Process> Driver<P> {
         status
     }
 
-    /// Steps the process as long as there is something for it to do.
+    /// Steps the process until it has nothing more to do.
     ///
     /// # Panics
-    /// It has been stepped 100,000 times and does not rest: it always says [`Step::Continue`](crate::Step::Continue), or
-    /// always answers itself.
+    /// Panics after 100,000 steps in a row. The process then always returns
+    /// [`Step::Continue`](crate::Step::Continue), or always sends itself something.
     pub fn run(&mut self) -> Status {
         let before = self.steps();
         while matches!(self.status(), Status::Ready | Status::ReadyOnPool) {
@@ -206,14 +206,14 @@ impl<P: Process> Driver<P> {
         self.status()
     }
 
-    /// Ends the process, as a runtime does with one that is terminated.
+    /// Ends the process like a runtime that terminates it.
     pub fn terminate(&mut self) {
         if self.engine.terminate() {
             self.step();
         }
     }
 
-    /// Where the process is.
+    /// Returns the status of the process.
     pub fn status(&self) -> Status {
         match &*lock(&self.engine.ready) {
             ReadyBody::Here(_) => return Status::Ready,
@@ -227,20 +227,23 @@ impl<P: Process> Driver<P> {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how the process ended, if it has.
     pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
         self.exit.get()
     }
 
-    /// How often it was stepped.
+    /// Returns the number of steps that the process has taken.
     pub fn steps(&self) -> usize {
         self.engine.steps() as usize
     }
 
-    /// Takes the oldest message that the process has sent or asked with, and its receiver. A reply in it may be used.
+    /// Takes the oldest message that the process has sent or asked with, and its receiver.
+    ///
+    /// The test may answer with a [`Reply`](crate::Reply) in the message.
     ///
     /// # Errors
-    /// The process has sent nothing that was not taken, or the oldest message is of another type. That one stays.
+    /// The process has sent nothing that the test has not taken, or the oldest message has another type. A message of
+    /// another type stays.
     pub fn sent<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
         let (to, message, found) = self.notes.sent.pop_front().ok_or(SentError::Nothing)?;
         match message.downcast::<M>() {
@@ -252,28 +255,29 @@ impl<P: Process> Driver<P> {
         }
     }
 
-    /// How many messages the process has sent that have not been taken.
+    /// Returns the number of sent messages that the test has not taken.
     pub fn unread(&self) -> usize {
         self.notes.sent.len()
     }
 
-    /// Takes note of the oldest child that the process has spawned: its PID, and the type of the process.
+    /// Takes the record of the oldest spawned child: its PID, and the type of the process.
     pub fn spawned(&mut self) -> Option<(Pid, &'static str)> {
         let child = self.notes.spawned.pop_front()?;
         Some((child.head.pid, (child.machine.kind().process)()))
     }
 
-    /// The requests to stop that the process has made. They are answered as if the other processes were there.
+    /// Returns the requests to stop that the process has made. They are answered as if the other processes were
+    /// there.
     pub fn cancelled(&self) -> &[(Pid, CancelRequest)] {
         &self.notes.cancelled
     }
 
-    /// The processes that the process has terminated.
+    /// Returns the processes that this process has terminated.
     pub fn terminated(&self) -> &[Pid] {
         &self.notes.terminated
     }
 
-    /// The commands that have not been answered, in the order of their tags within each kind.
+    /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
         let Notes { blocking, commands, timers, asks, .. } = &self.notes;
         let now = self.clock.now();
@@ -290,7 +294,7 @@ impl<P: Process> Driver<P> {
         all
     }
 
-    /// Runs the oldest blocking closure, here and now, and answers with what comes of it. Whether there was one.
+    /// Runs the oldest blocking closure on this thread, and answers with its result. Returns whether there was one.
     pub fn run_blocking(&mut self) -> bool {
         let Some((tag, work)) = self.notes.blocking.pop_front() else { return false };
         let answer = contain(|| work(&self.engine.cancel_token())).map_err(CommandError::Panicked);
@@ -298,14 +302,14 @@ impl<P: Process> Driver<P> {
         true
     }
 
-    /// Answers the oldest blocking closure without running it. Whether there was one.
+    /// Answers the oldest blocking closure without running it. Returns whether there was one.
     pub fn answer_blocking<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
         let Some((tag, _)) = self.notes.blocking.pop_front() else { return false };
         self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
         true
     }
 
-    /// Takes the oldest outstanding command of this type, to be answered with [`answer`](Self::answer).
+    /// Takes the oldest outstanding command of this type. Answer it with [`answer`](Self::answer).
     pub fn command<C: Command>(&mut self) -> Option<(Tag<C::Output>, C)> {
         let place = self.notes.commands.iter().position(|(_, _, command)| command.is::<C>())?;
         let (tag, _, command) = self.notes.commands.remove(place)?;
@@ -322,22 +326,22 @@ impl<P: Process> Driver<P> {
         self.engine.answer(self.pid, tag, answer);
     }
 
-    /// The monitors that the process has, those of its children included, oldest first.
+    /// Returns the monitors of the process, oldest first. They include monitors of its children.
     pub fn monitors(&self) -> &[Monitor] {
         &self.notes.monitors
     }
 
-    /// The processes to which this one has linked itself, oldest first.
+    /// Returns the processes to which this process has linked itself, oldest first.
     pub fn links(&self) -> &[Pid] {
         &self.notes.links
     }
 
-    /// Whether the process has said that it traps exits.
+    /// Whether the process traps exits.
     pub fn traps_exits(&self) -> bool {
         self.notes.traps
     }
 
-    /// Gives another process a name under which this one finds it.
+    /// Gives another process a name, under which this process finds it.
     pub fn name(&mut self, name: &str, pid: Pid) -> &mut Driver<P> {
         drop(self.engine.name(Naming::Register { name: name.into(), pid }));
         self
@@ -349,12 +353,12 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// The subscriptions to groups that the process has, oldest first.
+    /// Returns the process's subscriptions to groups, oldest first.
     pub fn subscriptions(&self) -> &[Subscription] {
         &self.notes.subscriptions
     }
 
-    /// Tells the process of a change to a group, by each of its subscriptions to it.
+    /// Notifies the process of a change to a group, once for each of its subscriptions.
     pub fn group_changed(&mut self, group: &str, change: &GroupChange) -> &mut Driver<P> {
         let subscribed = |one: &&Subscription| one.group() == group;
         let told: Vec<Subscription> = self.notes.subscriptions.iter().filter(subscribed).cloned().collect();
@@ -365,15 +369,18 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// From here on it is as in a runtime that shuts down: nobody can be spawned. The process is not asked to stop with this:
-    /// see [`cancel`](Self::cancel).
+    /// From now on behaves like a runtime that shuts down: the process can spawn no other.
+    ///
+    /// This does not ask the process to stop: see [`cancel`](Self::cancel).
     pub fn shuts_down(&mut self) -> &mut Driver<P> {
         self.engine.shuts_down.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Ends another process, as far as this one is concerned: each of its monitors of it is told, and its link if it traps
-    /// exits. A link that is not trapped is not carried out: see [`terminate`](Self::terminate).
+    /// Notifies the process that another process has ended.
+    ///
+    /// Each of its monitors of that process fires. If the two are linked and this process traps exits, it gets the
+    /// exit as an event. A link does not end a process that does not trap exits: see [`terminate`](Self::terminate).
     pub fn ended(&mut self, pid: Pid, exit: &Exit) -> &mut Driver<P> {
         let of_it = |monitor: &Monitor| monitor.pid() == pid;
         let told: Vec<Monitor> = self.notes.monitors.iter().copied().filter(of_it).collect();
@@ -389,8 +396,9 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// Another process recovers from a failure, as far as this one is concerned: it is told if it is linked to that one and traps
-    /// exits.
+    /// Notifies the process that another process has recovered from a failure.
+    ///
+    /// It gets the event only if it is linked to the other process and traps exits.
     pub fn recovered(&mut self, pid: Pid, exit: &Exit, by: RecoveredBy) -> &mut Driver<P> {
         if self.notes.links.contains(&pid) && self.notes.traps {
             self.tell(Control::Recovered(Recovered { pid, exit: exit.clone(), by }));
@@ -401,9 +409,9 @@ impl<P: Process> Driver<P> {
 
 impl<P: Process> Drop for Driver<P> {
     fn drop(&mut self) {
-        // The timer of a question holds the question, which holds the engine, which holds the timer.
+        // Breaks a cycle: the timer of a question holds the question, which holds the engine, which holds the timer.
         drop(self.engine.timers.stop());
-        // So do the questions in the body.
+        // Breaks the same cycle through the questions in the body.
         drop(self.engine.take_body());
     }
 }

@@ -1,7 +1,7 @@
-//! The engine of a driven process: a notebook in place of a runtime.
+//! The engine of a driven process. It records yields instead of carrying them out.
 //!
-//! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. The other
-//! processes are nowhere: messages, children and commands are noted, for the test to look at.
+//! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. There are no
+//! other processes. Messages, children and commands are recorded for the test.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,20 +26,20 @@ use crate::sched::road::{Executor, Road};
 use crate::sched::table::Table;
 use crate::timer::{TimerKey, Timers};
 
-/// PIDs for the children of one process. The next process's children follow.
+/// The number of PIDs for the children of one process. The PIDs for the next process's children follow.
 const CHILDREN: usize = 1_000;
 
 /// Yields of the process that the test has not taken.
 #[derive(Default)]
 pub(super) struct Notes {
-    /// Each with the receiver and the name of the message's type.
+    /// Each message with its receiver and the name of its type.
     pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
     pub(super) spawned: VecDeque<Ready>,
     pub(super) blocking: VecDeque<(u64, Work)>,
     pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
-    /// Those that have fired included. A timer for never has no key.
+    /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
-    /// Those that are decided included.
+    /// All questions, including those that are decided.
     pub(super) asks: Vec<Arc<ProcessAsk>>,
     pub(super) cancelled: Vec<(Pid, CancelRequest)>,
     pub(super) terminated: Vec<Pid>,
@@ -47,7 +47,7 @@ pub(super) struct Notes {
     pub(super) links: Vec<Pid>,
     pub(super) traps: bool,
     pub(super) subscriptions: Vec<Subscription>,
-    /// The groups that the process has joined by itself, each as often as it has joined.
+    /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
     own_groups: Vec<Arc<str>>,
 }
 
@@ -65,9 +65,9 @@ pub(super) struct TestEngine {
     pid: Pid,
     pub(super) timers: Timers,
     pub(super) ready: Mutex<ReadyBody>,
-    /// The driver's notes during a turn, and none at other times.
+    /// The driver's notes during a turn. Empty at other times.
     pub(super) notes: Mutex<Notes>,
-    /// For the blocking closures of the process.
+    /// Cancels the blocking closures of the process.
     cancel: Mutex<CancelToken>,
     next_child: AtomicUsize,
     pub(super) shuts_down: AtomicBool,
@@ -78,12 +78,12 @@ pub(super) struct TestEngine {
 #[derive(Default)]
 struct NamesAndGroups {
     names: HashMap<Arc<str>, Pid>,
-    // Sorted, as in a runtime.
+    // The members are sorted, as in a runtime.
     groups: HashMap<Arc<str>, Vec<Pid>>,
 }
 
 impl TestEngine {
-    /// For the process with this PID, whose steps are given at most `step_events` new events.
+    /// Makes an engine for the process with this PID. A step is given at most `step_events` new events.
     pub(super) fn new(manual: &ManualClock, pid: Pid, step_events: u32) -> Arc<TestEngine> {
         let clock = manual.clock();
         let table = Table::of_one(pid).expect("a PID has a node in range");
@@ -101,7 +101,7 @@ impl TestEngine {
         })
     }
 
-    /// Makes the process live.
+    /// Begins the life of the process.
     pub(super) fn begin(&self, body: Ready) {
         let kind = body.machine.kind();
         self.cell().install(self.pid.generation(), kind, Birth::default(), 0, || false);
@@ -120,7 +120,7 @@ impl TestEngine {
         *lock(&self.ready) = body;
     }
 
-    /// Takes the body, ready or at rest, with all that has arrived for it.
+    /// Takes the body, ready or at rest, with everything that has arrived for it.
     pub(super) fn take_body(&self) -> Option<Ready> {
         let mut body = match std::mem::replace(&mut *lock(&self.ready), ReadyBody::Nowhere) {
             ReadyBody::Here(body) | ReadyBody::OnPool(body) => body,
@@ -138,12 +138,12 @@ impl TestEngine {
         lock(&self.cancel).clone()
     }
 
-    /// Puts a signal into the mailbox of the process. Comes back if the process has ended.
+    /// Puts a signal into the mailbox of the process. Returns the signal if the process has ended.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), (Missing, Signal)> {
         self.road.signal(&mut self.executor(), self.pid, signal)
     }
 
-    /// Has the process ended by its next turn. Whether it was there to be ended.
+    /// Makes the next turn end the process. Returns whether there was a process to end.
     pub(super) fn terminate(&self) -> bool {
         self.road.terminate(&mut self.executor(), self.pid, false).unwrap_or(false)
     }
@@ -152,7 +152,7 @@ impl TestEngine {
         write(&mut lock(&self.notes))
     }
 
-    /// Changes names or groups for a process. All processes are alive here.
+    /// Changes names or groups for a process. All processes count as alive here.
     pub(super) fn name(&self, naming: Naming) -> Answer {
         let NamesAndGroups { names, groups } = &mut *lock(&self.named);
         let refused = |error| Err(CommandError::Failed(Failure::new(error)));
@@ -182,7 +182,7 @@ impl TestEngine {
         }
     }
 
-    /// Notes which groups the process itself has joined.
+    /// Records the groups that the process itself has joined.
     fn note_own_group(&self, naming: &Naming) {
         self.note(|notes| match naming {
             Naming::Join { group, pid } if *pid == self.pid => notes.own_groups.push(group.clone()),
@@ -209,7 +209,7 @@ impl Engine for TestEngine {
         self.send(outbox, lane, count, to);
     }
 
-    /// A child is noted, and not stepped. What waits for its `init` goes on.
+    /// Records a child. The child is never stepped. A process that waits for the child's `init` goes on.
     fn spawned(&self, child: Ready) -> Option<Ready> {
         let pid = child.head.pid;
         if let Some(name) = child.head.name() {
@@ -281,7 +281,7 @@ impl Engine for TestEngine {
                 self.note_own_group(&naming);
                 self.answer(pid, tag, self.name(*naming));
             }
-            // The turn does these itself.
+            // The turn handles these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
     }
@@ -314,7 +314,7 @@ impl Engine for TestEngine {
         body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
     }
 
-    // What has relations, a name or groups from its birth is a child, and those are not stepped.
+    // Does nothing. Only a child has relations, a name or groups from its start, and children are not stepped.
     fn bond(&self, _: Pid, _: Bond) {}
 
     fn tell_related<H: Executor>(&self, _: Pid, _: &Exit, _: &mut H) {}
@@ -393,7 +393,7 @@ impl Directory for TestEngine {
         lock(&self.named).names.get(name).copied()
     }
 
-    /// Always the first member, so that a test can tell which one it is.
+    /// Always the first member, so that a test can predict it.
     fn next_member(&self, group: &str) -> Option<Pid> {
         self.group(group).first().copied()
     }
@@ -433,7 +433,7 @@ impl Host for TestEngine {
     }
 }
 
-/// Keeps the one process that can become ready, and gives it one step a turn.
+/// Holds the one process that can become ready, and gives it one step a turn.
 pub(super) struct DriverHands<'a> {
     engine: &'a TestEngine,
 }
@@ -453,7 +453,7 @@ impl Executor for DriverHands<'_> {
         self.woken(ready);
     }
 
-    /// So that no turn has a second step, however much waits.
+    /// Always false, so that no turn has a second step even if more events wait.
     fn is_alone(&mut self) -> bool {
         false
     }

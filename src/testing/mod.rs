@@ -1,9 +1,10 @@
-//! Testing processes as plain functions: events in, yields and a status out, with a clock that is moved by hand.
+//! Tests of processes as plain functions: events in, yields and a status out, and a manual clock.
 //!
-//! A [`Driver`] holds one process and no thread. What the process yields is written down instead of done: messages and
-//! children can be looked at, commands can be carried out, mocked or refused one by one, and timers are due when the
-//! test says so. The rules are those of the runtime: a failed step yields nothing, `Wait` is given no messages, each
-//! command is answered once. Several processes that talk to each other are driven with [`Driver::builder`].
+//! A [`Driver`] holds one process and no thread. It records the yields of the process instead of carrying them out.
+//! The test can inspect messages and children. It can carry out, mock or refuse each command. Timers are due when the
+//! test moves the clock. The rules are those of the runtime: a failed step yields nothing, `Wait` is given no
+//! messages, and each command is answered once. To drive several processes that talk to each other, use
+//! [`Driver::builder`].
 //!
 //! ```
 //! use procession::testing::{Driver, Status};

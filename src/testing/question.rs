@@ -1,4 +1,4 @@
-//! Questions that a test asks itself, and passes to a driven process.
+//! Questions that a test asks, and passes to a driven process.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::clock::ManualClock;
 use crate::primitives::Arc;
 use crate::process::{CommandError, OutsideAsk, Pid, Reply};
 
-/// A question to put into a message, and where its answer comes.
+/// Makes a question to put into a message, and the handle that receives its answer.
 ///
 /// ```
 /// let (reply, asked) = procession::testing::question::<u64>();
@@ -20,13 +20,13 @@ pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
     (Reply::new(ask.clone()), Asked { ask })
 }
 
-/// Where the answer to a [`question`] comes.
+/// The handle that receives the answer to a [`question`].
 pub struct Asked<T> {
     ask: Arc<OutsideAsk<T>>,
 }
 
 impl<T: Send + 'static> Asked<T> {
-    /// The answer, once, if there is one yet: the value, or [`CommandError::Dropped`].
+    /// Takes the answer if there is one yet: the value, or [`CommandError::Dropped`]. It is returned once.
     pub fn answer(&self) -> Option<Result<T, CommandError>> {
         self.ask.take()
     }

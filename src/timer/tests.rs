@@ -155,7 +155,7 @@ fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
     wait(&done);
 }
 
-/// Else it might not be over when the clock has been moved.
+/// Otherwise it might not be over when the clock has been moved.
 #[test]
 fn advance_runs_due_timers_itself_while_another_thread_runs_one() {
     let manual = ManualClock::new();
@@ -185,13 +185,13 @@ fn advance_runs_due_timers_itself_while_another_thread_runs_one() {
     assert_eq!((timers.pending(), timers.fired()), (0, 3));
 }
 
-/// Also one that is only just being set, as far as whoever moves the clock can see.
+/// It holds even for a timer that is only just being set when the clock is moved.
 #[test]
 fn advance_runs_a_due_timer_itself_even_if_it_was_just_set() {
     for _ in 0..100 {
         let manual = ManualClock::new();
         let (set, ran) = (Latch::new(), Latch::new());
-        // Whoever moves the clock comes to the timers when the other thread has long been through.
+        // The thread that moves the clock comes to the timers long after the other thread has finished.
         let waits = set.clone();
         let _watch = manual.clock().watch(move || wait(&waits));
         let timers = Timers::new(manual.clock(), "test-timers");
@@ -210,7 +210,7 @@ fn advance_runs_a_due_timer_itself_even_if_it_was_just_set() {
     }
 }
 
-/// Has a timer set the next one, so many times, on a small stack. How many have fired.
+/// Makes timers of which each sets the next one, on a small stack. Returns how many have fired.
 fn set_by_each_other(
     count: u64,
     by: impl FnOnce(&ManualClock, Timers, Box<dyn FnOnce() + Send>) + Send + 'static,
@@ -238,7 +238,7 @@ fn set_by_each_other(
 #[test]
 fn timers_that_each_set_the_next_need_no_deep_stack() {
     const COUNT: u64 = 20_000;
-    // By the thread that moves the clock, and by the one that sets what is due already.
+    // Fired by the thread that moves the clock, and by the thread that sets a timer which is due already.
     let moved = set_by_each_other(COUNT, |manual, timers, begin| {
         timers.after(Duration::from_secs(1), begin).ok().unwrap();
         manual.advance(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! What a process remembers of its timers.
+//! Tests of how a process records its timers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The questions of relations to a cell. Each is decided in one critical section, like everything else there; `relations.rs` has
-//! the protocol.
+//! Queries of relations to a cell. Each is decided in one critical section, like everything else there.
+//! `relations.rs` has the protocol.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,8 @@ use crate::process::Pid;
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 
 impl Cell {
-    /// Has the end of the process told to the processes related to it. Whether it lives; one that is about to be ended does.
+    /// Makes the end of the process reported to its related processes. Returns whether it lives. A process that is
+    /// about to be ended does.
     pub(crate) fn relate(&self, pid: Pid) -> bool {
         let mut inner = enter(&self.inner);
         let lives = inner.is_live(pid);
@@ -20,12 +21,12 @@ impl Cell {
         lives
     }
 
-    /// Whether it lives; one that is about to be ended does.
+    /// Whether the process lives. A process that is about to be ended does.
     pub(crate) fn is_live(&self, pid: Pid) -> bool {
         enter(&self.inner).is_live(pid)
     }
 
-    /// Whether the exits of linked processes are events to this one.
+    /// Sets whether the exits of linked processes are events for this one.
     pub(crate) fn trap_exits(&self, pid: Pid, trap: bool) {
         let mut inner = enter(&self.inner);
         if inner.is_live(pid) {
@@ -33,8 +34,8 @@ impl Cell {
         }
     }
 
-    /// A process to which this one is linked has ended, or has recovered from a failure: an event, if this one traps exits;
-    /// else its own end, if there is a `killer`.
+    /// Notifies this process that a linked process has ended, or has recovered from a failure. If this one traps
+    /// exits, it gets an event. Otherwise it ends if there is a `killer`.
     #[inline]
     pub(crate) fn tell_linked(&self, pid: Pid, event: Control, killer: Option<LinkedExit>) -> LinkTold {
         let mut inner = enter(&self.inner);
@@ -50,7 +51,8 @@ impl Cell {
         LinkTold::Doomed(inner.wake())
     }
 
-    /// The event that others may have got of the process with this PID: that it has ended, or that it has failed and recovers.
+    /// Returns the event that others may have got about the process with this PID: that it has ended, or that it has
+    /// failed and recovers.
     pub(crate) fn may_have_told(&self, pid: Pid) -> Option<Unwanted> {
         let inner = enter(&self.inner);
         if !inner.is_live(pid) {
@@ -59,13 +61,13 @@ impl Cell {
         (inner.stamp & HAS_FAILED != 0).then_some(Unwanted::Recovered(pid))
     }
 
-    /// The process, whose body is in hand, recovers from a failure. Others are told after this.
+    /// Records that the process, whose body is in hand, recovers from a failure. Others are notified after this.
     #[cold]
     pub(crate) fn fails(&self) {
         enter(&self.inner).stamp |= HAS_FAILED;
     }
 
-    /// Takes out of what has arrived what the process does not want to be told any more. To be dropped elsewhere.
+    /// Takes unwanted events out of the mailbox. The caller drops them outside the lock.
     pub(crate) fn forget(&self, pid: Pid, unwanted: &HashSet<Unwanted>) -> Vec<Control> {
         let mut inner = enter(&self.inner);
         if !inner.is_live(pid) {
@@ -79,7 +81,7 @@ impl Cell {
 }
 
 impl Inner {
-    /// Notes the link through which the process is ended.
+    /// Records the link through which the process is ended.
     fn kill(&mut self, by: LinkedExit) {
         match &mut self.body {
             BodyState::Resting(body) => body.machine.mailbox().kill(by),

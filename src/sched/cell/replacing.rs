@@ -1,39 +1,40 @@
-//! A state machine is replaced by another one: by an upgrade, which keeps all, or by a recovery, which begins the next
-//! incarnation of the process.
+//! The replacement of a state machine. An upgrade keeps everything. A recovery begins the next incarnation of the
+//! process.
 //!
-//! An answer says to which incarnation its command belongs. It comes in one critical section of the cell, and the next
-//! incarnation begins in another one. If the answer comes first, it is in the inbox that `recover` gives back, or in the mailbox
-//! of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed state machine reaches its
-//! successor.
+//! An answer says to which incarnation its command belongs. It comes in one critical section of the cell, and the
+//! next incarnation begins in another one. If the answer comes first, it is in the inbox that `recover` gives back,
+//! or in the mailbox of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed
+//! state machine reaches its successor.
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
 use crate::primitives::enter;
 use crate::sched::body::Kind;
 use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
 
-/// The bits of a stamp that are the incarnation.
+/// The bits of a stamp that hold the incarnation.
 const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
 
 const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its own");
 
-/// The state machine that replaces another one, as far as a cell must know it.
+/// The state machine that replaces another one, as far as a cell needs it.
 #[derive(Clone, Copy)]
 pub(crate) struct Next {
     pub(crate) kind: &'static Kind,
     pub(crate) bound: Option<Bound>,
-    /// Messages that the last step of the old one had taken.
+    /// The number of messages that the last step of the old one had taken.
     pub(crate) taken: u32,
 }
 
 impl Cell {
-    /// A step has asked for the state machine to be replaced. The inbox of the old one comes back.
+    /// Replaces the state machine because a step has asked for it. Returns the inbox of the old one.
     pub(crate) fn upgrade(&self, next: Next) -> Option<Box<dyn AnyMailbox>> {
         let fresh = next.bound.map(next.kind.new_bounded);
         enter(&self.inner).replace(next, fresh)
     }
 
-    /// The state machine has failed, and is replaced. The inbox of the old one comes back; answers to its commands are
-    /// refused from now on. Exits are trapped as at its birth.
+    /// Replaces a state machine that has failed. Returns the inbox of the old one.
+    ///
+    /// From now on answers to its commands are refused. Exits are trapped as at its birth.
     #[cold]
     pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Option<Box<dyn AnyMailbox>> {
         let fresh = next.bound.map(next.kind.new_bounded);
@@ -54,7 +55,7 @@ impl Cell {
 }
 
 impl Inner {
-    /// Puts another state machine in the place of the one whose body is in hand, with a `fresh` inbox.
+    /// Replaces the state machine whose body is in hand, with a `fresh` inbox.
     fn replace(&mut self, next: Next, fresh: Option<Box<dyn AnyMailbox>>) -> Option<Box<dyn AnyMailbox>> {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(next.taken);

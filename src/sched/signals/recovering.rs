@@ -1,17 +1,19 @@
-//! What becomes of the signals that wait when the state machine of their process has failed and another one replaces it.
+//! The waiting signals of a process whose state machine has failed and is replaced by another one.
 
 use super::Control;
 use super::Signal;
 use super::Signals;
 
 impl Control {
-    /// Whether only the state machine wanted to be told this: of monitors and subscriptions that it had begun, and of links
-    /// that nobody else has made. A request to stop is for the process, and so is the exit of one that had linked itself to it.
+    /// Whether only the state machine wanted this signal.
+    ///
+    /// These are signals of monitors and subscriptions that it had begun, and of links that no other process has
+    /// made. A request to stop is for the process. So is the exit of a process that had linked itself to this one.
     fn is_the_state_machines(&self) -> bool {
         match self {
             Control::Cancel(_) => false,
             Control::Exit(_, by) => !by.other,
-            // A recovery is told to the one that has made the link.
+            // A recovery is reported to the process that has made the link.
             Control::Down(_) | Control::Recovered(_) | Control::Group(_) => true,
         }
     }
@@ -23,10 +25,10 @@ impl Signals {
         self.asked_to_stop.is_some() || self.control.iter().any(|control| matches!(control, Control::Cancel(_)))
     }
 
-    /// Takes out what only the failed state machine wanted to be told, its answers included.
+    /// Takes out the signals that only the failed state machine wanted, including its answers.
     pub(crate) fn take_of_failed(&mut self) -> Vec<Signal> {
         let control = self.take_control(Control::is_the_state_machines);
-        // What is left need not wait behind answers any more. The order of those that wait stays.
+        // The remaining signals need not wait behind answers any longer. The order of those that wait stays.
         for (behind, _) in self.related.iter_mut().flat_map(|related| &mut related.behind) {
             behind.answers = 0;
         }
@@ -34,14 +36,14 @@ impl Signals {
         control.into_iter().map(Signal::Control).chain(completions.map(Signal::Completed)).collect()
     }
 
-    /// Puts signals that a step has taken in front of all, to be taken again.
+    /// Puts signals that a step has taken in front of all others, to be taken again.
     pub(crate) fn give_back(&mut self, given_back: Vec<Control>) {
         given_back.into_iter().rev().for_each(|control| self.control.push_front(control));
-        // The step may have been given no messages. Those that must be told first are looked for again.
+        // The step may have been given no messages. The messages that must come first are searched again.
         self.free = 0;
     }
 
-    /// Puts the request to stop that a step has taken in front of all, to be taken again.
+    /// Puts the request to stop that a step has taken in front of all others, to be taken again.
     pub(crate) fn ask_to_stop_again(&mut self) {
         if let Some(request) = self.asked_to_stop.take() {
             self.control.push_front(Control::Cancel(request));

@@ -1,4 +1,4 @@
-//! The races of the watchdog, under the model checker: the real word of those who rest, the real decisions, no queue.
+//! Models of the races of the watchdog: the real word of resting workers, the real decisions, no queue.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ impl StepWatcher for Looks {
     fn tell(&self) {}
 }
 
-/// A worker gets to work while a look finds that all rest: there is always one who will look again, and never two. Breaks
-/// without the fence of either side, and when `goes_on` does not ask again after it has taken `armed` back.
+/// A worker begins to work while a look finds that all rest: there is always exactly one next look. Fails without the
+/// fence of either side, or if `goes_on` does not check again after it has taken `armed` back.
 #[test]
 fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
     loom::model(|| {
@@ -65,7 +65,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The loop of a worker, which ends when the work is done, or of a spare, which ends when it is too many.
+    /// The loop of a worker or a spare. A worker's ends when the work is done, a spare's when it is surplus.
     fn works(&self, me: usize) {
         let mut searches = Searches { shared: self, me };
         while find(&mut searches).is_some() {
@@ -108,7 +108,7 @@ impl Searcher for Searches<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        // A spare would leave then, too; here it has to leave because it is too many.
+        // A spare would exit then, too. Here it has to exit because it is surplus.
         !self.is_spare() && self.shared.over.load(Ordering::SeqCst)
     }
 
@@ -125,9 +125,10 @@ impl Searcher for Searches<'_> {
     fn has_woken(&mut self) {}
 }
 
-/// Work arrives while a spare is told that it is too many, and leaves. The work is done, and the spare
-/// is gone: else somebody sleeps for ever, which the model reports. Breaks when a spare that looks leaves without
-/// `work_found`'s question for more, when it is not woken, and when it falls asleep without asking whether it is too many.
+/// Work arrives while a spare is told that it is surplus, and exits. The work must be done, and the spare must exit.
+/// Otherwise a worker sleeps for ever, which the model reports. Fails in three cases: a spare that looks exits
+/// without the check of `work_found` for more, the spare is not woken, or it falls asleep without checking whether it
+/// is surplus.
 #[test]
 fn a_spare_leaves_while_work_arrives() {
     let mut model = loom::model::Builder::new();

@@ -1,4 +1,4 @@
-//! Two workers without threads: the tests give each of them its turns, and so say who stands still, and where.
+//! Tests of two workers without threads: a test gives each of them its turns, and so decides which one stands still.
 
 use super::Worker;
 use crate::primitives::{Arc, Mutex, lock};
@@ -8,7 +8,7 @@ use crate::sched::engine::Engine;
 use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
 use crate::sched::search::Searcher as _;
 
-/// Gives a worker one turn. Whether it found something to do.
+/// Gives a worker one turn. Returns whether it found something to do.
 fn turn_of<E: Engine>(worker: &mut Worker<E, false>) -> bool {
     let Some(ready) = worker.at_hand() else { return false };
     worker.take_up(ready);
@@ -64,7 +64,7 @@ fn a_producer_is_not_stepped_again_before_its_woken_consumer() {
 
     assert!(turn_of(first));
     assert_eq!(*lock(&steps), 1);
-    // However many turns the second worker has before the first one goes on.
+    // The number of turns that the second worker has before the first one goes on does not matter.
     for _ in 0..10_000 {
         assert!(turn_of(&mut lock(&second)), "the producer is ready, and lets its turn pass");
     }
@@ -84,7 +84,7 @@ fn work_behind_a_stuck_worker_is_stolen_after_a_few_busy_steps() {
     let spinner = Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
         let mut steps = lock(&counts);
         *steps += 1;
-        // A worker that never looked elsewhere would never come out of its turn.
+        // A worker that never looked elsewhere would never end its turn.
         Ok(if lock(&tells).is_none() && *steps < 10_000 { Step::Continue } else { Step::Done(()) })
     });
     let (counts, tells, looks) = (steps.clone(), taken_after.clone(), taken_after.clone());
@@ -96,7 +96,7 @@ fn work_behind_a_stuck_worker_is_stolen_after_a_few_busy_steps() {
                 Ok(Step::Done(()))
             }))?;
             let (drives, looks) = (drives.clone(), looks.clone());
-            // On top of it, and in this step until the other worker has taken what is below.
+            // On top of it, and in this step until the other worker has taken the process below.
             out.spawn(Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
                 while lock(&looks).is_none() {
                     assert!(turn_of(&mut lock(&drives)));
