@@ -8,7 +8,7 @@
 //! since. The invariant:
 //!
 //! > While there is a job that may begin, a worker is awake; or no worker is parked, and there are as many workers as
-//! allowed.
+//! > allowed.
 //!
 //! Every transition keeps the invariant. `submit` wakes a parked worker, or has one started, only if more jobs may
 //! begin than workers are awake and no worker is coming. A worker that takes a job wakes or starts a worker for the
