@@ -266,8 +266,7 @@ impl Owner {
             (std::mem::take(&mut state.pending), std::mem::take(&mut state.kept), state.thread.take())
         };
         self.shared.changed.notify_all();
-        // First the threads that wait without a limit: to wake one needs no user code.
-        (kept.into_values().chain(pending.into_values()).collect(), thread)
+        (pending.into_values().chain(kept.into_values()).collect(), thread)
     }
 
     fn stop(&self) -> Vec<Action> {

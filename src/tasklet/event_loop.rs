@@ -215,12 +215,14 @@ impl<S: 'static> Loop<S> {
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
         drop(visit);
-        if matches!(halt, Halt::Finished) && steps > 0 {
-            // This turn reports that it ran steps. A main loop that turns only when notified learns from the hook
-            // that no tasklet is left.
-            let wake = lock(&self.core.shared.slots).wake_home();
-            self.core.shared.wake(wake);
-        }
+        let wake = {
+            let mut slots = lock(&self.core.shared.slots);
+            // A main loop that turns only when notified learns from the hook that no tasklet is left: if this turn
+            // reports that it ran steps, or if the last tasklet ended elsewhere while this turn was about to return.
+            let is_unreported = !matches!(halt, Halt::Finished) || steps > 0;
+            if is_unreported && slots.live() == 0 { slots.wake_home() } else { None }
+        };
+        self.core.shared.wake(wake);
         match halt {
             Halt::Cut(Interruption::Panicked(panic)) => TurnOutcome::Stopped(panic),
             Halt::Idle if steps == 0 => TurnOutcome::Idle,
