@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 
-use crate::primitives::{Mutex, lock, thread, thread_local};
+use crate::primitives::{Mutex, Ordering, StaticCounter, lock, thread, thread_local};
 use crate::threads;
 
 /// How many threads that have left a running pool are remembered, so that the pool's end joins them, too: the last ones.
@@ -13,12 +13,16 @@ use crate::threads;
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    // The pool that the calling thread belongs to, as the address of its `PoolThreads`; 0 for other threads. It stays to the
-    // end of the thread, so that a destructor of a thread-local is known, too.
-    static POOL: Cell<usize> = Cell::default();
+    // The number of the pool that the calling thread belongs to; 0 for other threads. It stays to the end of the thread, so
+    // that a destructor of a thread-local is known, too. The pool's memory may be freed before that.
+    static POOL: Cell<u64> = Cell::default();
 }
 
+/// The number of the next pool. No two pools of a program have the same.
+static NEXT_POOL: StaticCounter = StaticCounter::new(1);
+
 pub(super) struct PoolThreads {
+    pool: u64,
     name: String,
     stack_size: Option<usize>,
     list: Mutex<List>,
@@ -34,7 +38,9 @@ struct List {
 
 impl PoolThreads {
     pub(super) fn new(name: String, stack_size: Option<usize>) -> PoolThreads {
-        PoolThreads { name, stack_size, list: Mutex::default() }
+        // Ordering: Relaxed: the numbers differ, and nothing else is read because of them.
+        let pool = NEXT_POOL.fetch_add(1, Ordering::Relaxed);
+        PoolThreads { pool, name, stack_size, list: Mutex::default() }
     }
 
     /// What the threads are called, before their numbers.
@@ -42,23 +48,24 @@ impl PoolThreads {
         &self.name
     }
 
-    /// Whether the calling thread is one of these. It also works on a pool that may be gone, by [`address`](Self::address).
+    /// Whether the calling thread is one of these.
     pub(super) fn is_current(&self) -> bool {
-        is_current(self.address())
+        is_current(self.pool)
     }
 
-    pub(super) fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// The number of the pool, for [`is_current`]. It is valid also when the pool is gone.
+    pub(super) fn pool(&self) -> u64 {
+        self.pool
     }
 
     /// Makes the calling thread one of these.
     pub(super) fn enter(&self) {
-        POOL.with(|pool| pool.set(self.address()));
+        POOL.with(|pool| pool.set(self.pool));
     }
 
     /// The same until the guard is dropped.
     pub(super) fn enter_for_now(&self) -> EnteredGuard {
-        EnteredGuard { before: POOL.with(|pool| pool.replace(self.address())) }
+        EnteredGuard { before: POOL.with(|pool| pool.replace(self.pool)) }
     }
 
     /// Starts a thread, whose `main` is given its number.
@@ -103,7 +110,7 @@ impl PoolThreads {
 
 #[must_use]
 pub(super) struct EnteredGuard {
-    before: usize,
+    before: u64,
 }
 
 impl Drop for EnteredGuard {
@@ -112,8 +119,9 @@ impl Drop for EnteredGuard {
     }
 }
 
-pub(super) fn is_current(address: usize) -> bool {
-    POOL.try_with(Cell::get).is_ok_and(|pool| pool == address)
+/// Whether the calling thread belongs to the pool with this number.
+pub(super) fn is_current(number: u64) -> bool {
+    POOL.try_with(Cell::get).is_ok_and(|pool| pool == number)
 }
 
 #[cfg(all(test, not(loom)))]
