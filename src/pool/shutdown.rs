@@ -18,13 +18,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::handle::{Owner, Pool};
-use super::job::{Job, Work, into_job};
+use super::job::{Job, Work, abandon_all, into_job, tell_all_abandoned};
 use super::parker::unpark_all;
 use super::worker::Shared;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
-use crate::outcome::{Failure, drop_contained, tell_log};
+use crate::outcome::{Failure, Reason, drop_contained, tell_log};
 use crate::primitives::thread::JoinHandle;
 use crate::primitives::{Arc, lock};
 use crate::shutdown::{Role, ShutdownNode};
@@ -262,16 +262,19 @@ impl Shared {
         abandoned
     }
 
-    /// Stops, and has a helper thread drop the waiting jobs.
+    /// Stops, and has a helper thread drop the waiting jobs. First all threads that wait for these jobs are woken, then all
+    /// wakers are called, so that a destructor that hangs keeps no waiter from its answer.
     fn stop_and_drop(self: &Arc<Shared>) {
-        let abandoned = self.stop(true);
+        let mut abandoned = self.stop(true);
         if abandoned.is_empty() {
             return;
         }
+        abandon_all(&mut abandoned, &Reason::Shutdown);
         let shared = self.clone();
         threads::on_helper_thread("procession-pool-end", move || {
             // A destructor may ask this pool for its end.
             let _inside = shared.threads.enter_for_now();
+            tell_all_abandoned(&mut abandoned);
             for job in abandoned {
                 drop_contained(job);
                 let watchers = {

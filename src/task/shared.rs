@@ -72,7 +72,7 @@ pub(super) trait AnyRecord: Send + Sync {
     /// Ends it from outside; whether this call did it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
     /// Decides that it is stopped, and leaves the rest to be done later. Nothing if it is over already.
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>>;
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>>;
 }
 
 /// A task that was stopped, with what is left to do for it. Both calls run user code.
@@ -220,7 +220,7 @@ impl Shared {
     /// [`finish_stop`](Self::finish_stop).
     pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<Box<dyn Stopped>> {
         let live = lock(&self.table).begin_stop();
-        live.into_iter().filter_map(|task| task.decide_stop(self)).collect()
+        live.into_iter().filter_map(|task| task.decide_stop(self, Reason::Shutdown)).collect()
     }
 
     /// Does what is left to do for stopped tasks. It runs user code: first all wakers and callbacks, so that a destructor may
@@ -431,8 +431,8 @@ impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> AnyRecord for Whol
         self.end(shared, End::from_outside(status, reason)).is_ok()
     }
 
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>> {
-        let rest = self.decide(shared, End::from_outside(Status::Stopped, Reason::Shutdown)).ok()?;
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>> {
+        let rest = self.decide(shared, End::from_outside(Status::Stopped, reason)).ok()?;
         Some(Box::new(StoppedTask { task: self, shared: shared.clone(), rest }))
     }
 }

@@ -3,12 +3,15 @@
 //! Each test would hang if a caller waited for the destructor: it is let go only after the caller has returned.
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use procession::WaitError;
-use procession::pool::{JobError, Pool, PoolEndError, PoolEndStage, PoolStatus};
+use procession::pool::{JobError, JobHandle, Pacer, Pool, PoolEndError, PoolEndStage, PoolStatus};
 use procession::sync::Latch;
 
 use crate::support::*;
@@ -185,6 +188,65 @@ fn a_refused_paced_job_that_hangs_holds_up_no_other() {
     wait(&begun);
     wait(next).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
-    go.set(()).unwrap();
     assert!(matches!(wait(refused), Err(JobError::Abandoned)));
+    go.set(()).unwrap();
+}
+
+/// A waker that says that it has begun, and hangs until it is let go.
+struct HangingWaker(Latch<()>, Latch<()>);
+
+impl std::task::Wake for HangingWaker {
+    fn wake(self: Arc<HangingWaker>) {
+        let _ = self.0.set(());
+        wait(&self.1);
+    }
+}
+
+/// Has the job's waker hang. Returns the latches for its begin and its end, and the handle, which keeps the waker.
+fn with_a_hanging_waker(mut job: JobHandle<()>) -> (Latch<()>, Latch<()>, JobHandle<()>) {
+    let (begun, go) = (Latch::new(), Latch::new());
+    let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
+    assert!(Pin::new(&mut job).poll(&mut Context::from_waker(&waker)).is_pending());
+    (begun, go, job)
+}
+
+#[test]
+fn waiters_of_abandoned_jobs_are_told_though_a_destructor_hangs() {
+    let (pool, held, begun, go, _last) = with_a_hanging_job();
+    let (own, waits, polled) = (pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap());
+    let (woken, waker_go, _polled) = with_a_hanging_waker(polled);
+    let pacer = Pacer::new(Duration::ZERO);
+    let paced = pacer.spawn(&pool, || ()).unwrap();
+    let other = self::pool(1);
+    let next = pacer.spawn(&other, || 7).unwrap();
+    pool.stop_timeout(Duration::ZERO).unwrap_err();
+    for told in [own, waits, paced] {
+        assert!(matches!(wait(told), Err(JobError::Abandoned)));
+    }
+    assert_eq!(wait(next).unwrap(), 7, "the turn is free again");
+    // A waker that hangs keeps no thread waiting either.
+    wait(&woken);
+    assert!(!begun.is_set(), "wakers are called before closures are dropped");
+    waker_go.set(()).unwrap();
+    wait(&begun);
+    go.set(()).unwrap();
+    held.let_go();
+    ended(&pool);
+}
+
+#[test]
+fn waiters_of_jobs_in_a_stopped_pacer_are_told_though_a_destructor_hangs() {
+    let pool = pool(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    let pacer = Pacer::new(Duration::MAX);
+    pacer.execute(&pool, || ()).unwrap();
+    pacer.execute(&pool, move || drop(hangs)).unwrap();
+    let behind = pacer.spawn(&pool, || ()).unwrap();
+    let stopper = std::thread::spawn(move || pacer.stop());
+    wait(&begun);
+    assert!(matches!(wait(behind), Err(JobError::Abandoned)));
+    go.set(()).unwrap();
+    assert_eq!(wait(stopper).unwrap(), 2);
+    ended(&pool);
 }

@@ -373,3 +373,31 @@ fn a_task_that_is_cancelled_at_once_says_so() {
     assert_eq!(task.to_string(), format!("task {}: Cancelled, output: none, error: cancelled", task.id()));
     assert!(tasks.info(task.id()).unwrap().to_string().contains("Cancelled"));
 }
+
+#[test]
+fn tasks_that_their_pool_abandons_are_over_though_a_destructor_hangs() {
+    /// Its destructor says that it has begun, and hangs until it is let go.
+    struct Hangs(Latch<()>, Latch<()>);
+    impl Drop for Hangs {
+        fn drop(&mut self) {
+            let _ = self.0.set(());
+            wait(&self.1);
+        }
+    }
+    let (_, pool, tasks) = bounded(1);
+    let held = stubborn(&tasks, TaskOptions::new());
+    let (begun, go) = (Latch::new(), Latch::new());
+    let hangs = Hangs(begun.clone(), go.clone());
+    let first = tasks.submit(move |_| {
+        drop(hangs);
+        Ok::<_, String>(())
+    });
+    let behind = tasks.submit(obedient).unwrap();
+    pool.stop_timeout(std::time::Duration::ZERO).unwrap_err();
+    wait(&begun);
+    assert!(was_ended(&end(first.unwrap()), Reason::Shutdown));
+    assert!(was_ended(&end(behind), Reason::Shutdown));
+    go.set(()).unwrap();
+    held.let_go();
+    pool.stop_timeout(LIMIT).unwrap();
+}
