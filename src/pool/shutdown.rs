@@ -1,17 +1,18 @@
 //! How a pool ends: draining, stopping, and its node in a shutdown tree.
 //!
-//! **Stages.** A pool ends in three stages: its *jobs* return and the workers exit; the *abandoned* jobs of a stop are dropped;
-//! the *threads* are joined, when the destructors of their thread-locals have run. The last two are code of the user's alone.
-//! Each runs on a helper thread ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up
-//! no caller:
+//! **Stages.** A pool ends in four stages: its *jobs* return; the *abandoned* jobs of a stop are dropped; the *workers* exit; the
+//! *threads* are joined, when the destructors of their thread-locals have run. After the first stage only code of the user's that
+//! is no job can hang: a waker, a hook, a destructor. Jobs are dropped, and threads joined, on a helper thread
+//! ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up no caller:
 //!
 //! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper counts each
 //!   when it was dropped. So every caller, also a second one, sees in the ledger whether they have been dropped.
 //! - When the last worker is gone, the first caller that waits has the threads joined, and the latch `joined` is set after it. A
 //!   worker puts its handle on the list of the joined threads before the ledger counts it as gone, so the list is complete.
 //!
-//! **Waits.** A caller waits for the jobs until its limit. For destructors it waits until its limit, and [`SHUTDOWN_GRACE`] more by
-//! the system's clock (a manual one might not be moved any more). Without a limit it waits for destructors as long as the grace.
+//! **Waits.** A caller waits for the jobs until its limit. For the other stages it waits until its limit, and [`SHUTDOWN_GRACE`]
+//! more by the system's clock (a manual one might not be moved any more). Without a limit it waits for the other stages as long
+//! as the grace.
 //! A thread of the pool (also a helper) and a step do not wait.
 
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ use crate::threads;
 
 /// How long the end of a pool waits for code of the user's after the limit.
 ///
-/// A call with a limit waits so much longer for destructors. A pool that is shut down through its
+/// A call with a limit waits so much longer for workers that exit, and for wakers, hooks and destructors. A pool that is shut down through its
 /// [node](super::Pool::shutdown_node) waits so long for jobs that still run when the limit is over.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
@@ -52,33 +53,40 @@ pub enum PoolEndStage {
     Jobs,
     /// Jobs that were abandoned are dropped: a destructor of one has not returned.
     AbandonedJobs,
+    /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
+    Workers,
     /// Threads end: a destructor of a thread-local has not returned.
     Threads,
 }
 
 /// A pool has not ended within the limit. It goes on ending by itself.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping))]
+#[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping, *.workers))]
 #[non_exhaustive]
 pub struct PoolEndError {
     /// Why the call has returned: the limit was over, or the caller is a step, which does not wait.
     pub why: WaitError,
     /// The stage that was not over.
     pub stage: PoolEndStage,
-    /// Jobs that had not returned.
+    /// Jobs that had not returned, or had not told their handles.
     pub running: usize,
     /// Jobs that had not begun (of a drain).
     pub waiting: usize,
     /// Abandoned jobs that had not been dropped. The first of them is the one whose destructor has not returned.
     pub dropping: usize,
+    /// Workers that had not exited.
+    pub workers: usize,
     /// As in [`PoolEnded`].
     pub abandoned: u64,
 }
 
-fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize) -> String {
+fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize, workers: usize) -> String {
     match stage {
         PoolEndStage::Jobs => format!("{running} jobs are still running and {waiting} waiting"),
         PoolEndStage::AbandonedJobs => format!("{dropping} abandoned jobs have not been dropped"),
+        PoolEndStage::Workers => format!(
+            "no job runs, but {workers} workers have not exited (a waker, a hook or a destructor has not returned)"
+        ),
         PoolEndStage::Threads => String::from("the thread-locals of its threads have not been dropped"),
     }
 }
@@ -104,7 +112,8 @@ impl Pool {
 
     /// Accepts no more jobs, runs those that wait, and returns when the last thread has ended. All pauses end.
     ///
-    /// Destructors of thread-locals are waited for at most [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not
+    /// When the last job has returned, it waits at most [`SHUTDOWN_GRACE`] for the threads to end: a waker, a hook or a
+    /// destructor of a thread-local may hang there. A job of this pool that calls this does not
     /// wait, for it would wait for itself. On a pool that was stopped the call waits for the jobs that run.
     ///
     /// # Errors
@@ -116,7 +125,7 @@ impl Pool {
 
     /// As [`drain`](Self::drain), but waits at most so long.
     ///
-    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool had not ended, or the caller is a step, which does not wait. The draining goes on; a later
@@ -130,8 +139,9 @@ impl Pool {
 
     /// Accepts no more jobs, drops those that wait, and returns when the last thread has ended. All pauses end.
     ///
-    /// Threads that wait for one of the dropped jobs are told. Destructors of jobs and of thread-locals are waited for at most
-    /// [`SHUTDOWN_GRACE`]. A job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
+    /// Threads that wait for one of the dropped jobs are told. When the last job has returned, it waits at most
+    /// [`SHUTDOWN_GRACE`] for the threads to end and the jobs to be dropped: a waker, a hook or a destructor may hang there. A
+    /// job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
     /// for the same end.
     ///
     /// # Errors
@@ -143,7 +153,7 @@ impl Pool {
 
     /// As [`stop`](Self::stop), but waits at most so long.
     ///
-    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool had not ended, or the caller is a step, which does not wait.
@@ -316,57 +326,62 @@ impl Shared {
 
     /// Waits for the end, at most until the limit.
     fn end(&self, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
-        let inside = self.threads.is_current();
         // The greatest limit is none.
         let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
-        let deadline = limit.map_or(Deadline::NEVER, |(_, deadline)| deadline);
-        if !inside && !is_step() {
-            self.wait_until(&self.clock, deadline, |ledger| ledger.is_finished());
-        }
-        let threads_left = !inside && self.wait_for_destructors(deadline);
+        let inside = self.threads.is_current();
+        let stage = if inside { None } else { self.wait_for_end(limit.map(|(_, deadline)| deadline)) };
         self.report_end();
         let ledger = self.lock();
-        let (running, waiting, dropping, abandoned) =
-            (ledger.running, ledger.waiting(), ledger.dropping, ledger.abandoned);
-        let stage = match () {
-            () if inside => None,
-            () if !ledger.is_finished() => Some(PoolEndStage::Jobs),
-            () if dropping > 0 => Some(PoolEndStage::AbandonedJobs),
-            () if threads_left => Some(PoolEndStage::Threads),
-            () => None,
-        };
+        let (running, waiting, dropping, workers, abandoned) =
+            (ledger.active(), ledger.waiting(), ledger.dropping, ledger.workers, ledger.abandoned);
         drop(ledger);
-        match stage {
-            Some(stage) if limit.is_some() || stage == PoolEndStage::Jobs => {
-                let why = why_not_over(limit.map(|(limit, _)| limit));
-                Err(PoolEndError { why, stage, running, waiting, dropping, abandoned })
-            }
-            Some(stage) => {
-                tell_log(|| tracing::warn!(?stage, dropping, "a pool has ended, but destructors have not returned"));
-                Ok(PoolEnded { abandoned })
-            }
-            None => Ok(PoolEnded { abandoned }),
+        let Some(stage) = stage else { return Ok(PoolEnded { abandoned }) };
+        let is_told = match stage {
+            PoolEndStage::Jobs => true,
+            // A step has not waited for parked workers.
+            PoolEndStage::Workers => limit.is_some() || is_step(),
+            _ => limit.is_some(),
+        };
+        if is_told {
+            let why = why_not_over(limit.map(|(limit, _)| limit));
+            return Err(PoolEndError { why, stage, running, waiting, dropping, workers, abandoned });
         }
+        tell_log(|| {
+            tracing::warn!(?stage, dropping, workers, "a pool has ended, but code of the user's has not returned")
+        });
+        Ok(PoolEnded { abandoned })
     }
 
-    /// Waits until the abandoned jobs were dropped, and if no worker is left until the threads were joined. Returns whether
-    /// there are threads that were not.
-    fn wait_for_destructors(&self, deadline: Deadline) -> bool {
+    /// Waits until no job runs, the abandoned jobs were dropped, the workers have exited and their threads were joined. Returns
+    /// the stage that is not over.
+    fn wait_for_end(&self, limit: Option<Deadline>) -> Option<PoolEndStage> {
         let (system, may_wait) = (Clock::system(), !is_step());
-        let limit = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && may_wait);
-        // The grace begins when the limit is over, and both stages share it.
+        if may_wait {
+            self.wait_until(&self.clock, limit.unwrap_or(Deadline::NEVER), |ledger| ledger.is_idle());
+        }
+        let limit = limit.filter(|_| may_wait);
+        // The grace begins when the limit is over, and all stages share it.
         let mut grace_ends = None;
         let mut wait = |done: &dyn Fn(&Clock, Deadline) -> bool| {
             let in_time = limit.is_some_and(|deadline| done(&self.clock, deadline));
             let grace = if may_wait { SHUTDOWN_GRACE } else { Duration::ZERO };
             in_time || done(&system, *grace_ends.get_or_insert_with(|| system.deadline(grace)))
         };
-        wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
-        if !self.lock().is_finished() {
-            return false;
+        let dropped = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
+        if !self.lock().is_idle() {
+            return Some(PoolEndStage::Jobs);
         }
-        let joined = self.join_threads();
-        !wait(&|clock, deadline| joined.wait_until(clock, deadline))
+        let exited = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.is_finished()));
+        let joined = exited && {
+            let joined = self.join_threads();
+            wait(&|clock, deadline| joined.wait_until(clock, deadline))
+        };
+        match () {
+            () if !dropped => Some(PoolEndStage::AbandonedJobs),
+            () if !exited => Some(PoolEndStage::Workers),
+            () if !joined => Some(PoolEndStage::Threads),
+            () => None,
+        }
     }
 
     /// Has a helper thread join the threads that have left, once. The latch is set after that.

@@ -250,3 +250,50 @@ fn waiters_of_jobs_in_a_stopped_pacer_are_told_though_a_destructor_hangs() {
     assert_eq!(wait(stopper).unwrap(), 2);
     ended(&pool);
 }
+
+#[test]
+fn an_idle_pool_ends_within_a_limit_of_zero_and_never_says_that_jobs_run() {
+    for _ in 0..50 {
+        let pool = pool(4);
+        rested(&pool, 4);
+        if let Err(still) = pool.stop_timeout(Duration::ZERO) {
+            // The machine has not let its workers exit in the grace.
+            assert!(matches!(still.stage, PoolEndStage::Workers | PoolEndStage::Threads), "{still}");
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_hangs_on_a_worker_holds_up_no_end() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let (begun, go, _job) = with_a_hanging_waker(pool.spawn(|| ()).unwrap());
+    held.let_go();
+    wait(&begun);
+    assert_eq!(pool.stop().unwrap().abandoned, 0, "without a limit it does not wait for wakers");
+    let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
+    assert_eq!((still.stage, still.running, still.workers), (PoolEndStage::Workers, 0, 1));
+    let text = "the limit was over: no job runs, but 1 workers have not exited (a waker, a hook or a destructor has not \
+                returned), 0 were abandoned";
+    assert_eq!(still.to_string(), text);
+    go.set(()).unwrap();
+    ended(&pool);
+}
+
+#[test]
+fn an_end_hook_that_hangs_holds_up_no_end() {
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begins, gate) = (begun.clone(), go.clone());
+    let hook = move || {
+        let _ = begins.set(());
+        wait(&gate);
+    };
+    let pool = builder(1).on_end(hook).build().unwrap();
+    pool.run(|| ()).unwrap();
+    assert_eq!(pool.drain().unwrap().abandoned, 0);
+    wait(&begun);
+    let still = pool.drain_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!((still.stage, still.workers), (PoolEndStage::Workers, 1));
+    go.set(()).unwrap();
+    ended(&pool);
+}
