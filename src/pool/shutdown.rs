@@ -57,6 +57,8 @@ pub enum PoolEndStage {
     Workers,
     /// Threads end: a destructor of a thread-local has not returned.
     Threads,
+    /// The threads have ended, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
+    Node,
 }
 
 /// A pool has not ended within the limit. It goes on ending by itself.
@@ -87,6 +89,7 @@ fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize
         PoolEndStage::Workers => format!(
             "no job runs, but {workers} workers have not exited (a waker, a hook or a destructor has not returned)"
         ),
+        PoolEndStage::Node => String::from("a callback or a waker of its shutdown node has not returned"),
         PoolEndStage::Threads => String::from("the thread-locals of its threads have not been dropped"),
     }
 }
@@ -108,6 +111,7 @@ impl Pool {
     /// The call does not wait. [`drain`](Self::drain) does, now or later.
     pub fn close(&self) {
         self.owner.shared.drain();
+        self.owner.shared.report_shortly();
     }
 
     /// Accepts no more jobs, runs those that wait, and returns when the last thread has ended. All pauses end.
@@ -169,7 +173,9 @@ impl Pool {
     /// They are counted as abandoned. A job that is given back can be run somewhere else, and threads that wait for it are told
     /// then. The call does not wait for jobs that run: [`stop`](Self::stop) does, now or later.
     pub fn abandon(&self) -> Vec<Job> {
-        self.owner.shared.stop(false).into_iter().map(into_job).collect()
+        let jobs = self.owner.shared.stop(false);
+        self.owner.shared.report_shortly();
+        jobs.into_iter().map(into_job).collect()
     }
 
     /// For a shutdown: accepts no more jobs, and waits for those that wait until the deadline by this clock.
@@ -238,12 +244,14 @@ fn role(shared: &Arc<Shared>) -> Role<'_> {
         end: Box::new(move || {
             if let Some(shared) = ends.upgrade() {
                 shared.drain();
+                shared.report_end();
             }
         }),
         cancel: Some((
             Box::new(move || {
                 if let Some(shared) = stops.upgrade() {
                     shared.stop_and_drop();
+                    shared.report_end();
                 }
             }),
             SHUTDOWN_GRACE,
@@ -301,21 +309,49 @@ impl Shared {
     fn after_end_began(&self) {
         let callbacks = std::mem::take(&mut *lock(&self.pause_tokens));
         drop(callbacks);
-        self.report_end();
     }
 
     /// Tells the shutdown tree if the pool has ended. Called wherever that may have come about.
     pub(super) fn report_end(&self) {
+        if let Some(error) = self.error_of_end() {
+            self.part.over(error);
+        }
+    }
+
+    /// The same, but callbacks and wakers of the node are called on a helper thread. The latch is set when these have returned.
+    fn report_apart(self: &Arc<Shared>) -> Option<Latch<()>> {
+        let calls = self.part.over_apart(self.error_of_end()?);
+        if let Some(calls) = calls {
+            let (shared, reported) = (self.clone(), Latch::new());
+            *lock(&self.reported) = Some(reported.clone());
+            threads::on_helper_thread("procession-pool-end", move || {
+                // A callback may ask this pool for its end.
+                let _inside = shared.threads.enter_for_now();
+                calls();
+                let _ = reported.set(());
+            });
+        }
+        lock(&self.reported).clone()
+    }
+
+    /// The same for a call without a limit that does not wait for the end: it waits for callbacks as long as the grace.
+    fn report_shortly(self: &Arc<Shared>) {
+        let may_wait = !is_step() && !self.threads.is_current();
+        if let Some(reported) = self.report_apart().filter(|_| may_wait) {
+            let system = Clock::system();
+            reported.wait_until(&system, system.deadline(SHUTDOWN_GRACE));
+        }
+    }
+
+    /// The error that the node has, if there is a node and the pool has ended.
+    fn error_of_end(&self) -> Option<Option<Failure>> {
         if !self.part.is_wanted() {
-            return;
+            return None;
         }
-        let (is_finished, count) = {
-            let ledger = self.lock();
-            (ledger.is_finished(), ledger.abandoned)
-        };
-        if is_finished {
-            self.part.over((count > 0).then(|| Failure::new(AbandonedJobsError { count })));
-        }
+        let ledger = self.lock();
+        let (is_finished, count) = (ledger.is_finished(), ledger.abandoned);
+        drop(ledger);
+        is_finished.then(|| (count > 0).then(|| Failure::new(AbandonedJobsError { count })))
     }
 
     fn unfinished(&self) -> Option<String> {
@@ -325,12 +361,14 @@ impl Shared {
     }
 
     /// Waits for the end, at most until the limit.
-    fn end(&self, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
+    fn end(self: &Arc<Shared>, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
         // The greatest limit is none.
         let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
         let inside = self.threads.is_current();
         let stage = if inside { None } else { self.wait_for_end(limit.map(|(_, deadline)| deadline)) };
-        self.report_end();
+        if inside {
+            self.report_apart();
+        }
         let ledger = self.lock();
         let (running, waiting, dropping, workers, abandoned) =
             (ledger.active(), ledger.waiting(), ledger.dropping, ledger.workers, ledger.abandoned);
@@ -354,7 +392,7 @@ impl Shared {
 
     /// Waits until no job runs, the abandoned jobs were dropped, the workers have exited and their threads were joined. Returns
     /// the stage that is not over.
-    fn wait_for_end(&self, limit: Option<Deadline>) -> Option<PoolEndStage> {
+    fn wait_for_end(self: &Arc<Shared>, limit: Option<Deadline>) -> Option<PoolEndStage> {
         let (system, may_wait) = (Clock::system(), !is_step());
         if may_wait {
             self.wait_until(&self.clock, limit.unwrap_or(Deadline::NEVER), |ledger| ledger.is_idle());
@@ -372,14 +410,15 @@ impl Shared {
             return Some(PoolEndStage::Jobs);
         }
         let exited = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.is_finished()));
-        let joined = exited && {
-            let joined = self.join_threads();
-            wait(&|clock, deadline| joined.wait_until(clock, deadline))
-        };
+        // Both at the same time, so that threads that hang keep no callback back.
+        let (reported, joined) = (self.report_apart().filter(|_| may_wait), exited.then(|| self.join_threads()));
+        let mut is_set = |latch: &Latch<()>| wait(&|clock, deadline| latch.wait_until(clock, deadline));
+        let (joined, reported) = (joined.as_ref().is_none_or(&mut is_set), reported.as_ref().is_none_or(&mut is_set));
         match () {
             () if !dropped => Some(PoolEndStage::AbandonedJobs),
             () if !exited => Some(PoolEndStage::Workers),
             () if !joined => Some(PoolEndStage::Threads),
+            () if !reported => Some(PoolEndStage::Node),
             () => None,
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct Shared {
     pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
     // Set when the threads of a pool that has ended were joined. There when that has begun.
     pub(super) joined: Mutex<Option<Latch<()>>>,
+    // Set when the callbacks of the pool's node have returned that the end calls on a helper thread. There when that has begun.
+    pub(super) reported: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 

@@ -5,6 +5,7 @@
 //! callback that tells it to end): that is done at once, inside of the callback. A chain of such jobs needs no deep stack,
 //! because latches bound the depth of callbacks. A callback that hangs blocks its thread, and what that thread was to do next.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 use super::closing::Closing;
@@ -12,7 +13,7 @@ use super::error::NodeError;
 use super::node::{Edge, Life, Move, Moves, Node, Notice};
 use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
-use crate::primitives::{Arc, Weak};
+use crate::primitives::{Arc, Weak, thread_local};
 
 /// Does what follows, and what follows from that.
 pub(super) fn run(mut moves: Moves) {
@@ -20,7 +21,25 @@ pub(super) fn run(mut moves: Moves) {
         step(next, &mut moves);
     }
     moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
-    moves.notices.iter().for_each(Notice::give);
+    let mut notices = moves.notices;
+    let _ = LATER.try_with(|later| {
+        if let Some(later) = &mut *later.borrow_mut() {
+            later.extend(notices.drain(..));
+        }
+    });
+    notices.iter().for_each(Notice::give);
+}
+
+thread_local! {
+    // The notices that the calling thread keeps back.
+    static LATER: RefCell<Option<Vec<Notice>>> = RefCell::new(None);
+}
+
+/// Changes the tree, and returns the notices, which the caller has another thread give.
+pub(super) fn keep_back(change: impl FnOnce()) -> Vec<Notice> {
+    let before = LATER.try_with(|later| later.replace(Some(Vec::new()))).ok().flatten();
+    change();
+    LATER.try_with(|later| later.replace(before)).ok().flatten().unwrap_or_default()
 }
 
 /// Makes an arrow, and does what follows.

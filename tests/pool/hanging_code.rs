@@ -297,3 +297,24 @@ fn an_end_hook_that_hangs_holds_up_no_end() {
     go.set(()).unwrap();
     ended(&pool);
 }
+
+#[test]
+fn a_waker_of_the_node_that_hangs_holds_up_no_end() {
+    for workers in [0, 2] {
+        let pool = pool(2);
+        rested(&pool, workers);
+        let (begun, go) = (Latch::new(), Latch::new());
+        let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
+        let node = pool.shutdown_node();
+        let mut closed = Box::pin(node.closed());
+        assert!(closed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
+        // The last worker may call the waker as well.
+        assert!(matches!(still.stage, PoolEndStage::Node | PoolEndStage::Threads | PoolEndStage::Workers), "{still}");
+        assert!(workers > 0 || still.stage == PoolEndStage::Node, "{still}");
+        wait(&begun);
+        assert!(node.is_closed(), "the pool has ended");
+        go.set(()).unwrap();
+        ended(&pool);
+    }
+}
