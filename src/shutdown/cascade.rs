@@ -32,7 +32,7 @@ pub(super) fn run(mut moves: Moves) {
 
 thread_local! {
     // The notices that the calling thread keeps back.
-    static LATER: RefCell<Option<Vec<Notice>>> = RefCell::new(None);
+    static LATER: RefCell<Option<Vec<Notice>>> = RefCell::default();
 }
 
 /// Changes the tree, and returns the notices, which the caller has another thread give.

@@ -79,7 +79,7 @@ impl Part {
     pub(crate) fn over_apart(&self, error: Option<Failure>) -> Option<impl FnOnce() + Send + 'static> {
         let standing = self.standing.get()?;
         let notices = cascade::keep_back(|| standing.tail.over(error));
-        (!notices.is_empty()).then(|| move || notices.iter().for_each(Notice::give))
+        (!notices.is_empty()).then_some(move || notices.iter().for_each(Notice::give))
     }
 }
 
