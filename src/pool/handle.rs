@@ -82,9 +82,7 @@ impl Ticket {
 #[derive(Clone)]
 pub(super) struct WeakPool {
     owner: Weak<Owner>,
-    // Keeps the pool's memory allocated, so that no other pool gets its address.
-    shared: Weak<Shared>,
-    threads: usize,
+    number: u64,
 }
 
 impl WeakPool {
@@ -94,7 +92,7 @@ impl WeakPool {
 
     /// Whether the calling thread is one of the pool's. The call takes no lock and never drops the pool.
     pub(super) fn is_inside(&self) -> bool {
-        self.shared.strong_count() > 0 && is_current(self.threads)
+        is_current(self.number)
     }
 }
 
@@ -192,12 +190,7 @@ impl Pool {
     }
 
     pub(super) fn downgrade(&self) -> WeakPool {
-        let shared = &self.owner.shared;
-        WeakPool {
-            owner: Arc::downgrade(&self.owner),
-            shared: Arc::downgrade(shared),
-            threads: shared.threads.address(),
-        }
+        WeakPool { owner: Arc::downgrade(&self.owner), number: self.owner.shared.threads.pool() }
     }
 
     pub(super) fn ticket(&self, number: u64) -> Ticket {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{Panic, contain, drop_contained, tell_log};
+use crate::outcome::{Panic, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
 
 /// A closure that is run once.
@@ -23,10 +23,22 @@ pub(crate) trait Work: Send {
         drop_contained(self);
     }
 
-    /// Drops the job, because no thread could be started for it.
-    fn strand(self: Box<Self>) {
-        drop_contained(self);
-    }
+    /// Decides that the job never begins, and wakes the threads that wait for it. Runs no code of the user's.
+    fn abandon(&mut self, _why: &Reason) {}
+
+    /// After [`abandon`](Self::abandon): calls what else waits for the job, which is code of the user's. The closure is dropped
+    /// with the job.
+    fn tell_abandoned(&mut self) {}
+}
+
+/// Decides that these jobs never begin. Runs no code of the user's, so all threads that wait for them are woken.
+pub(super) fn abandon_all<'a>(jobs: impl IntoIterator<Item = &'a mut Box<dyn Work>>, why: &Reason) {
+    jobs.into_iter().for_each(|job| job.abandon(why));
+}
+
+/// Calls the wakers of all these jobs, before the first of them is dropped.
+pub(super) fn tell_all_abandoned<'a>(jobs: impl IntoIterator<Item = &'a mut Box<dyn Work>>) {
+    jobs.into_iter().for_each(|job| job.tell_abandoned());
 }
 
 /// The actions that remain when a job has run.
@@ -327,11 +339,16 @@ impl<F, T> Handled<F, T> {
         let Some(state) = self.state.take() else { return drop_contained(job) };
         state.lock().runs_on = Some(thread::current().id());
         drop_contained(job);
-        if let (Some(waker), _) = state.decide(Err(why))
-            && let Err(panic) = contain(|| waker.wake())
-        {
-            tell_log(|| tracing::error!(%panic, "a waker panicked"));
-        }
+        let (waker, _) = state.decide(Err(why));
+        call(waker);
+    }
+}
+
+fn call(waker: Option<Waker>) {
+    if let Some(waker) = waker
+        && let Err(panic) = contain(|| waker.wake())
+    {
+        tell_log(|| tracing::error!(%panic, "a waker panicked"));
     }
 }
 
@@ -354,6 +371,21 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T
 
     fn cancel(mut self: Box<Self>) {
         self.give_up(JobError::Cancelled);
+    }
+
+    fn abandon(&mut self, _why: &Reason) {
+        if let (Some(_), Some(state)) = (&self.job, &self.state) {
+            let (waker, _) = state.decide(Err(JobError::Abandoned));
+            // The handle puts no other waker there, because the outcome is there.
+            state.lock().waker = waker;
+        }
+    }
+
+    fn tell_abandoned(&mut self) {
+        if let Some(state) = self.state.take() {
+            let waker = state.lock().waker.take();
+            call(waker);
+        }
     }
 }
 

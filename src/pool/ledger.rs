@@ -573,7 +573,12 @@ impl<J> Ledger<J> {
 
     /// Whether no job waits or runs and all handles were completed.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.len() + self.running + self.nested + self.reporting == 0
+        self.queue.len() + self.active() == 0
+    }
+
+    /// Jobs that have begun, and have not returned or not told their handles.
+    pub(super) fn active(&self) -> usize {
+        self.running + self.nested + self.reporting
     }
 
     /// Whether the drain or stop is finished: there is no worker, and none will be started.

@@ -35,8 +35,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::handle::{Patience, Pool, Ticket, WeakPool};
-use super::job::{Handled, Ran, Work};
+use super::handle::{Owner as PoolOwner, Patience, Pool, Ticket, WeakPool};
+use super::job::{Handled, Ran, Work, abandon_all, tell_all_abandoned};
 use super::job_handle::{Elsewhere, JobHandle};
 use super::stats::PoolStatus;
 use crate::cancel::CancelToken;
@@ -264,6 +264,13 @@ enum Waiter {
     Thread(Latch<Result<(), PacerError>>),
 }
 
+/// What could not be handed over: jobs whose pools refused them, and pools of which the hand-over had the last handle.
+#[derive(Default)]
+struct Refused {
+    jobs: Vec<Box<dyn Work>>,
+    pools: Vec<PoolOwner>,
+}
+
 impl State {
     fn join(&mut self, waits: Waiter) -> u64 {
         self.next += 1;
@@ -367,16 +374,23 @@ impl Shared {
 
     /// Gives the turn to the next waiters, while the turn is free and the interval is over.
     fn advance(self: &Arc<Shared>) {
-        let mut refused = Vec::new();
+        let mut refused = Refused::default();
         while self.advance_once(&mut refused) {}
-        if !refused.is_empty() {
-            // The destructors are user code. This thread may be the timer's, or a worker with a job to run.
-            threads::on_helper_thread("procession-pacer-end", move || refused.into_iter().for_each(drop_contained));
+        let Refused { mut jobs, pools } = refused;
+        if jobs.is_empty() && pools.is_empty() {
+            return;
         }
+        abandon_all(&mut jobs, &Reason::Shutdown);
+        // The destructors are the user's, and this may be the thread of the timer, or a worker that has a job to run.
+        threads::on_helper_thread("procession-pacer-end", move || {
+            tell_all_abandoned(&mut jobs);
+            jobs.into_iter().for_each(drop_contained);
+            pools.into_iter().for_each(drop_contained);
+        });
     }
 
-    /// Gives the turn to the next waiter. Returns whether to go on. Values to be dropped are added to `refused`.
-    fn advance_once(self: &Arc<Shared>, refused: &mut Vec<Box<dyn Send>>) -> bool {
+    /// Gives the turn to the next waiter. Returns whether to go on. What is to be dropped goes to `refused`.
+    fn advance_once(self: &Arc<Shared>, refused: &mut Refused) -> bool {
         let mut state = self.lock();
         if state.stopped || state.paused || !matches!(state.turn, Turn::Free) || state.queue.is_empty() {
             return false;
@@ -410,16 +424,16 @@ impl Shared {
         }
     }
 
-    /// Hands a job to its pool. Returns whether the turn is free again because the pool refused the job.
-    fn hand_over(self: &Arc<Shared>, pool: &WeakPool, place: Place, refused: &mut Vec<Box<dyn Send>>) -> bool {
-        let shell = Shell { place: place.clone(), turn: Some(Arc::downgrade(self)) };
+    /// Hands a job to its pool. Returns whether the turn is free again, because the pool has refused the job.
+    fn hand_over(self: &Arc<Shared>, pool: &WeakPool, place: Place, refused: &mut Refused) -> bool {
+        let shell = Shell { place: place.clone(), turn: Some(Arc::downgrade(self)), abandoned: None };
         let handed = match pool.upgrade() {
             Some(pool) => {
                 let number = pool.place(shell, Patience::Exempt).map_err(Rejected::into_inner);
                 let ticket = number.map(|number| pool.ticket(number));
                 // This may be the last handle by now. Its destructor waits.
                 if let Some(last) = Arc::into_inner(pool.owner) {
-                    refused.push(Box::new(last));
+                    refused.pools.push(last);
                 }
                 ticket
             }
@@ -444,7 +458,7 @@ impl Shared {
                 state.turn = Turn::Free;
                 state.given_up += 1;
                 drop(state);
-                refused.push(Box::new(shell));
+                refused.jobs.push(Box::new(shell));
                 true
             }
         }
@@ -485,12 +499,16 @@ impl Shared {
         let (pending, _thread) = self.timers.halt();
         drop(pending);
         let released = queue.len();
+        let mut jobs = Vec::new();
         for (_, waits) in queue {
             match waits {
                 Waiter::Thread(through) => drop(through.set(Err(PacerError::Stopped))),
-                Waiter::Job { place, .. } => drop_contained(take_out(&place)),
+                Waiter::Job { place, .. } => jobs.extend(take_out(&place)),
             }
         }
+        abandon_all(&mut jobs, &Reason::Shutdown);
+        tell_all_abandoned(&mut jobs);
+        jobs.into_iter().for_each(drop_contained);
         released
     }
 }
@@ -499,6 +517,17 @@ impl Shared {
 struct Shell {
     place: Place,
     turn: Option<Weak<Shared>>,
+    // The job, when it was abandoned with the pool.
+    abandoned: Option<Box<dyn Work>>,
+}
+
+impl Shell {
+    /// Frees the turn, of a job that will not begin.
+    fn free_turn(&mut self) {
+        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
+            pacer.job_dropped();
+        }
+    }
 }
 
 impl Work for Shell {
@@ -511,19 +540,22 @@ impl Work for Shell {
         work.run()
     }
 
-    fn strand(self: Box<Self>) {
-        if let Some(work) = take_out(&self.place) {
-            work.strand();
-        }
+    fn abandon(&mut self, why: &Reason) {
+        self.abandoned = take_out(&self.place);
+        abandon_all(&mut self.abandoned, why);
+        self.free_turn();
+    }
+
+    fn tell_abandoned(&mut self) {
+        tell_all_abandoned(&mut self.abandoned);
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
+        drop_contained(self.abandoned.take());
         drop_contained(take_out(&self.place));
-        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
-            pacer.job_dropped();
-        }
+        self.free_turn();
     }
 }
 
@@ -594,7 +626,7 @@ mod tests {
         };
         let Some((_, Waiter::Job { pool: to, place })) = handed else { panic!("a job is first") };
         assert!(handle.cancel() && !handle.cancel());
-        assert!(!shared.hand_over(&to, place, &mut Vec::new()));
+        assert!(!shared.hand_over(&to, place, &mut Refused::default()));
         assert!(matches!(wait(handle), Err(JobError::Cancelled)));
         assert_eq!((pool.stats().waiting, shared.lock().given_up), (1, 1), "the next one has the turn");
         go.set(()).unwrap();

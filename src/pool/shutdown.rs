@@ -1,9 +1,9 @@
 //! The end of a pool: draining, stopping, and the pool's node in a shutdown tree.
 //!
-//! **Stages.** A pool ends in three stages. First, its *jobs* return and the workers exit. Second, the *abandoned*
-//! jobs of a stop are dropped. Third, the *threads* are joined, after the destructors of their thread-locals have
-//! run. The second and third stages run only user code. Each uses a helper thread
-//! ([`on_helper_thread`](crate::threads::on_helper_thread)), so user code that hangs there blocks no caller:
+//! **Stages.** A pool ends in four stages: its *jobs* return; the *abandoned* jobs of a stop are dropped; the *workers* exit; the
+//! *threads* are joined, when the destructors of their thread-locals have run. After the first stage only code of the user's that
+//! is no job can hang: a waker, a hook, a destructor. Jobs are dropped, and threads joined, on a helper thread
+//! ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up no caller:
 //!
 //! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper
 //!   notes each drop in the count. So every caller, also of a second stop, reads in the ledger whether the jobs have
@@ -12,22 +12,22 @@
 //!   afterwards. A worker adds its handle to the list of threads to join before the ledger counts the worker as gone.
 //!   So the list is complete.
 //!
-//! **Waits.** A caller waits for the jobs until its limit. It waits for destructors until its limit and
-//! [`SHUTDOWN_GRACE`] longer. The grace is measured by the system's clock, because a manual clock might stand still.
-//! Without a limit, the caller waits for destructors for the grace. A thread of the pool (also a helper) and a step
-//! do not wait.
+//! **Waits.** A caller waits for the jobs until its limit. For the other stages it waits until its limit, and [`SHUTDOWN_GRACE`]
+//! more by the system's clock (a manual one might not be moved any more). Without a limit it waits for the other stages as long
+//! as the grace.
+//! A thread of the pool (also a helper) and a step do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::handle::{Owner, Pool};
-use super::job::{Job, Work, into_job};
+use super::job::{Job, Work, abandon_all, into_job, tell_all_abandoned};
 use super::parker::unpark_all;
 use super::worker::Shared;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
-use crate::outcome::{Failure, drop_contained, tell_log};
+use crate::outcome::{Failure, Reason, drop_contained, tell_log};
 use crate::primitives::thread::JoinHandle;
 use crate::primitives::{Arc, lock};
 use crate::shutdown::{Role, ShutdownNode};
@@ -35,8 +35,8 @@ use crate::threads;
 
 /// How much longer than its limit a pool's end waits for user code.
 ///
-/// A call with a limit waits this much longer for destructors. If the pool's [node](super::Pool::shutdown_node) shuts
-/// it down, the pool waits this much longer for jobs that still run at the limit.
+/// A call with a limit waits so much longer for workers that exit, and for wakers, hooks and destructors. A pool that is shut down through its
+/// [node](super::Pool::shutdown_node) waits so long for jobs that still run when the limit is over.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
 /// The result of a pool's end: no job runs.
@@ -55,33 +55,43 @@ pub enum PoolEndStage {
     Jobs,
     /// Abandoned jobs are being dropped: the destructor of one has not returned.
     AbandonedJobs,
-    /// Threads are ending: a destructor of a thread-local has not returned.
+    /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
+    Workers,
+    /// Threads end: a destructor of a thread-local has not returned.
     Threads,
+    /// The threads have ended, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
+    Node,
 }
 
 /// A pool has not ended within the limit. The pool continues to end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping))]
+#[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping, *.workers))]
 #[non_exhaustive]
 pub struct PoolEndError {
     /// The reason why the call returned: the limit passed, or the caller is a step, which does not wait.
     pub why: WaitError,
     /// The stage that was not finished.
     pub stage: PoolEndStage,
-    /// Jobs that had not returned.
+    /// Jobs that had not returned, or had not told their handles.
     pub running: usize,
     /// Jobs that had not begun. Only a drain has any.
     pub waiting: usize,
     /// Abandoned jobs that had not been dropped. The destructor of the first of them has not returned.
     pub dropping: usize,
+    /// Workers that had not exited.
+    pub workers: usize,
     /// As in [`PoolEnded`].
     pub abandoned: u64,
 }
 
-fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize) -> String {
+fn describe(stage: PoolEndStage, running: usize, waiting: usize, dropping: usize, workers: usize) -> String {
     match stage {
         PoolEndStage::Jobs => format!("{running} jobs are still running and {waiting} waiting"),
         PoolEndStage::AbandonedJobs => format!("{dropping} abandoned jobs have not been dropped"),
+        PoolEndStage::Workers => format!(
+            "no job runs, but {workers} workers have not exited (a waker, a hook or a destructor has not returned)"
+        ),
+        PoolEndStage::Node => String::from("a callback or a waker of its shutdown node has not returned"),
         PoolEndStage::Threads => String::from("the thread-locals of its threads have not been dropped"),
     }
 }
@@ -103,15 +113,14 @@ impl Pool {
     /// The call does not wait. To wait, call [`drain`](Self::drain) now or later.
     pub fn close(&self) {
         self.owner.shared.drain();
+        self.owner.shared.report_shortly();
     }
 
     /// Drains the pool and returns when the last thread has ended.
     ///
-    /// The pool accepts no more jobs and runs the waiting ones. All pauses end.
-    ///
-    /// The call waits for destructors of thread-locals for at most [`SHUTDOWN_GRACE`]. If a job of this pool calls
-    /// it, the call does not wait, because the job would wait for itself. On a stopped pool, the call waits for the
-    /// running jobs.
+    /// When the last job has returned, it waits at most [`SHUTDOWN_GRACE`] for the threads to end: a waker, a hook or a
+    /// destructor of a thread-local may hang there. A job of this pool that calls this does not
+    /// wait, for it would wait for itself. On a pool that was stopped the call waits for the jobs that run.
     ///
     /// # Errors
     /// The caller is a step, which does not wait. The drain goes on.
@@ -122,7 +131,7 @@ impl Pool {
 
     /// As [`drain`](Self::drain), but waits at most `limit`.
     ///
-    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool has not ended, or the caller is a step, which does not wait. The drain goes on. A later
@@ -136,11 +145,10 @@ impl Pool {
 
     /// Stops the pool and returns when the last thread has ended.
     ///
-    /// The pool accepts no more jobs and drops the waiting ones. All pauses end.
-    ///
-    /// Threads that wait for a dropped job are woken. The call waits for destructors of jobs and of thread-locals for
-    /// at most [`SHUTDOWN_GRACE`]. If a job of this pool calls it, the call does not wait, because the job would wait
-    /// for itself. Several calls wait for the same end.
+    /// Threads that wait for one of the dropped jobs are told. When the last job has returned, it waits at most
+    /// [`SHUTDOWN_GRACE`] for the threads to end and the jobs to be dropped: a waker, a hook or a destructor may hang there. A
+    /// job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
+    /// for the same end.
     ///
     /// # Errors
     /// The caller is a step, which does not wait.
@@ -151,7 +159,7 @@ impl Pool {
 
     /// As [`stop`](Self::stop), but waits at most `limit`.
     ///
-    /// If destructors do not return, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool has not ended, or the caller is a step, which does not wait.
@@ -169,7 +177,9 @@ impl Pool {
     /// The returned jobs count as abandoned. The caller can run a returned job elsewhere, which completes its handle.
     /// The call does not wait for running jobs. To wait, call [`stop`](Self::stop) now or later.
     pub fn abandon(&self) -> Vec<Job> {
-        self.owner.shared.stop(false).into_iter().map(into_job).collect()
+        let jobs = self.owner.shared.stop(false);
+        self.owner.shared.report_shortly();
+        jobs.into_iter().map(into_job).collect()
     }
 
     /// Serves a shutdown: accepts no more jobs, and waits for the waiting jobs until the deadline by this clock.
@@ -238,12 +248,14 @@ fn role(shared: &Arc<Shared>) -> Role<'_> {
         end: Box::new(move || {
             if let Some(shared) = ends.upgrade() {
                 shared.drain();
+                shared.report_end();
             }
         }),
         cancel: Some((
             Box::new(move || {
                 if let Some(shared) = stops.upgrade() {
                     shared.stop_and_drop();
+                    shared.report_end();
                 }
             }),
             SHUTDOWN_GRACE,
@@ -272,16 +284,19 @@ impl Shared {
         abandoned
     }
 
-    /// Stops the pool. A helper thread drops the waiting jobs.
+    /// Stops, and has a helper thread drop the waiting jobs. First all threads that wait for these jobs are woken, then all
+    /// wakers are called, so that a destructor that hangs keeps no waiter from its answer.
     fn stop_and_drop(self: &Arc<Shared>) {
-        let abandoned = self.stop(true);
+        let mut abandoned = self.stop(true);
         if abandoned.is_empty() {
             return;
         }
+        abandon_all(&mut abandoned, &Reason::Shutdown);
         let shared = self.clone();
         threads::on_helper_thread("procession-pool-end", move || {
             // A destructor may ask this pool to end.
             let _inside = shared.threads.enter_for_now();
+            tell_all_abandoned(&mut abandoned);
             for job in abandoned {
                 drop_contained(job);
                 let watchers = {
@@ -298,21 +313,49 @@ impl Shared {
     fn after_end_began(&self) {
         let callbacks = std::mem::take(&mut *lock(&self.pause_tokens));
         drop(callbacks);
-        self.report_end();
     }
 
     /// Informs the shutdown tree if the pool has ended. It is called wherever the pool may have ended.
     pub(super) fn report_end(&self) {
+        if let Some(error) = self.error_of_end() {
+            self.part.over(error);
+        }
+    }
+
+    /// The same, but callbacks and wakers of the node are called on a helper thread. The latch is set when these have returned.
+    fn report_apart(self: &Arc<Shared>) -> Option<Latch<()>> {
+        let calls = self.part.over_apart(self.error_of_end()?);
+        if let Some(calls) = calls {
+            let (shared, reported) = (self.clone(), Latch::new());
+            *lock(&self.reported) = Some(reported.clone());
+            threads::on_helper_thread("procession-pool-end", move || {
+                // A callback may ask this pool for its end.
+                let _inside = shared.threads.enter_for_now();
+                calls();
+                let _ = reported.set(());
+            });
+        }
+        lock(&self.reported).clone()
+    }
+
+    /// The same for a call without a limit that does not wait for the end: it waits for callbacks as long as the grace.
+    fn report_shortly(self: &Arc<Shared>) {
+        let may_wait = !is_step() && !self.threads.is_current();
+        if let Some(reported) = self.report_apart().filter(|_| may_wait) {
+            let system = Clock::system();
+            reported.wait_until(&system, system.deadline(SHUTDOWN_GRACE));
+        }
+    }
+
+    /// The error that the node has, if there is a node and the pool has ended.
+    fn error_of_end(&self) -> Option<Option<Failure>> {
         if !self.part.is_wanted() {
-            return;
+            return None;
         }
-        let (is_finished, count) = {
-            let ledger = self.lock();
-            (ledger.is_finished(), ledger.abandoned)
-        };
-        if is_finished {
-            self.part.over((count > 0).then(|| Failure::new(AbandonedJobsError { count })));
-        }
+        let ledger = self.lock();
+        let (is_finished, count) = (ledger.is_finished(), ledger.abandoned);
+        drop(ledger);
+        is_finished.then(|| (count > 0).then(|| Failure::new(AbandonedJobsError { count })))
     }
 
     fn unfinished(&self) -> Option<String> {
@@ -322,58 +365,66 @@ impl Shared {
     }
 
     /// Waits for the end, at most until the limit.
-    fn end(&self, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
-        let inside = self.threads.is_current();
-        // The greatest limit means no limit.
+    fn end(self: &Arc<Shared>, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
+        // The greatest limit is none.
         let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
-        let deadline = limit.map_or(Deadline::NEVER, |(_, deadline)| deadline);
-        if !inside && !is_step() {
-            self.wait_until(&self.clock, deadline, |ledger| ledger.is_finished());
+        let inside = self.threads.is_current();
+        let stage = if inside { None } else { self.wait_for_end(limit.map(|(_, deadline)| deadline)) };
+        if inside {
+            self.report_apart();
         }
-        let threads_left = !inside && self.wait_for_destructors(deadline);
-        self.report_end();
         let ledger = self.lock();
-        let (running, waiting, dropping, abandoned) =
-            (ledger.running, ledger.waiting(), ledger.dropping, ledger.abandoned);
-        let stage = match () {
-            () if inside => None,
-            () if !ledger.is_finished() => Some(PoolEndStage::Jobs),
-            () if dropping > 0 => Some(PoolEndStage::AbandonedJobs),
-            () if threads_left => Some(PoolEndStage::Threads),
-            () => None,
-        };
+        let (running, waiting, dropping, workers, abandoned) =
+            (ledger.active(), ledger.waiting(), ledger.dropping, ledger.workers, ledger.abandoned);
         drop(ledger);
-        match stage {
-            Some(stage) if limit.is_some() || stage == PoolEndStage::Jobs => {
-                let why = why_not_over(limit.map(|(limit, _)| limit));
-                Err(PoolEndError { why, stage, running, waiting, dropping, abandoned })
-            }
-            Some(stage) => {
-                tell_log(|| tracing::warn!(?stage, dropping, "a pool has ended, but destructors have not returned"));
-                Ok(PoolEnded { abandoned })
-            }
-            None => Ok(PoolEnded { abandoned }),
+        let Some(stage) = stage else { return Ok(PoolEnded { abandoned }) };
+        let is_told = match stage {
+            PoolEndStage::Jobs => true,
+            // A step has not waited for parked workers.
+            PoolEndStage::Workers => limit.is_some() || is_step(),
+            _ => limit.is_some(),
+        };
+        if is_told {
+            let why = why_not_over(limit.map(|(limit, _)| limit));
+            return Err(PoolEndError { why, stage, running, waiting, dropping, workers, abandoned });
         }
+        tell_log(|| {
+            tracing::warn!(?stage, dropping, workers, "a pool has ended, but code of the user's has not returned")
+        });
+        Ok(PoolEnded { abandoned })
     }
 
-    /// Waits until the abandoned jobs were dropped and, if no worker is left, until the threads were joined. Returns
-    /// whether some threads were not joined.
-    fn wait_for_destructors(&self, deadline: Deadline) -> bool {
+    /// Waits until no job runs, the abandoned jobs were dropped, the workers have exited and their threads were joined. Returns
+    /// the stage that is not over.
+    fn wait_for_end(self: &Arc<Shared>, limit: Option<Deadline>) -> Option<PoolEndStage> {
         let (system, may_wait) = (Clock::system(), !is_step());
-        let limit = Some(deadline).filter(|deadline| *deadline != Deadline::NEVER && may_wait);
-        // The grace begins at the limit. Both stages share it.
+        if may_wait {
+            self.wait_until(&self.clock, limit.unwrap_or(Deadline::NEVER), |ledger| ledger.is_idle());
+        }
+        let limit = limit.filter(|_| may_wait);
+        // The grace begins when the limit is over, and all stages share it.
         let mut grace_ends = None;
         let mut wait = |done: &dyn Fn(&Clock, Deadline) -> bool| {
             let in_time = limit.is_some_and(|deadline| done(&self.clock, deadline));
             let grace = if may_wait { SHUTDOWN_GRACE } else { Duration::ZERO };
             in_time || done(&system, *grace_ends.get_or_insert_with(|| system.deadline(grace)))
         };
-        wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
-        if !self.lock().is_finished() {
-            return false;
+        let dropped = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
+        if !self.lock().is_idle() {
+            return Some(PoolEndStage::Jobs);
         }
-        let joined = self.join_threads();
-        !wait(&|clock, deadline| joined.wait_until(clock, deadline))
+        let exited = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.is_finished()));
+        // Both at the same time, so that threads that hang keep no callback back.
+        let (reported, joined) = (self.report_apart().filter(|_| may_wait), exited.then(|| self.join_threads()));
+        let mut is_set = |latch: &Latch<()>| wait(&|clock, deadline| latch.wait_until(clock, deadline));
+        let (joined, reported) = (joined.as_ref().is_none_or(&mut is_set), reported.as_ref().is_none_or(&mut is_set));
+        match () {
+            () if !dropped => Some(PoolEndStage::AbandonedJobs),
+            () if !exited => Some(PoolEndStage::Workers),
+            () if !joined => Some(PoolEndStage::Threads),
+            () if !reported => Some(PoolEndStage::Node),
+            () => None,
+        }
     }
 
     /// Has a helper thread join the exited threads, once. The latch is set afterwards.

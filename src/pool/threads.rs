@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 
-use crate::primitives::{Mutex, lock, thread, thread_local};
+use crate::primitives::{Mutex, Ordering, StaticCounter, lock, thread, thread_local};
 use crate::threads;
 
 /// How many exited threads of a running pool are remembered. The pool's end joins the last ones, too. The others are
@@ -13,12 +13,16 @@ use crate::threads;
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    // The pool of the calling thread, as the address of its `PoolThreads`. It is 0 for other threads. It stays set
-    // until the end of the thread, so that destructors of thread-locals are recognised, too.
-    static POOL: Cell<usize> = Cell::default();
+    // The number of the pool that the calling thread belongs to; 0 for other threads. It stays to the end of the thread, so
+    // that a destructor of a thread-local is known, too. The pool's memory may be freed before that.
+    static POOL: Cell<u64> = Cell::default();
 }
 
+/// The number of the next pool. No two pools of a program have the same.
+static NEXT_POOL: StaticCounter = StaticCounter::new(1);
+
 pub(super) struct PoolThreads {
+    pool: u64,
     name: String,
     stack_size: Option<usize>,
     list: Mutex<List>,
@@ -34,7 +38,9 @@ struct List {
 
 impl PoolThreads {
     pub(super) fn new(name: String, stack_size: Option<usize>) -> PoolThreads {
-        PoolThreads { name, stack_size, list: Mutex::default() }
+        // Ordering: Relaxed: the numbers differ, and nothing else is read because of them.
+        let pool = NEXT_POOL.fetch_add(1, Ordering::Relaxed);
+        PoolThreads { pool, name, stack_size, list: Mutex::default() }
     }
 
     /// The name of the threads, before their numbers.
@@ -42,24 +48,24 @@ impl PoolThreads {
         &self.name
     }
 
-    /// Whether the calling thread is one of these. With [`address`](Self::address), the check also works for a pool
-    /// that may be gone.
+    /// Whether the calling thread is one of these.
     pub(super) fn is_current(&self) -> bool {
-        is_current(self.address())
+        is_current(self.pool)
     }
 
-    pub(super) fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// The number of the pool, for [`is_current`]. It is valid also when the pool is gone.
+    pub(super) fn pool(&self) -> u64 {
+        self.pool
     }
 
     /// Makes the calling thread one of these.
     pub(super) fn enter(&self) {
-        POOL.with(|pool| pool.set(self.address()));
+        POOL.with(|pool| pool.set(self.pool));
     }
 
     /// Makes the calling thread one of these until the guard is dropped.
     pub(super) fn enter_for_now(&self) -> EnteredGuard {
-        EnteredGuard { before: POOL.with(|pool| pool.replace(self.address())) }
+        EnteredGuard { before: POOL.with(|pool| pool.replace(self.pool)) }
     }
 
     /// Starts a thread. Its `main` gets the thread's number.
@@ -104,7 +110,7 @@ impl PoolThreads {
 
 #[must_use]
 pub(super) struct EnteredGuard {
-    before: usize,
+    before: u64,
 }
 
 impl Drop for EnteredGuard {
@@ -113,8 +119,9 @@ impl Drop for EnteredGuard {
     }
 }
 
-pub(super) fn is_current(address: usize) -> bool {
-    POOL.try_with(Cell::get).is_ok_and(|pool| pool == address)
+/// Whether the calling thread belongs to the pool with this number.
+pub(super) fn is_current(number: u64) -> bool {
+    POOL.try_with(Cell::get).is_ok_and(|pool| pool == number)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::job::{After, Ran, Work, run_contained};
+use super::job::{After, Ran, Work, abandon_all, run_contained, tell_all_abandoned};
 use super::ledger::{Before, Ledger, Next, Refusal, Wanted};
 use super::parker::{Parker, unpark_all};
 use super::stats::PoolStatus;
@@ -12,7 +12,7 @@ use super::threads::PoolThreads;
 use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{Panic, Rejected, contain, drop_contained, tell_log};
+use crate::outcome::{Panic, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
 
@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
     // A latch that is set when the threads of an ended pool were joined. It is `None` until the joining has begun.
     pub(super) joined: Mutex<Option<Latch<()>>>,
+    // Set when the callbacks of the pool's node have returned that the end calls on a helper thread. There when that has begun.
+    pub(super) reported: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 
@@ -172,7 +174,7 @@ impl Shared {
         error: &io::Error,
     ) -> Option<(Box<W>, Option<PoolStatus>)> {
         let with_job = job.is_some();
-        let (refused, stranded, wake) = self.change(|ledger| {
+        let (refused, mut stranded, wake) = self.change(|ledger| {
             let alone = ledger.start_failed(with_job);
             let refused = match job {
                 Some((_, job)) if alone => Some((job, None)),
@@ -186,10 +188,12 @@ impl Shared {
             (refused, stranded, ledger.parked_wanted())
         });
         unpark_all(wake);
+        abandon_all(&mut stranded, &Reason::NoThread);
         self.report_end();
         // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
-        stranded.into_iter().for_each(Work::strand);
+        tell_all_abandoned(&mut stranded);
+        stranded.into_iter().for_each(drop_contained);
         refused
     }
 

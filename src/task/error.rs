@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::info::{TaskId, TaskInfo};
 use crate::inside::WaitError;
-use crate::pool::PoolError;
+use crate::pool::{PoolEndError, PoolError};
 
 /// The reason why a task was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,9 @@ pub struct StopError {
     /// The tasks of which a waker, a callback or a destructor has not returned. Each call that stopped the scheduler
     /// adds at most one. Later user code of that call may not have run yet.
     pub clearing: Vec<TaskInfo>,
+    /// The end of the scheduler's own pool was not over, although all closures have returned: a waker or a destructor on one of
+    /// its threads has not returned.
+    pub pool: Option<PoolEndError>,
 }
 
 impl std::error::Error for StopError {}
@@ -60,6 +63,9 @@ impl fmt::Display for StopError {
         }
         if !self.clearing.is_empty() {
             write!(f, ": a waker, a callback or a destructor of task {} has not returned", names(&self.clearing))?;
+        }
+        if let Some(pool) = &self.pool {
+            write!(f, ": the scheduler's pool has not ended: {pool}")?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::info::Status;
 use super::life::{End, Link, LooseEnd};
-use super::shared::{AnyRecord, Shared, Whole};
+use super::shared::{AnyRecord, Shared, Stopped, Whole};
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{PoolError, Ran, Ticket, Work};
@@ -20,8 +20,17 @@ where
 {
     task: Arc<Whole<T, E, F>>,
     shared: Arc<Shared>,
-    /// Whether the drop stops the task.
-    ends_task: bool,
+    task_end: TaskEnd,
+}
+
+/// What the drop of a pool's job does to its task.
+enum TaskEnd {
+    /// Nothing: the task was begun, or its end is another's matter.
+    None,
+    /// It stops the task.
+    Stop,
+    /// The pool has abandoned the job, and the task is stopped. The drop does the rest.
+    Clear(Box<dyn Stopped>),
 }
 
 impl<T, E, F> Work for Job<T, E, F>
@@ -31,21 +40,32 @@ where
     F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
 {
     fn run(mut self: Box<Self>) -> Ran {
-        self.ends_task = false;
+        self.task_end = TaskEnd::None;
         self.task.run(&self.shared);
         Ran::nothing()
     }
 
-    fn strand(self: Box<Self>) {
-        self.task.terminate(&self.shared, Status::Stopped, Reason::NoThread);
+    fn abandon(&mut self, why: &Reason) {
+        let stopped = self.task.clone().decide_stop(&self.shared, why.clone());
+        self.task_end = stopped.map_or(TaskEnd::None, TaskEnd::Clear);
+    }
+
+    fn tell_abandoned(&mut self) {
+        if let TaskEnd::Clear(stopped) = &mut self.task_end
+            && let Err(panic) = contain(|| stopped.tell())
+        {
+            tell_log(|| tracing::error!(%panic, "a waker or a callback panicked"));
+        }
     }
 }
 
 impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Drop for Job<T, E, F> {
     fn drop(&mut self) {
-        // If the task has already ended, this does nothing.
-        if self.ends_task {
-            self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown);
+        match std::mem::replace(&mut self.task_end, TaskEnd::None) {
+            TaskEnd::None => {}
+            // Nothing happens to a task that was ended otherwise.
+            TaskEnd::Stop => drop(self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown)),
+            TaskEnd::Clear(stopped) => stopped.clear(),
         }
     }
 }
@@ -79,7 +99,7 @@ where
     }
 
     fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
-        Job { task: self.clone(), shared: shared.clone(), ends_task: true }
+        Job { task: self.clone(), shared: shared.clone(), task_end: TaskEnd::Stop }
     }
 
     /// Notes the job's place in the pool's queue. If the pool has refused the job, the caller ends the task.
@@ -96,7 +116,7 @@ where
             Err(rejected) => rejected,
         };
         let (mut job, why) = rejected.into_parts();
-        job.ends_task = false;
+        job.task_end = TaskEnd::None;
         Err(why)
     }
 

@@ -247,10 +247,10 @@ impl TaskScheduler {
     /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///
     /// # Errors
-    /// User code had not finished at `limit`, by the scheduler's clock. [`Duration::MAX`] means no limit. Or the
-    /// caller must not wait while user code is left: it is a step, or a task of this scheduler, which would wait for
-    /// itself. The error lists the tasks whose closures have not returned, and the task whose waker, callback or
-    /// destructor hangs.
+    /// `limit` was over before that, by the scheduler's clock; [`Duration::MAX`] is never over. Or the caller must not wait, and
+    /// something is left: it is a step, or a task of this scheduler, which would wait for itself. The error lists the tasks whose
+    /// closures have not returned, and the one whose waker, callback or destructor hangs. If such code hangs on a thread of the
+    /// scheduler's own pool, the error has the pool's.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), StopError> {
         let shared = &self.owner.shared;
         let deadline = shared.clock.deadline(limit);
@@ -260,12 +260,17 @@ impl TaskScheduler {
         if !(running.is_empty() && clearing.is_empty()) {
             let why = if is_inside { WaitError::Inside } else { why_not_over(limit) };
             let infos = |tasks: Tasks| tasks.iter().map(|task| task.info()).collect();
-            return Err(StopError { why, tasks: infos(running), clearing: infos(clearing) });
+            return Err(StopError { why, tasks: infos(running), clearing: infos(clearing), pool: None });
         }
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
-            // All closures have returned. Only the destructors of thread-locals may take longer.
-            let _ = shared.pool.stop_timeout(rest);
+            // All closures have returned. What may take longer is wakers, and the destructors of the threads' own values.
+            if let Err(pool) = shared.pool.stop_timeout(rest)
+                && !is_step()
+            {
+                shared.tell_tree();
+                return Err(StopError { why: pool.why, tasks: Vec::new(), clearing: Vec::new(), pool: Some(pool) });
+            }
         }
         shared.tell_tree();
         Ok(())

@@ -72,9 +72,8 @@ pub(super) trait AnyRecord: Send + Sync {
     fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
     /// Ends the task from outside. Returns whether this call ended it.
     fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
-    /// Decides that the task is stopped, and returns the remaining work. Returns `None` if the task has already
-    /// ended.
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>>;
+    /// Decides that it is stopped, and leaves the rest to be done later. Nothing if it is over already.
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>>;
 }
 
 /// A stopped task with its remaining work. Both calls run user code.
@@ -223,7 +222,7 @@ impl Shared {
     /// until [`finish_stop`](Self::finish_stop).
     pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<Box<dyn Stopped>> {
         let live = lock(&self.table).begin_stop();
-        live.into_iter().filter_map(|task| task.decide_stop(self)).collect()
+        live.into_iter().filter_map(|task| task.decide_stop(self, Reason::Shutdown)).collect()
     }
 
     /// Does the remaining work for stopped tasks, which runs user code. It first calls all wakers and callbacks, and
@@ -438,8 +437,8 @@ impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> AnyRecord for Whol
         self.end(shared, End::from_outside(status, reason)).is_ok()
     }
 
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>) -> Option<Box<dyn Stopped>> {
-        let rest = self.decide(shared, End::from_outside(Status::Stopped, Reason::Shutdown)).ok()?;
+    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>> {
+        let rest = self.decide(shared, End::from_outside(Status::Stopped, reason)).ok()?;
         Some(Box::new(StoppedTask { task: self, shared: shared.clone(), rest }))
     }
 }

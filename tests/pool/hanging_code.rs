@@ -3,12 +3,15 @@
 //! Each test would hang if a caller waited for the destructor: it is let go only after the caller has returned.
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use procession::WaitError;
-use procession::pool::{JobError, Pool, PoolEndError, PoolEndStage, PoolStatus};
+use procession::pool::{JobError, JobHandle, Pacer, Pool, PoolEndError, PoolEndStage, PoolStatus};
 use procession::sync::Latch;
 
 use crate::support::*;
@@ -185,6 +188,133 @@ fn a_refused_paced_job_that_hangs_holds_up_no_other() {
     wait(&begun);
     wait(next).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
-    go.set(()).unwrap();
     assert!(matches!(wait(refused), Err(JobError::Abandoned)));
+    go.set(()).unwrap();
+}
+
+/// A waker that says that it has begun, and hangs until it is let go.
+struct HangingWaker(Latch<()>, Latch<()>);
+
+impl std::task::Wake for HangingWaker {
+    fn wake(self: Arc<HangingWaker>) {
+        let _ = self.0.set(());
+        wait(&self.1);
+    }
+}
+
+/// Has the job's waker hang. Returns the latches for its begin and its end, and the handle, which keeps the waker.
+fn with_a_hanging_waker(mut job: JobHandle<()>) -> (Latch<()>, Latch<()>, JobHandle<()>) {
+    let (begun, go) = (Latch::new(), Latch::new());
+    let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
+    assert!(Pin::new(&mut job).poll(&mut Context::from_waker(&waker)).is_pending());
+    (begun, go, job)
+}
+
+#[test]
+fn waiters_of_abandoned_jobs_are_told_though_a_destructor_hangs() {
+    let (pool, held, begun, go, _last) = with_a_hanging_job();
+    let (own, waits, polled) = (pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap());
+    let (woken, waker_go, _polled) = with_a_hanging_waker(polled);
+    let pacer = Pacer::new(Duration::ZERO);
+    let paced = pacer.spawn(&pool, || ()).unwrap();
+    let other = self::pool(1);
+    let next = pacer.spawn(&other, || 7).unwrap();
+    pool.stop_timeout(Duration::ZERO).unwrap_err();
+    for told in [own, waits, paced] {
+        assert!(matches!(wait(told), Err(JobError::Abandoned)));
+    }
+    assert_eq!(wait(next).unwrap(), 7, "the turn is free again");
+    // A waker that hangs keeps no thread waiting either.
+    wait(&woken);
+    assert!(!begun.is_set(), "wakers are called before closures are dropped");
+    waker_go.set(()).unwrap();
+    wait(&begun);
+    go.set(()).unwrap();
+    held.let_go();
+    ended(&pool);
+}
+
+#[test]
+fn waiters_of_jobs_in_a_stopped_pacer_are_told_though_a_destructor_hangs() {
+    let pool = pool(1);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    let pacer = Pacer::new(Duration::MAX);
+    pacer.execute(&pool, || ()).unwrap();
+    pacer.execute(&pool, move || drop(hangs)).unwrap();
+    let behind = pacer.spawn(&pool, || ()).unwrap();
+    let stopper = std::thread::spawn(move || pacer.stop());
+    wait(&begun);
+    assert!(matches!(wait(behind), Err(JobError::Abandoned)));
+    go.set(()).unwrap();
+    assert_eq!(wait(stopper).unwrap(), 2);
+    ended(&pool);
+}
+
+#[test]
+fn an_idle_pool_ends_within_a_limit_of_zero_and_never_says_that_jobs_run() {
+    for _ in 0..50 {
+        let pool = pool(4);
+        rested(&pool, 4);
+        if let Err(still) = pool.stop_timeout(Duration::ZERO) {
+            // The machine has not let its workers exit in the grace.
+            assert!(matches!(still.stage, PoolEndStage::Workers | PoolEndStage::Threads), "{still}");
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_hangs_on_a_worker_holds_up_no_end() {
+    let pool = pool(1);
+    let held = hold(&pool);
+    let (begun, go, _job) = with_a_hanging_waker(pool.spawn(|| ()).unwrap());
+    held.let_go();
+    wait(&begun);
+    assert_eq!(pool.stop().unwrap().abandoned, 0, "without a limit it does not wait for wakers");
+    let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
+    assert_eq!((still.stage, still.running, still.workers), (PoolEndStage::Workers, 0, 1));
+    let text = "the limit was over: no job runs, but 1 workers have not exited (a waker, a hook or a destructor has not \
+                returned), 0 were abandoned";
+    assert_eq!(still.to_string(), text);
+    go.set(()).unwrap();
+    ended(&pool);
+}
+
+#[test]
+fn an_end_hook_that_hangs_holds_up_no_end() {
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (begins, gate) = (begun.clone(), go.clone());
+    let hook = move || {
+        let _ = begins.set(());
+        wait(&gate);
+    };
+    let pool = builder(1).on_end(hook).build().unwrap();
+    pool.run(|| ()).unwrap();
+    assert_eq!(pool.drain().unwrap().abandoned, 0);
+    wait(&begun);
+    let still = pool.drain_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!((still.stage, still.workers), (PoolEndStage::Workers, 1));
+    go.set(()).unwrap();
+    ended(&pool);
+}
+
+#[test]
+fn a_waker_of_the_node_that_hangs_holds_up_no_end() {
+    for workers in [0, 2] {
+        let pool = pool(2);
+        rested(&pool, workers);
+        let (begun, go) = (Latch::new(), Latch::new());
+        let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
+        let node = pool.shutdown_node();
+        let mut closed = Box::pin(node.closed());
+        assert!(closed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
+        // The last worker may call the waker as well.
+        assert!(matches!(still.stage, PoolEndStage::Node | PoolEndStage::Threads | PoolEndStage::Workers), "{still}");
+        assert!(workers > 0 || still.stage == PoolEndStage::Node, "{still}");
+        wait(&begun);
+        assert!(node.is_closed(), "the pool has ended");
+        go.set(()).unwrap();
+        ended(&pool);
+    }
 }

@@ -289,3 +289,31 @@ fn a_start_hook_that_takes_long_holds_up_no_job() {
     wait(pool.spawn(|| ()).unwrap()).unwrap();
     go.set(()).unwrap();
 }
+
+/// The worker frees its pool's memory when its main function returns. Then the destructors of its thread-locals run.
+#[test]
+fn a_thread_local_that_makes_a_pool_is_not_inside_that_pool() {
+    thread_local!(static LAST: RefCell<Option<MakesPools>> = const { RefCell::new(None) });
+    struct MakesPools(procession::sync::Latch<usize>);
+    impl Drop for MakesPools {
+        fn drop(&mut self) {
+            let pools: Vec<_> = (0..64).map(|_| pool(1)).collect();
+            let inside = pools.iter().filter(|pool| pool.is_inside()).count();
+            let _ = self.0.set(inside);
+        }
+    }
+    for _ in 0..20 {
+        let (go, inside) = (procession::sync::Latch::new(), procession::sync::Latch::new());
+        let (gate, pool, makes) = (go.clone(), pool(1), MakesPools(inside.clone()));
+        let last = pool.clone();
+        pool.execute(move || {
+            wait(&gate);
+            drop(last);
+            LAST.with(|place| *place.borrow_mut() = Some(makes));
+        })
+        .unwrap();
+        drop(pool);
+        go.set(()).unwrap();
+        assert_eq!(wait(&inside), 0);
+    }
+}

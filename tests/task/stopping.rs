@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use procession::pool::PoolEndStage;
 use procession::sync::Latch;
 use procession::task::{Retention, Status, SubmitError, TaskOptions, TaskScheduler};
 use procession::{Reason, WaitError};
@@ -372,4 +373,59 @@ fn a_task_that_is_cancelled_at_once_says_so() {
     assert_eq!(task.status(), Status::Cancelled);
     assert_eq!(task.to_string(), format!("task {}: Cancelled, output: none, error: cancelled", task.id()));
     assert!(tasks.info(task.id()).unwrap().to_string().contains("Cancelled"));
+}
+
+#[test]
+fn tasks_that_their_pool_abandons_are_over_though_a_destructor_hangs() {
+    /// Its destructor says that it has begun, and hangs until it is let go.
+    struct Hangs(Latch<()>, Latch<()>);
+    impl Drop for Hangs {
+        fn drop(&mut self) {
+            let _ = self.0.set(());
+            wait(&self.1);
+        }
+    }
+    let (_, pool, tasks) = bounded(1);
+    let held = stubborn(&tasks, TaskOptions::new());
+    let (begun, go) = (Latch::new(), Latch::new());
+    let hangs = Hangs(begun.clone(), go.clone());
+    let first = tasks.submit(move |_| {
+        drop(hangs);
+        Ok::<_, String>(())
+    });
+    let behind = tasks.submit(obedient).unwrap();
+    pool.stop_timeout(std::time::Duration::ZERO).unwrap_err();
+    wait(&begun);
+    assert!(was_ended(&end(first.unwrap()), Reason::Shutdown));
+    assert!(was_ended(&end(behind), Reason::Shutdown));
+    go.set(()).unwrap();
+    held.let_go();
+    pool.stop_timeout(LIMIT).unwrap();
+}
+
+#[test]
+fn a_waker_that_hangs_on_the_own_pool_is_an_error_of_the_join() {
+    /// Says that it has begun, and hangs until it is let go.
+    struct Hangs(Latch<()>, Latch<()>);
+    impl std::task::Wake for Hangs {
+        fn wake(self: Arc<Hangs>) {
+            let _ = self.0.set(());
+            wait(&self.1);
+        }
+    }
+    let tasks = tasks();
+    let mut held = stubborn(&tasks, TaskOptions::new());
+    let (begun, go) = (Latch::new(), Latch::new());
+    let waker = std::task::Waker::from(Arc::new(Hangs(begun.clone(), go.clone())));
+    let mut context = std::task::Context::from_waker(&waker);
+    assert!(std::future::Future::poll(std::pin::Pin::new(&mut held.task), &mut context).is_pending());
+    held.let_go();
+    wait(&begun);
+    let left = tasks.stop_and_join(std::time::Duration::from_millis(1)).unwrap_err();
+    let pool = left.pool.as_ref().unwrap();
+    // A task's waker is called by the job that has run the closure.
+    assert_eq!((left.why, pool.stage, pool.running), (WaitError::TimedOut, PoolEndStage::Jobs, 1));
+    assert!(left.to_string().contains(&format!("the scheduler's pool has not ended: {pool}")), "{left}");
+    go.set(()).unwrap();
+    tasks.stop_and_join(LIMIT).unwrap();
 }
