@@ -62,8 +62,8 @@ mod model {
     pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
 }
 
-/// A counter that may be a static, also under the model checker: it is always the standard one, because an atomic of the model
-/// belongs to one execution.
+/// A counter that may be a static, also under the model checker. It is always the standard atomic, because an atomic
+/// of the model belongs to one execution.
 pub(crate) type StaticCounter = std::sync::atomic::AtomicU64;
 
 use std::sync::PoisonError;

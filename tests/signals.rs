@@ -50,7 +50,8 @@ fn until(lines: &mut Lines<BufReader<ChildStdout>>, line: &str) {
     assert!(lines.by_ref().any(|there| there.unwrap().contains(line)), "the child has not said: {line}");
 }
 
-/// Whether a signal is ignored here, by its number. As `nohup` does it, and shells with what they run in the background.
+/// Whether this process ignores a signal, given by its number. `nohup` makes it so, and shells for what they run in
+/// the background.
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -92,7 +93,7 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
     if is_child() {
         return lives_as_a_child();
     }
-    // What this process ignores its children ignore, too.
+    // The children of this process ignore the signals that it ignores.
     let able = |signals: &[(&'static str, u32); 2]| signals.iter().all(|(_, number)| !is_ignored(*number));
     let rounds = [[("INT", INTERRUPT), ("INT", INTERRUPT)], [("TERM", TERMINATE), ("HUP", HANG_UP)]];
     for signals in rounds.into_iter().filter(able) {

@@ -1,4 +1,5 @@
-//! What a scheduler of tasks logs, in a program of its own: the subscriber that all threads log to can only be the global one.
+//! The log of a scheduler of tasks, in a program of its own: the subscriber that all threads log to can only be the
+//! global one.
 
 #![allow(unreachable_pub)]
 

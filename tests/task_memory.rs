@@ -1,4 +1,4 @@
-//! What tasks leave behind, in a program of its own: what other tests hold at the same time would count as well.
+//! The memory that tasks leave behind, in a program of its own: memory that other tests hold would count as well.
 
 #![cfg(target_os = "linux")]
 #![allow(unreachable_pub, dead_code)]

@@ -28,8 +28,8 @@ const MESSAGES: u64 = 2_000_000;
 pub(crate) const CURVES: [Curve; 4] = [
     Curve {
         name: "processes",
-        about: "So many processes live and wait. The cost to spawn one, the memory that it keeps, and the cost of a message to any one of \
-                them costs (2,000,000, from one process, to receivers chosen at random).",
+        about: "So many processes live and wait. The cost to spawn one, the memory that it keeps, and the cost of a \
+                message to any one of them costs (2,000,000, from one process, to receivers chosen at random).",
         points: &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000],
         figures: &["ns a spawn", "bytes a process", "ns a message"],
         take: processes,
@@ -51,7 +51,8 @@ pub(crate) const CURVES: [Curve; 4] = [
     },
     Curve {
         name: "sizes",
-        about: "Messages of so many bytes: two processes pass one to and fro; and one sends to another, a hundred in a step.",
+        about: "Messages of so many bytes: two processes pass one to and fro; and one sends to another, a hundred in a \
+                step.",
         points: &[8, 64, 256, 1_024, 4_096],
         figures: &["ns a message to and fro", "ns a message in a stream", "peak MB"],
         take: sizes,

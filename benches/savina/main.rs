@@ -46,7 +46,8 @@ fn main() -> ExitCode {
     });
     command::run(&Suite {
         name: "savina",
-        about: "Runs programs of the Savina actor benchmark suite, all of them where none is named, and prints what each took:\n\
+        about: "Runs programs of the Savina actor benchmark suite, all of them where none is named, and prints what \
+                each took:\n\
                 in all, and for one operation.",
         workloads: workloads.collect(),
         refuses: |_, _| None,

@@ -165,7 +165,8 @@ impl Suite {
             let _ = writeln!(help, "  {name:<width$}  {counts}: {n} ({smoke}); {op}");
         }
         help.push_str(
-            "\nMemory is the peak of the whole process, read from /proc/self/status, so on Linux only. Several runs have one\n\
+            "\nMemory is the peak of the whole process, read from /proc/self/status, so on Linux only. \
+             Several runs have one\n\
              process each, one after the other. The exit code is 1 if a result was wrong, 2 if the arguments were.\n",
         );
         help

@@ -33,7 +33,8 @@ use self::traced::TRACED;
 fn main() -> ExitCode {
     command::run(&Suite {
         name: "workloads",
-        about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one operation.",
+        about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one \
+                operation.",
         workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).chain(TRACED).chain(LOOKUPS).collect(),
         refuses,
     })

@@ -73,7 +73,8 @@ impl Measured {
     pub(crate) fn json(&self, peer: &str, workload: &str, setting: &Setting) -> String {
         let or_null = |number: Option<f64>| number.map_or(String::from("null"), |number| format!("{number:.1}"));
         format!(
-            r#"{{"peer":"{peer}","workload":"{workload}","n":{},"secs":{:.6},"ns_per_op":{:.1},"rss_mb":{},"bytes_per_actor":{}}}"#,
+            "{{\"peer\":\"{peer}\",\"workload\":\"{workload}\",\"n\":{},\"secs\":{:.6},\
+             \"ns_per_op\":{:.1},\"rss_mb\":{},\"bytes_per_actor\":{}}}",
             setting.n,
             self.took.as_secs_f64(),
             self.ns_per_op(),

@@ -104,7 +104,8 @@ impl<T: Send + 'static> AskFuture<T> {
     ///
     /// # Errors
     /// The reason why there is no reply. In a step, which must not block, it is [`CommandError::InsideStep`], unless
-    /// the reply is there already. The question has been sent, and is given up then. A step asks with [`StepOutput::ask`](crate::StepOutput::ask).
+    /// the reply is there already. The question has been sent, and is given up then. A step asks with
+    /// [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
         if is_step() && !self.ask.answer.is_set() {
             return Err(CommandError::InsideStep);

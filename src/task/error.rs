@@ -48,8 +48,8 @@ pub struct StopError {
     /// The tasks of which a waker, a callback or a destructor has not returned. Each call that stopped the scheduler
     /// adds at most one. Later user code of that call may not have run yet.
     pub clearing: Vec<TaskInfo>,
-    /// The end of the scheduler's own pool was not over, although all closures have returned: a waker or a destructor on one of
-    /// its threads has not returned.
+    /// The error of the scheduler's own pool, if its end was not over although all closures have returned. A waker or
+    /// a destructor on one of the pool's threads has not returned.
     pub pool: Option<PoolEndError>,
 }
 

@@ -42,7 +42,7 @@ pub enum Born {
     Linked,
 }
 
-/// What the handler does with a command.
+/// How the handler treats a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome {
     AtOnce,
@@ -99,7 +99,7 @@ pub struct Letter {
 /// The numbers of letters, in order, by receiver and sender.
 pub type Letters = HashMap<(Pid, Option<Pid>), Vec<u64>>;
 
-/// What everybody writes down.
+/// The records of all processes.
 #[derive(Default)]
 pub struct World {
     pub plans: Vec<Plan>,
@@ -109,7 +109,7 @@ pub struct World {
     pub lost_in_steps: Mutex<HashMap<Pid, usize>>,
     pub asked: Mutex<HashSet<(Pid, u64)>>,
     pub answered: Mutex<Vec<(Pid, u64)>>,
-    /// What was asked by state machines that have failed since.
+    /// Questions of state machines that have failed since.
     pub abandoned: Mutex<HashSet<(Pid, u64)>>,
     pub relations: Relations,
     pub numbers: AtomicUsize,
@@ -243,7 +243,7 @@ impl Actor {
         }
     }
 
-    /// Yields what the plan says. What was sent, to be written down if the step succeeds.
+    /// Carries out the acts of a plan. Returns the letters sent, to be written down if the step succeeds.
     fn act(&mut self, acts: &[Act], effective: bool, out: &mut StepOutput) -> Vec<(Pid, u64)> {
         let mut sent = Vec::new();
         let (world, me) = (self.world.clone(), out.pid());

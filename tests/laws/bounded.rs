@@ -1,4 +1,5 @@
-//! Random programs of one mailbox with a bound, against a plain queue: which messages are refused, dropped, taken, in which order.
+//! Random programs of one mailbox with a bound, against a plain queue: which messages are refused, dropped and taken,
+//! and in which order.
 //!
 //! The process waits for a command, so that messages queue up, until the program says that it may step. So there is one
 //! interleaving, and the queue says exactly what happens.
@@ -60,7 +61,7 @@ impl Drop for Numbered {
     }
 }
 
-/// What the next step does; set when it has done so; it goes on when this is set.
+/// The acts of the next step, a latch that the step sets afterwards, and a latch that it then waits for.
 type Allowed = (Take, Latch<()>, Latch<()>);
 
 /// Answered when the process may step.
@@ -124,7 +125,7 @@ impl Process for Gated {
     }
 }
 
-/// What the mailbox has to do.
+/// The mailbox as it has to be.
 #[derive(Default)]
 struct Model {
     queue: VecDeque<u32>,
@@ -143,7 +144,7 @@ struct Model {
 impl Model {
     /// A message is sent to the mailbox. Whether it is refused.
     fn send(&mut self, program: &Program, number: u32) -> bool {
-        // One that drops the oldest takes a message into the place of one that is held, which goes when the step is over.
+        // `DropOldest` takes a message into the place of a held one, which goes when the step is over.
         let held = if program.overflow == Overflow::DropOldest { 0 } else { self.held };
         if held + self.queue.len() < program.limit {
             self.queue.push_back(number);
@@ -173,7 +174,8 @@ impl Model {
         }
     }
 
-    /// A step begins with all that is there. The places of what is new are free until the step is over. What it leaves.
+    /// Begins a step with all that is there, and returns the messages that it leaves. The places of the new ones are
+    /// free until the step is over.
     fn step(&mut self, take: Take) -> VecDeque<u32> {
         let (mut got, mut left) = (Vec::new(), VecDeque::new());
         self.held = std::mem::take(&mut self.left);
@@ -294,7 +296,7 @@ fn run(program: &Program) -> Result<(), String> {
         DeadLetterReason::Ended,
     ];
     let [lost, newest, oldest, ended] = reasons.map(count);
-    // What is held, and has lost its place, would have gone with the next step.
+    // A held message that has lost its place would have gone with the next step.
     let found = [lost, newest, oldest + ended];
     let expected = [run.model.lost, run.model.newest, run.model.oldest + waiting];
     if found != expected || run.gone.len() != run.numbers as usize {

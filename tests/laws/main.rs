@@ -1,4 +1,5 @@
-//! Random programs of processes against a plain model of the laws 1 to 6 and 9, of monitors and links, and of recoveries.
+//! Random programs of processes against a plain model of the laws 1 to 6 and 9, of monitors and links, and of
+//! recoveries.
 //!
 //! A program is a set of plans: what a process yields in each of its steps, and how the step ends. The processes carry
 //! out their plans on real workers, while somebody outside sends, terminates, and shuts the runtime down at a random
@@ -42,7 +43,7 @@ struct Program {
     plans: Vec<Plan>,
     /// Processes spawned from outside, by plan.
     roots: Vec<usize>,
-    /// What is done from outside, in order: send to, or terminate.
+    /// The acts from outside, in order: send to this process, or terminate it.
     outside: Vec<(usize, bool)>,
     /// Whether the program may come to rest before the runtime is shut down.
     rests: bool,

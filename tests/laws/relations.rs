@@ -9,7 +9,7 @@ use crate::helpers::Mutex;
 /// How a link to a process that has ended, or never was, is told.
 const NOBODY: &str = "terminated (no such process)";
 
-/// What everybody writes down, of steps that succeeded unless it says otherwise.
+/// The records of all processes, of steps that succeeded unless a record says otherwise.
 #[derive(Default)]
 pub struct Relations {
     notes: Mutex<Notes>,
@@ -86,7 +86,7 @@ impl Relations {
         *self.notes.lock().unwrap().recoveries.entry((me, other)).or_default() += 1;
     }
 
-    /// What must hold at any time: nothing is told twice, or of a process that has not ended, or with another exit.
+    /// Checks the rules of any time: nothing is told twice, or of a process that has not ended, or with another exit.
     pub fn check(&self, spawned: &HashSet<Pid>, ended: &HashMap<Pid, String>) -> Result<(), String> {
         let notes = self.notes.lock().unwrap();
         // A child that is refused because the runtime shuts down has never been.
@@ -123,7 +123,7 @@ impl Relations {
         Ok(())
     }
 
-    /// What must hold at rest, for those that live and have never failed: they were told of each end.
+    /// Checks the rule of a runtime at rest: a process that lives and has never failed was told of each end.
     pub fn check_at_rest(&self, alive: &HashSet<Pid>, ended: &HashMap<Pid, String>) -> Result<(), String> {
         let notes = self.notes.lock().unwrap();
         let is_whole = |pid: &Pid| alive.contains(pid) && !notes.recovered.contains_key(pid);

@@ -1,4 +1,4 @@
-//! J. What the originals show as dangers.
+//! J. Dangers that the originals show.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

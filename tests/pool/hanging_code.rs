@@ -273,8 +273,8 @@ fn a_waker_that_hangs_on_a_worker_holds_up_no_end() {
     assert_eq!(pool.stop().unwrap().abandoned, 0, "without a limit it does not wait for wakers");
     let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
     assert_eq!((still.stage, still.running, still.workers), (PoolEndStage::Workers, 0, 1));
-    let text = "the limit was over: no job runs, but 1 workers have not exited (a waker, a hook or a destructor has not \
-                returned), 0 were abandoned";
+    let text = "the limit was over: no job runs, but 1 workers have not exited (a waker, a hook or a destructor has \
+                not returned), 0 were abandoned";
     assert_eq!(still.to_string(), text);
     go.set(()).unwrap();
     ended(&pool);

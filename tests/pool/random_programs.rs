@@ -1,8 +1,8 @@
-//! Random programs from several threads against a plain model: nothing runs twice, nothing is lost unreported, and never
-//! more run at once than may.
+//! Random programs from several threads against a plain model: nothing runs twice, nothing is lost unreported, and
+//! never do more jobs run at once than may.
 //!
-//! Each thread has a script of what it does to one pool: submit, cancel, pause, resize, wait, and perhaps end it. Each job
-//! writes down that it was run; afterwards the model is a few sums over what the threads were told.
+//! Each thread has a script of calls on one pool: submit, cancel, pause, resize, wait, and perhaps end it. Each job
+//! writes down that it was run. Afterwards the model is a few sums over the results that the threads got.
 //!
 //! The seed is printed; `PROCESSION_SEED=...` runs the same programs again (the interleaving is the machine's).
 
@@ -57,7 +57,7 @@ struct Program {
 
 const GREATEST: usize = 4;
 
-/// What the jobs have written down.
+/// The records of the jobs.
 #[derive(Default)]
 struct World {
     runs: Mutex<Vec<u32>>,
@@ -112,7 +112,7 @@ impl World {
     }
 }
 
-/// What a thread was told.
+/// The results that a thread got.
 #[derive(Default)]
 struct Told {
     accepted: usize,
@@ -287,7 +287,12 @@ fn act(greatest: usize) -> impl Strategy<Value = Act> {
 }
 
 fn script(greatest: usize) -> impl Strategy<Value = Vec<Act>> {
-    let end = prop_oneof![6 => Just(None), 1 => Just(Some(Act::Drain)), 1 => Just(Some(Act::Stop)), 1 => Just(Some(Act::TakeBack))];
+    let end = prop_oneof![
+        6 => Just(None),
+        1 => Just(Some(Act::Drain)),
+        1 => Just(Some(Act::Stop)),
+        1 => Just(Some(Act::TakeBack)),
+    ];
     (prop::collection::vec(act(greatest), 0..40), end, any::<prop::sample::Index>()).prop_map(
         |(mut acts, end, place)| {
             if let Some(end) = end {

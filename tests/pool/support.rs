@@ -1,4 +1,4 @@
-//! What the tests share: jobs that hold their worker, a manual clock, and panics that are expected.
+//! Helpers that the tests share: jobs that hold their worker, a manual clock, and panics that are expected.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ pub fn pool(max: usize) -> Pool {
     builder(max).build().unwrap()
 }
 
-/// Its workers end only where a test says so: by the default, and the system's clock, they would on a machine that stands
-/// still for a while.
+/// A pool whose workers end only where a test says so. By the default, and the system's clock, they would also end on
+/// a machine that stands still for a while.
 pub fn builder(max: usize) -> PoolBuilder {
     quiet_panics();
     Pool::builder().max(max).idle_period(None)
@@ -115,8 +115,8 @@ pub fn ended(pool: &Pool) {
     assert_eq!(stats.submitted, stats.finished + stats.abandoned + stats.withdrawn, "{stats:?}");
 }
 
-/// Threads that are joined one by one before the scope ends. (The end of a scope alone is an order that the thread sanitizer
-/// does not see, as the standard library was not compiled with it.)
+/// Threads that are joined one by one before the scope ends. (The thread sanitizer does not see the order that the
+/// end of a scope makes, because the standard library was not compiled with it.)
 pub struct Together<'scope, 'env: 'scope> {
     scope: &'scope std::thread::Scope<'scope, 'env>,
     threads: std::cell::RefCell<Vec<std::thread::ScopedJoinHandle<'scope, ()>>>,

@@ -20,8 +20,9 @@ fn jobs_that_follow_each_other_need_one_worker_in_all() {
     }
 }
 
-/// The exact rule (of twenty, nineteen are left after two and a half periods and eighteen after three and a half) is shown
-/// where nothing depends on when a thread wakes: `src/pool/rules.rs`. Here: never sooner, and one after the other.
+/// Workers end never too soon, and one after the other. The exact rule (of twenty, nineteen are left after two and a
+/// half periods and eighteen after three and a half) is shown in `src/pool/rules.rs`, where nothing depends on when a
+/// thread wakes.
 #[test]
 fn idle_workers_end_one_a_period_and_never_sooner() {
     let (pool, manual) = by_hand(20);

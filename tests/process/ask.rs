@@ -12,7 +12,7 @@ use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, 
 
 use crate::helpers::*;
 
-/// What the oracle does with a question.
+/// How the oracle treats a question.
 enum Question {
     Answer(u32, Reply<u32>),
     Drop(Reply<u32>),

@@ -13,7 +13,7 @@ use procession::{
 
 use crate::helpers::*;
 
-/// What a member can be told.
+/// The orders to a member.
 enum Do {
     /// To ask these, and to wait for all answers, each no longer than this.
     Ask(Vec<(Address<Do>, How)>, Duration),
@@ -44,7 +44,7 @@ impl How {
     }
 }
 
-/// What a member has been answered.
+/// The outcome of one ask of a member.
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Value,
@@ -60,7 +60,7 @@ struct Member {
     told: Told,
 }
 
-/// What all members have done and heard.
+/// The records of all members.
 #[derive(Clone, Default)]
 struct Told {
     /// How often one was told to ask others, and did.
@@ -169,7 +169,7 @@ impl Members {
         self.runtime.send(self.to(which), what).unwrap();
     }
 
-    /// Has one ask others, and comes back when it waits (or has been answered), and it was looked whether that closes a cycle.
+    /// Has one ask others. Returns when it waits, or has been answered, and the search for a cycle is over.
     fn ask(&self, who: usize, whom: &[(usize, How)]) {
         self.ask_with_limit(who, whom, Duration::MAX);
     }
@@ -181,8 +181,8 @@ impl Members {
         self.turns_are_over();
     }
 
-    /// Comes back when each worker is through with the turn that it gives now: who was put to rest in it has been looked after.
-    /// Otherwise one who came to rest earlier might be the one who finds the cycle that another closes.
+    /// Returns when each worker has finished the turn that it gives now. Then the processes put to rest in it have
+    /// been looked after. Otherwise a process that came to rest earlier might find the cycle that another one closes.
     fn turns_are_over(&self) {
         let workers = self.runtime.stats().workers.len();
         let barrier = Arc::new(Barrier::new(workers));
@@ -204,7 +204,7 @@ impl Members {
         self.runtime.process_state(self.pid(who)) == Some(ProcessState::Blocked)
     }
 
-    /// What was heard, when so many have heard something.
+    /// Returns the outcomes of all asks, when there are so many of them and all is at rest.
     fn heard(&self, count: usize) -> Vec<(Pid, Heard)> {
         until("all are answered", || self.heard.len() >= count);
         self.rest();

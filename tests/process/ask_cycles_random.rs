@@ -1,15 +1,15 @@
 //! C. Random graphs of asks against a model that knows which process waits for which.
 //!
-//! Each member goes through a row of rounds: it asks some others, perhaps has some work done as well, and waits until all of
-//! that is answered. In between it answers what it was asked. The model is a table in which each member notes its open asks:
-//! an ask stands there until its answer is yielded, or it is handed on. Two things are checked:
+//! Each member goes through rounds. In each round it asks some others, perhaps has some work done as well, and waits
+//! until all of that is answered. In between it answers what it was asked. The model is a table in which each member
+//! notes its open asks: an ask stands there until its answer is yielded, or it is handed on. Two things are checked:
 //!
-//! - *No false cycle*: when a member is told of a cycle, each process of the cycle waits, by the table, for the next one only.
-//!   None of them can have gone on, because none of their asks has ended.
+//! - *No false cycle*: when a member is told of a cycle, by the table each process of the cycle waits for the next
+//!   one only. None of them can have gone on, because none of their asks has ended.
 //! - *No missed cycle*: whenever all is at rest, there is no cycle of members that each wait for one answer.
 //!
-//! What else is stuck then (members that wait for several answers) ends by the limits of the asks. Each limit ends at another
-//! moment, and the clock is moved from one to the next only when all is at rest. The seed is printed.
+//! Members that wait for several answers may still be stuck then. The limits of their asks end that. Each limit ends
+//! at another moment, and the clock is moved from one to the next only when all is at rest. The seed is printed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use proptest::test_runner::Config;
 use crate::helpers::*;
 use crate::seeded::random_programs;
 
-/// What a member does before it waits.
+/// The acts of a member before it waits.
 #[derive(Clone, Debug)]
 struct Round {
     /// Whom it asks: itself, too.
@@ -47,7 +47,7 @@ struct Program {
     ends: Vec<usize>,
 }
 
-/// What the model knows of one member.
+/// The model's record of one member.
 #[derive(Default)]
 struct Noted {
     waits: bool,
@@ -71,8 +71,8 @@ struct World {
     start: Instant,
     noted: Mutex<HashMap<Pid, Noted>>,
     all: Mutex<Vec<Address<Asked>>>,
-    /// Members are being terminated. That ends the waits of others, who may go on before one that was told of a cycle looks
-    /// here.
+    /// Whether members are being terminated. That ends the waits of others. These may go on before a member that was
+    /// told of a cycle looks here.
     ends: AtomicBool,
     asks: AtomicU64,
     wrong: Log<String>,
@@ -89,7 +89,7 @@ impl World {
         self.note(asker, |noted| noted.open.retain(|(number, _)| *number != ask));
     }
 
-    /// What is wrong with telling this process, which is noted as one that waits, of this cycle.
+    /// Returns why this process, which is noted as waiting, should not have been told of this cycle.
     fn is_wrong(&self, me: Pid, cycle: &Cycle) -> Option<String> {
         let noted = self.noted.lock().unwrap();
         let pids = cycle.pids();

@@ -13,8 +13,8 @@ use procession::{Event, Events, Handle, Process, Runtime, SendError, SpawnOption
 
 use crate::helpers::*;
 
-/// A receiver with a bound, held up in its first step until the gate opens. It writes down what it is told. When this returns
-/// it has been given what its first step is given, which is nothing.
+/// A receiver with a bound, held up in its first step until the gate opens. It writes down what it is told. When this
+/// function returns, the first step has been given its events, of which there are none.
 fn held(
     runtime: &Runtime,
     bound: SpawnOptions,

@@ -8,7 +8,7 @@ use procession::{Events, SendError, SpawnOptions, Step, StepOutput};
 use crate::helpers::*;
 use crate::puppet::*;
 
-/// What comes while the step in question runs.
+/// An arrival while the step in question runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Comes {
     Nothing,
@@ -74,7 +74,8 @@ impl Case {
         (rig, 1)
     }
 
-    /// Whether the table at the head of `src/sched/cell.rs` says that the step in question is followed by another at once.
+    /// Whether the table at the head of `src/sched/cell.rs` says that another step follows the step in question at
+    /// once.
     fn is_stepped_again(self, signals: usize) -> bool {
         let (kept, messages) = if self.after_wait { (false, 0) } else { (self.kept, self.waiting) };
         let is_there = kept || messages + signals > 0;
@@ -97,7 +98,8 @@ impl Case {
         }
         let mut again = rig.does(self.order, Say::Idle);
         assert_eq!(again, self.is_stepped_again(signals), "{self:?}");
-        // What has come is shown to one more step, or is behind what that is shown, and then it is not new any more.
+        // One more step is shown the new event. Or the event is behind those that it is shown, and is then no longer
+        // new.
         for _ in 0..2 {
             again = again && rig.declines();
         }

@@ -1,4 +1,4 @@
-//! D. Scheduling: fairness. Each of these would not come to its end with workers that only take the newest of their own.
+//! D. Scheduling: fairness. With workers that only take the newest of their own, none of these tests would end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ fn one_that_always_continues_does_not_hold_up_a_thousand_others() {
     }
 }
 
-/// Who to send to.
+/// The process to send to.
 struct Chat(Pid);
 
 /// Sends back whatever it is sent, without end.
@@ -115,8 +115,9 @@ fn a_producer_that_always_continues_does_not_run_away_from_its_consumer() {
     assert!(first <= 2 && most <= 20, "first after {first} steps, backlog {most}");
 }
 
-/// Holds the consumer of some producers up, as the operating system may, and says how much they have sent when another process
-/// has had so many turns beside them. Counted in turns, for what they send in a second is the machine's affair.
+/// Holds up the consumer of some producers, as the operating system may. Returns how much they have sent when another
+/// process has had so many turns beside them. Turns are counted, because what they send in a second depends on the
+/// machine.
 fn sent_to_one_who_is_held_up(producers: u64, (each, a_step): (u64, u64), turns: u64) -> u64 {
     let (runtime, sent) = (runtime(2), Arc::default());
     let (begun, go, mut seen) = (Latch::new(), Latch::new(), 0);
@@ -301,7 +302,7 @@ fn work_behind_a_worker_that_is_stuck_in_a_step_is_stolen_by_the_others() {
     assert!(runtime.stats().workers.iter().any(|worker| worker.stolen > 0));
 }
 
-/// What the other worker always has of its own.
+/// The work that the other worker always has of its own.
 #[derive(Clone, Copy, Debug)]
 enum Busy {
     /// One process that continues.

@@ -1,4 +1,5 @@
-//! What the tests share: processes from closures, a hook that writes down, and panics that are expected.
+//! Helpers that the tests share: processes from closures, an observer that writes down what it is told, and expected
+//! panics.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,8 +206,8 @@ impl Observer for Watcher {
     }
 }
 
-/// At a quiet moment, every message is accounted for. It comes when the last step is over, which whoever has heard of what that
-/// did may not have waited for.
+/// Waits for a quiet moment, and asserts that every message is accounted for then. The moment comes when the last
+/// step is over. A test that has seen the effects of that step may not have waited for its end.
 pub fn assert_accounted(runtime: &Runtime) {
     until("every message is accounted for", || {
         let messages = runtime.stats().messages;

@@ -89,8 +89,8 @@ fn a_drop_of_an_unhandled_command_or_unread_answer_may_panic() {
     let mut third = None;
     let unread = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         let third = third.get_or_insert_with(|| {
-            // Two of them: the second must not be dropped while the first one's panic is under way. There is one thread, so
-            // when the third is run the others are answered.
+            // Two of them: the second must not be dropped while the first one's panic is under way. There is one
+            // thread, so the others are answered when the third is run.
             let begun = Latch::new();
             let third = begun.clone();
             out.blocking(|| Bomb);

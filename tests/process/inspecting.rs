@@ -82,7 +82,8 @@ fn the_lengths_of_the_queues_are_those_of_what_waits() {
             Ok(Step::Done(()))
         })
     };
-    // One worker is held with nothing behind it. The other one is held by one of six children, with the other five behind it.
+    // One worker is held with nothing behind it. The other one is held by one of six children, with the other five
+    // behind it.
     let (first, one) = (Latch::new(), Latch::new());
     let alone = runtime.spawn(held(&gate, &first)).unwrap();
     wait(&first);

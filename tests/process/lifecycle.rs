@@ -315,7 +315,7 @@ fn messages_that_come_at_any_time_before_a_wait_are_there_after_it() {
         steps += 1;
         begun.push(());
         match steps {
-            // What comes while it is held up is left to later steps.
+            // Events that come while it is held up are left to later steps.
             1 | 2 => wait(&held[steps - 1]),
             3 => {}
             _ => {

@@ -78,7 +78,7 @@ fn from_each_sender_to_each_receiver_messages_come_once_and_in_order() {
     }
 }
 
-/// What came of what each sender has sent: so many, each later than the one before.
+/// The numbers that have arrived, by sender: so many of each sender, each later than the one before.
 type Received = [Vec<usize>; SENDERS];
 
 /// Takes messages of all senders and writes them down, and is stepped in all the ways in which a process can be.
@@ -229,7 +229,7 @@ fn dead_letters_of_an_ended_process_name_their_senders() {
             steps += 1;
             Ok(match steps {
                 1 => Step::Idle,
-                // What it was given is passed over.
+                // It passes over all that it was given.
                 2 => {
                     while events.select(|_| false).is_some() {}
                     Step::Idle

@@ -7,7 +7,7 @@ use procession::{Event, Events, Handle, Process, Runtime, SpawnOptions, Step, St
 
 use crate::helpers::*;
 
-/// What a step does with its events.
+/// How a step treats its events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Do {
     Nothing,
@@ -19,7 +19,7 @@ pub enum Do {
     Pick(u32),
 }
 
-/// What it says afterwards.
+/// How a step returns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Say {
     Idle,
@@ -102,7 +102,8 @@ impl Rig {
         wait(&self.begun).expect("it is stepped");
     }
 
-    /// Has the puppet, which is in a step, do this and say that. Whether it is in the next step; if not, all is at rest.
+    /// Has the puppet, which is in a step, do this and say that. Returns whether it is in the next step; if not, all
+    /// is at rest.
     pub fn does(&self, order: Do, say: Say) -> bool {
         self.orders.send((order, say)).unwrap();
         let began = std::time::Instant::now();

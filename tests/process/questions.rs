@@ -1,4 +1,5 @@
-//! C. What a question leaves behind when it is decided, and that nothing of it comes to the one asked in its memory.
+//! C. Questions: what a decided question leaves behind, and that nothing of it reaches the question that reuses its
+//! memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ impl Drop for Bomb {
 
 impl Observer for Bomb {}
 
-/// What the one who outlives the asker's runtime is told.
+/// The orders to the process that outlives the asker's runtime.
 enum Survivor {
     Keep(Reply<Bomb>),
     /// Yields the answer.
@@ -236,8 +237,8 @@ impl Process for Member {
             let all = self.all.lock().unwrap().clone();
             let before = self.open.len();
             let asks = 1 + self.random.below(3);
-            // Without a limit is only one that is asked alone: members that wait for several answers of each other go on when
-            // a limit is over.
+            // Only a question that is asked alone has no limit. Members that wait for several answers of each other
+            // go on when a limit is over.
             let longest = if asks == 1 && before == 0 { Duration::MAX } else { Duration::from_millis(1) };
             for _ in 0..asks {
                 let n = self.numbers.fetch_add(1, Ordering::Relaxed) as u64;

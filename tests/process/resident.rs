@@ -1,13 +1,13 @@
-//! What Linux knows of the memory and the threads of this program, for tests that are programs of their own.
+//! The memory and the threads of this program, as Linux knows them, for tests that are programs of their own.
 
-/// A number from what Linux knows of this program.
+/// A number that Linux keeps about this program.
 pub fn system(what: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(what)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The resident memory of this program. Nothing where a sanitizer is in it, which keeps what is freed for reasons of its own.
+/// The resident memory of this program. `None` under a sanitizer, which keeps freed memory for reasons of its own.
 pub fn resident_kib() -> Option<u64> {
     let sanitized = cfg!(any(procession_sanitize_thread, procession_sanitize_address));
     (!sanitized).then(|| system("VmRSS:"))

@@ -144,7 +144,7 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
         let workers = runtime.stats().workers;
         workers.iter().map(|worker| (worker.parked, worker.steps, worker.woke_others)).collect::<Vec<_>>()
     };
-    // Whoever has been woken for the spawn goes back to sleep; from then on nothing moves.
+    // The workers that were woken for the spawn go back to sleep. From then on nothing moves.
     until("all is at rest again", || runtime.is_idle());
     let before = counts();
     for _ in 0..1_000 {
@@ -160,7 +160,8 @@ fn an_idle_runtime_sleeps_and_is_woken_by_nothing_but_work() {
 
 #[test]
 fn a_worker_that_falls_asleep_while_work_arrives_does_not_miss_it() {
-    // Each round catches the workers at another point of their way to sleep; a missed wake-up is a question without end.
+    // Each round catches the workers at another point of their way to sleep. A missed wake-up is a question without
+    // end.
     let runtime = runtime(2);
     let echo = script(|events: &mut Events<'_, Reply<()>>, out: &mut StepOutput| {
         for event in events {

@@ -1,4 +1,4 @@
-//! What a step leaves, and what it passes over, on a runtime.
+//! Messages that a step leaves, and messages that it passes over, on a runtime.
 
 use procession::config::DEFAULT_STEP_EVENTS;
 use procession::spawn::Overflow;
@@ -61,7 +61,7 @@ fn what_a_step_leaves_stays_in_front_of_what_comes_while_it_runs() {
 #[test]
 fn passed_over_messages_are_offered_in_order_at_the_next_event() {
     for options in with_and_without_a_bound() {
-        // What is passed over is not counted against the bound of a step.
+        // Messages that are passed over do not count against the bound of a step.
         let runtime = builder().workers(1).step_events(1).start().unwrap();
         let (offered, taken) = (Log::<Vec<u32>>::new(), Log::new());
         let (log, takes) = (offered.clone(), taken.clone());
@@ -99,7 +99,7 @@ fn passed_over_messages_are_offered_in_order_at_the_next_event() {
         runtime.send(process.address(), 0).unwrap();
         at_rest();
         assert_eq!(offered.take(), [vec![3, 5, 1, 2, 0]]);
-        // What was passed over before the wanted one is not offered again in the same step: something new must come.
+        // Messages passed over before the wanted one are not offered again in the same step: something new must come.
         runtime.send(process.address(), 9).unwrap();
         at_rest();
         assert_eq!(offered.take(), [vec![3, 5, 1, 2, 9]]);

@@ -100,7 +100,8 @@ fn a_message_to_nobody_comes_back_and_from_a_process_it_is_a_dead_letter() {
 
 #[test]
 fn a_message_never_reaches_the_successor_in_the_slot() {
-    // One slot for the processes under test and a sender that never stops: each message carries the PID it is meant for.
+    // One slot for the processes under test, and a sender that never stops. Each message carries the PID it is meant
+    // for.
     let runtime = Arc::new(builder().workers(2).max_processes(2).start().unwrap());
     let (current, stop) = (Arc::new(Mutex::new(None::<Pid>)), Arc::new(AtomicBool::new(false)));
     let sent = Arc::new(AtomicUsize::new(0));

@@ -64,7 +64,8 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
 fn what_was_sent_before_the_shutdown_is_still_stepped() {
     for workers in [1, 2] {
         let runtime = runtime(workers);
-        // It gets what is in its mailbox in front of nothing: the request to stop overtakes, so it stops when it has all.
+        // The request to stop overtakes the messages in the mailbox. So the receiver is done only when it has them
+        // all.
         let (mut seen, mut asked) = (0, false);
         let receiver = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
             for event in events {
@@ -294,7 +295,8 @@ fn a_process_may_have_the_last_handle_of_its_runtime() {
     assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
 }
 
-/// Counts what is opened and closed, and has something that must be dropped in the end, as its messages and its work have.
+/// Counts its `init`s and `close`s. It holds a token that must be dropped in the end; so do its messages and its
+/// work.
 struct Counted {
     opened: Arc<AtomicUsize>,
     closed: Arc<AtomicUsize>,

@@ -208,7 +208,7 @@ fn a_step_that_waits_for_a_state_is_refused() {
     drop((kept, ready));
 }
 
-/// What a call returned that was made at this place.
+/// The place of each call, and the call's error.
 type Told = Log<(&'static str, Option<WaitError>)>;
 
 /// Waits for another process wherever it can.

@@ -19,7 +19,7 @@ impl Command for Look {
     type Output = ();
 }
 
-/// What is counted, in the order of `Scene::look`.
+/// The things that are counted, in the order of `Scene::look`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     Numbers,
@@ -175,7 +175,7 @@ fn asker(to: Address<Reply<u8>>) -> impl Process<Message = (), Output = ()> {
     })
 }
 
-/// What changed from one look to the next.
+/// The changes from one look to the next.
 fn changes(looks: &[[usize; SEEN.len()]]) -> Vec<Vec<(Seen, isize)>> {
     let change = |pair: &[[usize; SEEN.len()]]| {
         let all = SEEN.iter().zip(pair[0].iter().zip(&pair[1]));
@@ -322,5 +322,5 @@ fn a_process_that_is_done_is_closed_before_its_last_yields_are_performed() {
     let last = runtime.spawn(Last { open, to: listener.address() }).unwrap();
     output(&last);
     output(&listener);
-    assert_eq!(log.take(), [0, 0], "the handler, and whoever was told, find it closed");
+    assert_eq!(log.take(), [0, 0], "the handler and the receiver of the message find it closed");
 }

@@ -14,7 +14,7 @@ enum Saw {
     Down,
 }
 
-/// A watcher that is held up in its first step, until a sender that it monitors has ended. What it sees after that.
+/// Holds a watcher up in its first step, until a sender that it monitors has ended. Returns what it sees after that.
 fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], sends: u32) -> Vec<Saw> {
     let runtime = builder().workers(2).step_events(step_events).start().unwrap();
     let (pids, begun, go) = (Latch::new(), Latch::new(), Latch::new());
@@ -137,7 +137,7 @@ fn a_down_event_wakes_a_waiting_process_without_its_messages() {
     output(&watcher);
 }
 
-/// What the sender had sent is pushed out of a small mailbox before it is stepped.
+/// The sender's messages are pushed out of a small mailbox before the watcher is stepped.
 #[test]
 fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
     let seen = {
@@ -243,7 +243,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
         let asker = runtime.spawn(asker).unwrap();
         wait(&begun);
         (0..noise).for_each(|n| runtime.send(asker.address(), n).unwrap());
-        // Who watches later is told later.
+        // A watcher that comes later is told later.
         let _ = runtime.watch("answers").wait_timeout(LIMIT);
         go.set(()).unwrap();
         assert_eq!(**output(&asker), ["answer", "down"], "waits: {waits}, {noise} messages");

@@ -155,7 +155,8 @@ proptest! {
         }
         until("all rests", || runtime.is_idle());
         for (number, node) in nodes.iter().enumerate().filter(|(number, _)| !over.contains(number)) {
-            let wanted = |(place, (of, wanted)): (usize, &(usize, bool))| (*wanted && over.contains(of)).then_some(place);
+            let wanted =
+                |(place, (of, wanted)): (usize, &(usize, bool))| (*wanted && over.contains(of)).then_some(place);
             let expected: BTreeSet<usize> = monitors[number].iter().enumerate().filter_map(wanted).collect();
             let heard: Vec<usize> = node.heard.to_vec().into_iter().map(|heard| match heard {
                 Heard::Down(place, ..) => place,

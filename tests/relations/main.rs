@@ -1,5 +1,5 @@
-//! Relations between processes against their contract, through the public interface. `docs/guarantees/relations.md` says
-//! which test shows which statement.
+//! Relations between processes against their contract, through the public interface. `docs/guarantees/relations.md`
+//! says which test shows which statement.
 
 // Everything here is for this program alone; `pub` says what the modules share.
 #![allow(unreachable_pub)]

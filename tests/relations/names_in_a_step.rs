@@ -14,8 +14,8 @@ fn named(name: &'static str) -> SpawnOptions {
     SpawnOptions::new().name(name)
 }
 
-/// Gives and takes names in its first step, and looks them up there, and once more in the next one. `holder` has "held" and
-/// "old" from the beginning.
+/// Gives and takes names in its first step. It looks them up there, and once more in the next step. `holder` has
+/// "held" and "old" from the beginning.
 struct Clerk {
     holder: Pid,
     seen: Vec<(&'static str, Option<Pid>, Option<Pid>)>,
@@ -37,7 +37,7 @@ impl Clerk {
         self.expects(out, "held", holder);
         out.spawn_with(sink::<u8>(), named("held"))?;
         self.expects(out, "held", holder);
-        // What was taken is nobody's, until it is given again; then the first has it.
+        // A name that was taken away is free until it is given again. The first process to get it has it.
         let child = out.spawn(sink::<u8>())?.pid();
         out.unregister("old");
         self.expects(out, "old", None);
@@ -71,7 +71,7 @@ impl Process for Clerk {
             self.gives_and_takes(out)?;
             return Ok(Step::Continue);
         }
-        // What the first step expected last is so from now on, also of children that have not begun.
+        // From now on it is as the first step expected last, also for children that have not begun.
         let mut last: Vec<(&'static str, Option<Pid>)> = Vec::new();
         for (name, _, expected) in self.seen.clone() {
             last.retain(|(other, _)| *other != name);
@@ -111,7 +111,7 @@ fn a_driven_step_finds_what_it_names_in_the_same_way() {
     assert_eq!(driver.run(), Status::Ended);
     check(driver.exit().unwrap().output().unwrap());
     assert_eq!(driver.unread(), 4);
-    // What a step frees is not free for ever.
+    // A name that a step frees can be given again.
     let mut driver = Driver::new(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if events.any(|event| matches!(event, Event::Message(()))) {
             return Ok(Step::Done(out.whereis("old")));

@@ -125,7 +125,8 @@ impl Rig {
         orders.into_iter().for_each(|order| self.orders.send(order).unwrap());
     }
 
-    /// What so many steps see that take one event each, the one that is in progress first. After the last one all is at rest.
+    /// Returns what so many steps see that take one event each, the step in progress first. After the last one all is
+    /// at rest.
     fn sees(&self, steps: usize) -> Vec<Saw> {
         for step in 1..=steps {
             self.does([Do::Take, Do::Idle]);
@@ -279,8 +280,8 @@ fn after_an_upgrade_a_completion_follows_earlier_messages() {
         rig.does([Do::Idle]);
         rig.is_stepped();
         rig.does([Do::Take, Do::PassOver, Do::Idle]);
-        // A message, and an answer behind it, wait for the step that says that it is to be replaced; and once more, in the
-        // step itself.
+        // A message, and an answer behind it, wait for the step that says that it is to be replaced. The same happens
+        // once more, in the step itself.
         rig.send(4);
         rig.is_stepped();
         assert!(replies.remove(0).send(()));

@@ -1,4 +1,4 @@
-//! What stays and what goes when a failed state machine is replaced.
+//! Recovery: what stays and what goes when a failed state machine is replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,7 +79,8 @@ fn a_heartbeat_has_the_same_rate_and_one_timer_after_three_crashes() {
     boss.stop();
 }
 
-/// Names itself, subscribes to a group and joins it in its first step, and writes down what it is told. A message is a crash.
+/// Names itself, subscribes to a group and joins it in its first step. It writes down what it is told. A message is a
+/// crash.
 struct Member {
     told: Log<GroupChange>,
     named: Option<Tag<()>>,
@@ -150,7 +151,8 @@ fn a_recovery_ends_own_links_and_keeps_links_of_others() {
     let runtime = runtime(2);
     let (frail, parent) = (frail(&runtime, 2, SpawnOptions::new()), node_with(&runtime, trapping()));
     let pid = frail.pid();
-    // Two that it has linked itself to, one of which traps exits; one that has linked itself to it; and one where both have.
+    // There are two that it has linked itself to, one of which traps exits. One more has linked itself to it. And
+    // there is one where both have.
     let (dies, told) = (node(&runtime), node_with(&runtime, trapping()));
     let both = node_with(&runtime, trapping());
     let made = [dies.pid(), told.pid(), both.pid()];
@@ -173,7 +175,7 @@ fn a_recovery_ends_own_links_and_keeps_links_of_others() {
         assert_eq!(one.hears(1), [Heard::Recovered(pid, "failed: frail".into())]);
     }
     assert!(runtime.is_alive(pid) && frail.heard.take().is_empty());
-    // What the others have made holds in both directions.
+    // Links that the others have made hold in both directions.
     assert_eq!(both.ends(&runtime, Way::Done).to_string(), "done");
     frail.tell(Order::Fail);
     assert!(join(&frail.handle).without_output().to_string().contains("frail"));

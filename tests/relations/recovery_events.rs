@@ -117,7 +117,8 @@ fn after_unlinking_no_recovery_is_told_though_it_was_in_the_mailbox() {
     }
 }
 
-/// A child that recovers by itself, without and with the function of its options, and one that is restarted in place as well.
+/// Three children that recover by themselves. The second has the function in its options. The third is also restarted
+/// in place.
 fn children_that_recover(heard: &Log<String>) -> [ChildSpec; 3] {
     let (own, given, both) = (heard.clone(), heard.clone(), heard.clone());
     let again = heard.clone();
@@ -154,7 +155,8 @@ fn a_recovered_failure_of_a_child_counts_for_its_supervisor() {
     }
 }
 
-/// What is counted for a child that waits for its delay is the failure, and not that the runtime has put another in its place.
+/// For a child that waits for its delay the failure is counted, and not that the runtime has put another one in its
+/// place.
 #[test]
 fn in_place_the_child_itself_is_asked_first_whether_it_recovers() {
     let (clock, heard) = (ManualClock::new(), Log::new());
@@ -210,7 +212,8 @@ enum Asked {
 
 type Failing = Box<dyn FnMut(&mut Events<'_, ()>) -> StepResult<&'static str> + Send>;
 
-/// A process that fails after it was asked to stop in this way. `held` is set while the step runs in which it is to be asked.
+/// A process that fails after it was asked to stop in this way. `held` is set while the step runs in which it is to
+/// be asked.
 fn asked_and_fails(asked: Asked, held: Latch<()>, go: Latch<()>) -> impl Process<Message = (), Output = &'static str> {
     let (mut begun, mut upgraded) = (false, asked != Asked::Earlier);
     let step: Failing = Box::new(move |events| {
@@ -388,7 +391,7 @@ fn recover_with_of_another_output_is_refused_at_the_spawn() {
     output(&spawner.unwrap());
 }
 
-/// What is shown of a child that is restarted in place, at all times.
+/// A child that is restarted in place shows its own type at all times.
 #[test]
 fn a_child_that_is_restarted_in_place_shows_its_own_type() {
     let (clock, watcher) = (ManualClock::new(), TypeNames::default());

@@ -67,8 +67,8 @@ fn what_a_failing_step_was_given_and_has_not_taken_is_not_told_the_next() {
     }
 }
 
-/// The exit of one that has linked itself to the process waits behind two answers. The step that fails takes one of them, and
-/// the other one is never told.
+/// The exit of a process that has linked itself to the failing one waits behind two answers. The step that fails
+/// takes one of them, and the other one is never told.
 #[test]
 fn an_exit_that_waits_behind_an_answer_to_the_failed_one_is_told_the_next() {
     let (runtime, told, mut replies, has_ended) = (runtime(2), Log::new(), Vec::new(), Latch::new());

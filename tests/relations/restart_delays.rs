@@ -50,7 +50,8 @@ fn being_stopped_with_others_is_no_stable_time() {
     boss.stop();
 }
 
-/// What was there from the beginning, or has been up, or was stopped by hand, is not forgotten because it does not begin.
+/// A child that was there from the beginning, or has been up, or was stopped by hand, is kept though it does not
+/// begin.
 #[test]
 fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     let (runtime, diary) = (runtime(2), Diary::new());

@@ -38,7 +38,7 @@ fn a_child_is_replaced_under_its_pid_with_its_mailbox_names_and_monitors() {
     boss.tell("a", Tell::Add(5));
     boss.tell("a", Tell::End(Way::Panic));
     until("it waits for its delay", || boss.child("a").unwrap().state == ChildState::Delayed);
-    // What is sent during the restart waits.
+    // Messages that are sent during the restart wait.
     (0..10).for_each(|_| runtime.send("office", Tell::Add(1)).unwrap());
     assert_eq!((runtime.whereis("office"), runtime.whereis("second")), (Some(pid), Some(pid)));
     clock.advance(SECOND);
@@ -287,7 +287,8 @@ fn a_child_in_place_keeps_its_pid_unless_a_sibling_fails() {
     boss.stop();
 }
 
-/// A supervisor is a process like any other: it gives up when its children have ended, and the next one starts them anew.
+/// A supervisor is a process like any other. It gives up when its children have ended, and the next one starts them
+/// anew.
 #[test]
 fn a_supervisor_that_is_a_child_in_place_begins_anew_under_its_pid() {
     let (runtime, diary) = (runtime(2), Diary::new());

@@ -76,7 +76,7 @@ fn no_spare_is_begun_as_long_as_the_others_do_all_the_work() {
     let held = watched.sticks(1);
     let runtime = &watched.runtime;
     for _ in 0..20 {
-        // What is left of it rests, so no work is lying when the time passes.
+        // The processes that the game leaves rest, so no work is lying when the time passes.
         output(&game(runtime, 100));
         watched.pass();
         assert_eq!(runtime.stats().spare_workers, 0);

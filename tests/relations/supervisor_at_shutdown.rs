@@ -30,7 +30,8 @@ fn failed() -> Exit {
     Exit::Failed(Failure::from(BoxError::from("it failed")))
 }
 
-/// All processes are asked to stop at once, and so a supervisor may hear of its children's ends before it is asked itself.
+/// All processes are asked to stop at once. So a supervisor may be told of its children's ends before it is asked
+/// itself.
 #[test]
 fn a_child_that_ends_with_the_runtime_is_no_failure_and_is_not_restarted() {
     let (mut driver, [a, b]) = driven(false);
@@ -57,7 +58,8 @@ fn a_supervisor_asked_to_stop_after_its_children_is_done() {
     const MANY: usize = 1_000;
     for _ in 0..10 {
         let runtime = runtime(2);
-        // Who is asked first has the lowest slot: those of others who have ended, so the supervisor is asked last.
+        // The lowest slot is asked first. The children get the slots of processes that have ended, so the supervisor
+        // is asked last.
         let before: Vec<_> = (0..MANY).map(|_| runtime.spawn(sink::<()>()).unwrap()).collect();
         let boss = supervise(&runtime, Supervisor::builder().intensity(0, SECOND).build().unwrap());
         for process in before {
@@ -72,7 +74,7 @@ fn a_supervisor_asked_to_stop_after_its_children_is_done() {
     }
 }
 
-/// What is told in the step in which the last child ends, is told though the supervisor then fails.
+/// An answer that is given in the step in which the last child ends is sent, though the supervisor then fails.
 #[test]
 fn who_asks_a_supervisor_at_the_moment_at_which_it_fails_is_answered() {
     let (mut driver, [a, b]) = driven(false);

@@ -158,8 +158,9 @@ fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
     assert!((0..1_000).any(|_| is_asked_again()), "the question never comes behind the branch's first step");
 }
 
-/// The branch is stuck in the factory of its leaf while the question of the one above is dropped from its mailbox. Or it was
-/// not, for it came before the step that is stuck: that has it in hand then.
+/// The branch is stuck in the factory of its leaf while the question of the supervisor above is dropped from its
+/// mailbox. Returns whether that happened. It does not if the question came before the step that is stuck, which then
+/// has it in hand.
 fn is_asked_again() -> bool {
     let manual = ManualClock::new();
     let runtime = builder().workers(2).clock(manual.clock()).start().unwrap();

@@ -140,7 +140,8 @@ fn work_that_is_handed_from_one_counter_to_another_is_never_missed() {
 
 #[test]
 fn work_handed_on_to_a_new_node_of_a_group_is_never_missed() {
-    // Always one is counted, and always another one: whoever has handed its work on leaves.
+    // Always one piece of work is counted, and always another one. A node that has handed its work on leaves the
+    // group.
     let (state, group) = ShutdownNode::group([]);
     let taken_in = || {
         let (one, counter) = ShutdownNode::counted([]);

@@ -30,7 +30,7 @@ fn a_group_through_which_much_passes_does_not_grow() {
         tail.done();
     }
     assert_eq!((group.len(), state.report().nodes().len()), (1, 2));
-    // What was done before it is taken in leaves at once.
+    // A node that was done before it is taken in is removed at once.
     let (early, tail) = job();
     tail.done();
     group.add(early).unwrap();
@@ -51,7 +51,7 @@ fn what_never_had_anything_to_end_leaves_a_group_unless_it_has_a_value() {
     let (state, group) = ShutdownNode::group([]);
     for _ in 0..1_000 {
         group.add(ShutdownNode::empty()).unwrap();
-        // What could not start.
+        // A part that could not start.
         group.add(ShutdownNode::error("no port", []).annotate("server")).unwrap();
         group.add(ShutdownNode::merge([ShutdownNode::result(Ok::<(), &str>(()), [])])).unwrap();
     }

@@ -48,7 +48,8 @@ impl Process for Clerk {
     }
 }
 
-/// All that a program may have, in the order of the library's: the server, the processes, what stands on the pool, the pool.
+/// All parts of a program, in the library's order: the server, the processes, the work that stands on the pool, the
+/// pool.
 struct Program {
     log: Log,
     runtime: Runtime,
@@ -68,7 +69,7 @@ fn program(go: Latch<()>) -> Program {
     let pool =
         Pool::builder().max(8).idle_period(None).on_end(move || says.says("thread of the pool")).build().unwrap();
 
-    // What has not begun is never called when it is stopped.
+    // Work that has not begun is never called when it is stopped.
     let (task_begins, tasklet_begins) = (Latch::new(), Latch::new());
     let (task_begun, tasklet_begun) = (task_begins.clone(), tasklet_begins.clone());
     let tasks = TaskScheduler::on(&pool);
@@ -150,7 +151,8 @@ fn a_shutdown_that_freezes_in_the_last_part_names_that_alone() {
     let all = program.all.clone().annotate("program");
     all.request_shutdown();
     wait(program.home).unwrap();
-    // Who is closed has not yet told those above it; the pool is told by whoever closes the last one below it.
+    // A node that is closed has not yet told those above it. The thread that closes the last one below the pool tells
+    // the pool.
     let is_told = || all.report().find("pool").is_some_and(|pool| pool.phase == Phase::Told);
     until("the pool is told", || is_told() && program.pool.stats().running <= 1);
     let error = all.shutdown_timeout(ZERO).unwrap_err();

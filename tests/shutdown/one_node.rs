@@ -137,7 +137,8 @@ fn what_closes_while_the_error_is_made_is_a_success() {
     *slot.lock().unwrap() = Some(tail.job());
     state.shutdown_timeout(ZERO).unwrap();
 
-    // The job is done between the end of the limit and the look at who hangs, or before, or after: success or a named job.
+    // The job is done before the end of the limit, or after the look at the jobs that hang, or in between. The result
+    // is success or a named job.
     for _ in 0..300 {
         let (state, tail) = named("racing");
         let worker = std::thread::spawn(move || {

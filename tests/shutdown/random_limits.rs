@@ -1,4 +1,5 @@
-//! Random trees with limits and groups against a model: jobs that are cancelled and given up, and states that come and go.
+//! Random trees with limits and groups against a model: jobs that are cancelled and given up, and nodes that come and
+//! go.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::support::ZERO;
 /// Seconds after the end signal.
 type Limit = Option<u64>;
 
-/// A node over some of those made before it. What closes after its children is a dependency's parent.
+/// A node over some of those made before it. The parent of a dependency closes after its children.
 #[derive(Clone, Debug)]
 enum Kind {
     Job { cancel_after: Limit, give_up_after: Limit },
@@ -65,7 +66,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         2 => any::<u16>().prop_map(Act::Ask),
         5 => any::<u16>().prop_map(Act::Done),
-        3 => (any::<u16>(), (limit(), limit()), (limit(), limit())).prop_map(|(group, one, two)| Act::Add(group, [one, two])),
+        3 => (any::<u16>(), (limit(), limit()), (limit(), limit()))
+            .prop_map(|(group, one, two)| Act::Add(group, [one, two])),
         1 => any::<u16>().prop_map(Act::DropGroup),
         3 => (1..4_u64).prop_map(Act::Later),
     ];
@@ -118,7 +120,7 @@ impl Tree {
     }
 }
 
-/// What must be, worked out anew after each act by going round until nothing changes.
+/// The expected state. It is worked out anew after each act, by going round until nothing changes.
 #[derive(Default)]
 struct Model {
     now: u64,

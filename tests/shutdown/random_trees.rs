@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::support::{LIMIT, Mutex, ZERO};
 use crate::wait::wait;
 
-/// A node over some of those made before it. What closes after its children is a dependency's parent.
+/// A node over some of those made before it. The parent of a dependency closes after its children.
 #[derive(Clone, Debug)]
 enum Kind {
     Job,
@@ -92,7 +92,7 @@ fn build(plans: &[Plan]) -> (Vec<ShutdownNode>, Vec<Tail>) {
     (states, tails)
 }
 
-/// What must be, worked out anew after each act by going round until nothing changes.
+/// The expected state. It is worked out anew after each act, by going round until nothing changes.
 struct Model<'a> {
     plans: &'a [Plan],
     asked: Vec<bool>,
@@ -203,7 +203,7 @@ proptest! {
             for node in 0..nodes {
                 prop_assert_eq!(states[node].is_closed(), model.closed[node], "closed {} after {:?}", node, act);
                 if !model.closed[node] {
-                    // What closes in the same breath may do so before it is asked, or after.
+                    // A node that closes at the same moment may do so before it is asked, or after.
                     let asked = states[node].is_shutting_down();
                     prop_assert_eq!(asked, model.asked[node], "asked {} after {:?}", node, act);
                 }
@@ -288,7 +288,8 @@ proptest! {
             let times = log.iter().filter(|(other, what)| *other == node && *what == "told").count();
             prop_assert!(times <= 1, "{node} was told {times} times");
             let Some(told) = place((node, "told")) else { continue };
-            // All jobs that close before it have said done before it was told (those that did so early are not in the log).
+            // All jobs that close before it were done before it was told. (The log does not have those that were done
+            // early.)
             for child in plans[node].children.iter().flat_map(|child| model.walk(*child)) {
                 if let Some(done) = place((child, "done")).filter(|_| !early[child]) {
                     prop_assert!(done < told, "{child} is done before {node} is told");

@@ -85,7 +85,8 @@ fn waiting_for_readiness_ends_with_the_limit() {
     assert_eq!(error.to_string(), "engine: not ready when the limit was over");
 }
 
-/// What a wait ends with that begins before `change` or after it, as it happens, and one that begins after it for sure.
+/// Returns how two waits end. One begins before `change` or after it, as it happens. The other one begins after it
+/// for sure.
 fn ends_with(state: &ShutdownNode, change: impl FnOnce()) -> [NotReadyError; 2] {
     let early = std::thread::spawn({
         let state = state.clone();
@@ -107,7 +108,7 @@ fn waiting_for_readiness_ends_when_it_shuts_down_or_fails_first() {
     let errors = ends_with(&top, || top.request_shutdown());
     assert!(errors.iter().all(|error| matches!(error, NotReadyError::ShutDown)), "{errors:?}");
 
-    // What is not ready closes last, and has not been asked yet.
+    // The node that is not ready closes last, and has not been asked yet.
     let ((state, _tail), (hangs, _hangs_tail)) = (ShutdownNode::readiness([]), job());
     let top = state.depends_on([hangs]);
     let errors = ends_with(&top, || top.request_shutdown());

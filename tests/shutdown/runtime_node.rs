@@ -205,7 +205,8 @@ fn a_step_waiting_for_a_runtime_being_dropped_gets_an_error() {
         assert!(state.wait_closed_timeout(LIMIT).is_ok());
         is_told
     };
-    // A runtime that is dropped waits for steps for a moment only: on a busy machine it may have ended when the step asks.
+    // A runtime that is dropped waits for steps for a moment only. On a busy machine it may have ended when the step
+    // asks.
     assert!((0..10).any(|_| is_told()), "it would wait for itself");
 }
 

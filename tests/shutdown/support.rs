@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -189,7 +189,7 @@ fn a_repetition_is_over_when_its_closure_is_dropped() {
         let _ = go.set(());
         manual.advance(SECOND);
         wait(repeat.over());
-        assert_eq!(was_over.get(), Some(false), "dropped before, whoever waits for that");
+        assert_eq!(was_over.get(), Some(false), "it is dropped before anybody is told of the end");
     }
 }
 
@@ -205,7 +205,7 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
         let delayed: Vec<_> =
             (0..5).map(|_| tasks.submit_with(TaskOptions::new().after(SECOND), counted.closure()).unwrap()).collect();
         let waits = tasks.submit(counted.closure()).unwrap();
-        // The timers' thread, or whoever moves the clock, does not stand in line.
+        // The timers' thread, or the thread that moves the clock, does not stand in line.
         manual.advance(SECOND);
         assert!(delayed.iter().all(|task| task.status() == Status::Scheduled));
         assert_eq!(pool.stats().waiting, 6);
@@ -215,7 +215,7 @@ fn the_bound_of_a_queue_is_for_those_who_can_wait() {
             assert_eq!((tasks.stats().submitted, tasks.stats().records), (7, 7), "it was never there");
             drop(refused);
         } else {
-            // Who can wait does, until there is room or it is not worth it any more.
+            // A submitter that can wait does so, until there is room or its task has ended.
             let submitter = std::thread::spawn({
                 let (tasks, closure) = (tasks.clone(), counted.closure());
                 move || tasks.submit(closure).map(|task| task.status())
@@ -307,8 +307,8 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
     }
 }
 
-/// Has a task of a pool of one thread submit another one with these options, a delay and a limit for its begin among them,
-/// and wait for it in this way.
+/// Has a task of a pool of one thread submit another one with these options, and wait for it in this way. A delay and
+/// a limit for its begin are among the options.
 fn waits_inside<R: Send + 'static>(
     options: TaskOptions,
     wait: impl FnOnce(TaskHandle<ThreadId, String>) -> R + Send + 'static,
@@ -342,7 +342,7 @@ fn the_only_thread_runs_a_delayed_task_that_it_waits_for() {
         for paused in [false, true] {
             let delayed = TaskOptions::new().after(SECOND).start_timeout(2 * SECOND).timeout(HOUR);
             let (manual, pool, tasks, outer) = waits_inside(delayed, way);
-            // What it needs is before the pause, as it is itself.
+            // The outer task came before the pause, and so did the task that it needs.
             let pause = paused.then(|| pool.begin_pause().unwrap());
             manual.advance(SECOND - MILLI);
             assert_eq!((tasks.stats().completed, tasks.stats().scheduled), (0, 1));

@@ -1,8 +1,8 @@
 //! Random programs for several threads at once against a plain model.
 //!
-//! A program is, for each thread, a row of things to do: submit, cancel, remove, drop a handle, let a closure go, move the
-//! clock, stop. Everybody writes down what he was told and what was called; afterwards the model is a few sums over that:
-//! each task has exactly one end, somebody wanted that end, and nothing of it is left.
+//! A program is, for each thread, a row of things to do: submit, cancel, remove, drop a handle, let a closure go,
+//! move the clock, stop. All threads write down what they were told and what was called. Afterwards the model is a
+//! few sums over that: each task has exactly one end, somebody wanted that end, and nothing of it is left.
 //!
 //! The seed is printed; `PROCESSION_SEED=...` runs the same programs again (the interleaving is the machine's).
 
@@ -21,7 +21,7 @@ use proptest::test_runner::Config;
 use crate::seeded::random_programs;
 use crate::support::*;
 
-/// What a closure does when it is called.
+/// The behaviour of a closure that is called.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Returns,
@@ -59,7 +59,7 @@ struct Program {
     workers: usize,
 }
 
-/// What is known of one task from outside.
+/// One task, as it is known from outside.
 struct Subject {
     id: TaskId,
     wish: Wish,

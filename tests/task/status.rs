@@ -76,7 +76,7 @@ fn scheduled_running_and_the_end_are_seen_in_this_order() {
 }
 
 #[test]
-fn the_end_is_the_end_whoever_comes_later() {
+fn nothing_that_comes_later_changes_the_end() {
     let (manual, tasks) = manual();
     let held = |options: TaskOptions| stubborn(&tasks, options.timeout(SECOND));
     let [cancelled, timed_out, completed] = [(); 3].map(|()| held(TaskOptions::new()));

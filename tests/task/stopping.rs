@@ -133,7 +133,7 @@ fn a_stopped_scheduler_hands_the_closure_back() {
         assert_eq!((counted.calls(), counted.alive()), (before, 1));
         refused.into_inner()(&procession::CancelToken::new()).unwrap();
     }
-    assert_eq!(counted.calls(), 3, "by whoever had it back");
+    assert_eq!(counted.calls(), 3, "by the submitter that had it back");
     assert_eq!((tasks.stats().submitted, tasks.stats().records), (0, 0));
 }
 

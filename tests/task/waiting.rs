@@ -68,7 +68,7 @@ fn a_handle_is_a_future_of_the_result() {
     until("it is woken", || woken.times() == 1);
     let Poll::Ready(exit) = task.as_mut().poll(&mut cx) else { panic!("it was woken for nothing") };
     assert_eq!(exit.output(), Some(&7));
-    // Who asks again is told, and does not wait for ever.
+    // A second poll is told so, and does not wait for ever.
     let Poll::Ready(Exit::Terminated(reason)) = task.as_mut().poll(&mut cx) else { panic!("it is over") };
     assert_eq!(reason.to_string(), "its result was taken before");
     // A future that is given up leaves no waker behind.

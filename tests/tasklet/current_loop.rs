@@ -259,7 +259,7 @@ fn an_automatic_loop_ends_with_its_thread() {
 #[test]
 fn a_threads_loop_options_are_inherited_by_pool_steps() {
     let threads = |name: &str| Pool::builder().max(2).name(name).build().unwrap();
-    // What a loop that is made here uses.
+    // The name of the pool that a loop made here uses.
     fn name_of_pool() -> String {
         let mut home = Loop::new(String::new());
         let names = ready::begin()

@@ -1,4 +1,4 @@
-//! What tasklets guarantee, statement by statement. The statements are in `docs/guarantees/tasklets.md`.
+//! The guarantees of tasklets, statement by statement. The statements are in `docs/guarantees/tasklets.md`.
 
 #![allow(unreachable_pub, dead_code)]
 

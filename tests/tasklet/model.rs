@@ -1,8 +1,8 @@
 //! Random directive sequences from several threads against a plain model of the loop.
 //!
-//! A program is a set of plans: what a tasklet says at each of its steps. The tasklets carry out their plans on a real loop,
-//! scheduled, resumed and cancelled by several threads. The model says for each of them, from its plan alone, how many steps
-//! it takes at home and on the pool, and how it ends.
+//! A program is a set of plans: what a tasklet says at each of its steps. The tasklets carry out their plans on a
+//! real loop. Several threads schedule, resume and cancel them. The model says for each of them, from its plan alone,
+//! how many steps it takes at home and on the pool, and how it ends.
 //!
 //! The seed is printed; `PROCESSION_SEED=...` runs the same programs again (the interleaving is the machine's).
 
@@ -21,7 +21,7 @@ use proptest::test_runner::Config;
 use crate::seeded::random_programs;
 use crate::support::*;
 
-/// What a tasklet does in a step.
+/// The acts of a tasklet in a step.
 #[derive(Clone, Debug)]
 enum Act {
     Say(Directive),

@@ -137,8 +137,8 @@ fn a_blocked_run_uses_no_processor_time() {
             stat.rsplit(')').next().unwrap().split_whitespace().next().unwrap().to_owned()
         };
         until("the home thread sleeps", || state(task) == "S");
-        // Other threads work meanwhile; each look gives the home thread a chance to run if it wanted to. It may still have
-        // been on its way to sleep at the first ones.
+        // Other threads work meanwhile. Each look gives the home thread a chance to run if it wanted to. At the first
+        // looks it may still have been on its way to sleep.
         let rests = |_: &u32| {
             let before = used(task);
             for _ in 0..20_000 {

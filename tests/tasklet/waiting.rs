@@ -357,7 +357,7 @@ fn a_wait_with_a_limit_ends_and_says_that_it_timed_out() {
             return Directive::Done;
         }
         if step == 2 {
-            // What is not a wait with a limit has not timed out.
+            // A step that follows no wait has not timed out.
             return Directive::Home;
         }
         sender.send(cx.suspend_for(Duration::from_secs(5), Directive::Home)).unwrap();
@@ -399,7 +399,8 @@ fn a_limit_of_a_wait_that_was_over_at_once_leaves_nothing() {
     let manual = ManualClock::new();
     let (sender, receiver) = mpsc::channel();
     let mut home = Loop::<u32>::builder().clock(manual.clock()).build(0);
-    // What it asks for is there before it has set the limit of its patience: by a delay, and by a wait with a limit.
+    // The resumption is there before the tasklet has set the time limits of its wait: by a delay, and by a wait with
+    // a limit.
     let asks = numbered(move |step, steps: &mut u32, cx| {
         *steps += 1;
         match step {

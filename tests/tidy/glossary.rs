@@ -81,8 +81,10 @@ fn each_line_of_the_glossary_has_all_columns() {
 
 #[test]
 fn a_type_that_does_not_exist_is_seen() {
-    let text = "pub struct Step<T> {\n}\npub enum Exit {\n    Done(u8),\n}\nimpl Step<u8> {\n    pub fn go(&self) {}\n}\n\
-                pub(crate) struct Hidden;\npub trait Process {\n    fn step(&mut self);\n}\nimpl Other {\n    pub fn ask() {}\n}";
+    let text = "pub struct Step<T> {\n}\npub enum Exit {\n    Done(u8),\n}\n\
+                impl Step<u8> {\n    pub fn go(&self) {}\n}\n\
+                pub(crate) struct Hidden;\npub trait Process {\n    fn step(&mut self);\n}\n\
+                impl Other {\n    pub fn ask() {}\n}";
     let texts = [String::from(text)];
     for there in ["Step", "Exit::Done", "Step::go()", "Process::step()"] {
         assert!(exists(&texts, there), "{there}");

@@ -129,7 +129,8 @@ fn known(what: &str, name: String, allowed: &[&str]) -> Result<String, String> {
 pub(crate) fn usage() -> String {
     let mut help = String::from(
         "usage: cargo run --release --manifest-path benches/peers/Cargo.toml -- [OPTION...]\n\n\
-         Runs workloads with Procession and with other libraries, each in a process of its own, round after round with the\n\
+         Runs workloads with Procession and with other libraries, each in a process of its own, \
+         round after round with the\n\
          peers taking turns, and writes runs.jsonl, table.md and chart.svg.\n\n\
          Options:\n  \
          --peer P      this peer, may be repeated; without it all that are written in Rust\n  \
@@ -154,7 +155,8 @@ pub(crate) fn usage() -> String {
         }
     }
     help.push_str(
-        "\nThe exit code is 1 if a result was wrong or a run failed, 2 if the arguments were wrong, 130 after Ctrl-C.\n",
+        "\nThe exit code is 1 if a result was wrong or a run failed, 2 if the arguments were wrong, \
+         130 after Ctrl-C.\n",
     );
     help
 }

@@ -14,8 +14,9 @@ pub(crate) fn report(machine: &str, groups: &[Group], report: &Report) -> String
         text.push_str("**Interrupted: what is here is what had been measured by then.**\n\n");
     }
     text.push_str(
-        "A cell is the median with the least and the most, and how many times ours it is: above 1 × the peer takes longer, \
-         or needs more. The last column is our median divided by that of the fastest, with the bar that is set for it. \
+        "A cell is the median with the least and the most, and how many times ours it is: above 1 × the peer takes \
+         longer, or needs more. The last column is our median divided by that of the fastest, with the bar that is set \
+         for it. \
          \"—\" means that a peer has no program for it, or did not take part.\n",
     );
     for group in groups {

@@ -121,7 +121,7 @@ impl Known {
 
     /// Has it fail when it has done what it was told before, and waits until the next state machine has made a step.
     pub fn fails(&self) {
-        // What it did in the step that fails would have no effect.
+        // Acts of the step that fails would have no effect.
         self.settles();
         self.tell(Order::Fail);
         self.settles();

@@ -8,7 +8,7 @@ use procession::{
 
 use crate::helpers::*;
 
-/// What a node can be told to do.
+/// The orders to a node.
 pub enum Do {
     Monitor(Pid),
     /// The monitor with this number, counted from the first.
@@ -29,7 +29,7 @@ pub enum Way {
     Panic,
 }
 
-/// What a node has heard.
+/// An event that a node was told of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// The number of the monitor, counted from the first; the process; how it ended.

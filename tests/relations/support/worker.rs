@@ -11,7 +11,7 @@ use procession::{
 use crate::helpers::*;
 use crate::support::node::Way;
 
-/// What a worker can be told.
+/// The messages to a worker.
 pub enum Tell {
     Add(u64),
     Read(Reply<u64>),
@@ -20,7 +20,7 @@ pub enum Tell {
     Unlink(Pid),
 }
 
-/// What workers do, written down: `"start a"`, `"stop a"`, `"end a"`.
+/// The record of all workers: `"start a"`, `"stop a"`, `"end a"`.
 #[derive(Clone)]
 pub struct Diary {
     pub log: Log<String>,
