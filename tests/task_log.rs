@@ -1,18 +1,21 @@
 //! The log of a scheduler of tasks, in a program of its own: the subscriber that all threads log to can only be the
 //! global one.
 
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, dead_code)]
 
 #[path = "common/log.rs"]
 mod log;
+#[path = "common/wait.rs"]
+mod wait;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use procession::task::TaskScheduler;
 use tracing::Level;
 
 use crate::log::Recorder;
+use crate::wait::Mutex;
 
 /// Submits tasks that all run until the scheduler is stopped.
 fn fill(tasks: &TaskScheduler, count: usize) {

@@ -1,8 +1,10 @@
 //! A subscriber that keeps what the library logs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tracing::{Level, Metadata, span};
+
+use crate::wait::Mutex;
 
 /// Keeps the library's spans and events as text, from `level` on.
 pub struct Recorder {
