@@ -259,18 +259,6 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// The receiver of answers: the runtime, or a test in its place.
-pub(crate) trait AnswerTo: Send + Sync {
-    /// Delivers the answer to the command `tag` of process `to`.
-    fn answer(&self, to: Pid, tag: u64, answer: Answer);
-
-    /// Delivers the answer of a process. The end of that process is told after the answer.
-    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        let _ = from;
-        self.answer(to, tag, answer);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
+use super::host::SpawnError;
 use super::relation::{Bond, Monitor};
-use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
+use crate::outcome::{Exit, Rejected, contain, tell_log};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
-use crate::sched::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
+use crate::sched::body::{Given, Ready, RecoverWith, StepOutput, Yield};
 use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
@@ -208,63 +209,6 @@ impl std::fmt::Debug for SpawnOptions {
             .field("groups", &self.groups())
             .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
-    }
-}
-
-/// Why a process was not spawned.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpawnError {
-    /// The runtime has its limit of processes.
-    #[error("the runtime has its limit of {limit} processes; see `RuntimeBuilder::max_processes`")]
-    Limit {
-        /// The limit.
-        limit: u32,
-    },
-    /// The runtime is shutting down.
-    #[error("the runtime is shutting down and takes no new process")]
-    ShuttingDown,
-    /// Another process has the name.
-    #[error("the name {name:?} is taken by {holder}")]
-    NameTaken {
-        /// The name.
-        name: Arc<str>,
-        /// The process that has it.
-        holder: Pid,
-    },
-    /// The name of the process or of a group is empty.
-    #[error("a name may not be empty")]
-    EmptyName,
-    /// The function of [`SpawnOptions::recover_with`] is for processes with another output.
-    #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
-    WrongRecovery {
-        /// The output of the process that was to be spawned.
-        output: &'static str,
-        /// The output of the state machines that the function returns.
-        given: &'static str,
-    },
-    /// The options relate the process to its spawner, and it is spawned from outside.
-    #[error(
-        "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
-    )]
-    OutsideStep,
-    /// The bound of the mailbox is zero. No message could ever be delivered.
-    #[error("the mailbox's limit is 0; at least one message must find room")]
-    ZeroMailbox,
-    /// `init` returned an error, and the process has been closed.
-    #[error("`init` failed: {0}")]
-    Init(#[source] Failure),
-    /// `init` panicked, and the process has been closed.
-    #[error("`init` {0}")]
-    InitPanicked(#[source] Panic),
-}
-
-impl From<NoVacancy> for SpawnError {
-    fn from(no: NoVacancy) -> SpawnError {
-        match no {
-            NoVacancy::Limit(limit) => SpawnError::Limit { limit },
-            NoVacancy::ShuttingDown => SpawnError::ShuttingDown,
-        }
     }
 }
 

@@ -321,7 +321,7 @@ impl RuntimeBuilder {
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
         let shutdown = Shutdown::new(core.clone(), worker_threads.clone(), watchdog_timer.clone(), self.shutdown_limit);
-        let runtime = Runtime { owner: Arc::new(Owner { core, shutdown }) };
+        let runtime = Runtime { owner: Arc::new(Owner { host: Arc::new(core.clone()), core, shutdown }) };
         Ok(Assembled { runtime, worker_threads, watchdog_timer, deques, name: self.thread_name, seed })
     }
 }

@@ -13,11 +13,11 @@ use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
-    Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, Handler, NoSuchProcessError, Pid, ProcessIdentity, Recovered,
+    Relate, SpawnError, Target, TimerFired,
 };
 use crate::relations::Relations;
-use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
+use crate::sched::body::{Head, Host, Ready, Stage, StepOutput, Work, Yield};
 use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
@@ -57,6 +57,12 @@ impl Core {
     /// A shared reference, for code that outlives the call. The core has an owner while anything of it runs.
     pub(crate) fn shared(&self) -> Option<Arc<Core>> {
         self.me.upgrade()
+    }
+
+    /// The process that a target names, which may have ended.
+    #[inline]
+    pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+        target.named().find(|name| self.holder(name), |group| self.next_member(group))
     }
 
     /// Sends a cancel request. Returns whether the process lived.
@@ -100,7 +106,7 @@ impl Core {
         &self,
         head: &mut Head,
         (to, lane): (Pid, u32),
-        ask: Arc<ProcessAsk>,
+        ask: Arc<Ask>,
         limit: Duration,
         outbox: &mut Outbox,
         executor: &mut H,
@@ -122,7 +128,7 @@ impl Core {
     }
 
     /// Sets the timer that ends the wait for an answer.
-    fn limit(&self, ask: &Arc<ProcessAsk>, limit: Duration) {
+    fn limit(&self, ask: &Arc<Ask>, limit: Duration) {
         if ask.is_decided() {
             return;
         }
@@ -206,10 +212,11 @@ impl Engine for Core {
                 outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
-            // The wakers of the asker may run for long.
-            Yield::Reply(PendingReply::Outside(send)) => send(&mut || executor.let_go()),
             Yield::Reply(reply) => {
-                reply.send(self, |to, tag, answer| self.road.answer_from(executor, Some(pid), to, tag, answer));
+                // The wakers of an asker outside may run for long.
+                if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
+                    self.road.answer_from(executor, Some(pid), to, tag, answer);
+                }
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
             Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, executor),
@@ -359,17 +366,11 @@ impl Reaper for Core {
     }
 }
 
-impl AnswerTo for Core {
-    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.executor(), to, tag, answer);
+impl Host for Core {
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.answer_from(&mut self.executor(), from, to, tag, answer);
     }
 
-    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer_from(&mut self.executor(), Some(from), to, tag, answer);
-    }
-}
-
-impl AskLink for Core {
     fn is_alive(&self, pid: Pid) -> bool {
         self.road.is_alive(pid)
     }
@@ -382,12 +383,6 @@ impl AskLink for Core {
         self.timers.cancel(key);
     }
 
-    fn runtime(&self) -> *const () {
-        std::ptr::from_ref(self).cast()
-    }
-}
-
-impl Host for Core {
     fn nobody(&self) -> Pid {
         self.road.table.nobody()
     }
@@ -396,15 +391,15 @@ impl Host for Core {
         &self.road.clock
     }
 
-    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError> {
         if self.is_shutting_down() {
-            return Err(NoVacancy::ShuttingDown);
+            return Err(SpawnError::ShuttingDown);
         }
         let wanted = (self.road.stock / 2).max(1);
         stock.extend(std::iter::from_fn(|| self.road.table.vacancy()).take(wanted));
         // The stock is a stack, so the lowest slots are taken first.
         stock.reverse();
-        if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+        if stock.is_empty() { Err(SpawnError::Limit { limit: self.road.table.limit() }) } else { Ok(()) }
     }
 
     fn give_back_after(&self, pid: Pid) {
@@ -415,6 +410,14 @@ impl Host for Core {
         self.road.door.is_closed()
     }
 
+    fn holder(&self, name: &str) -> Option<Pid> {
+        self.names.holder(name)
+    }
+
+    fn next_member(&self, group: &str) -> Option<Pid> {
+        self.groups.next_member(group)
+    }
+
     fn group(&self, name: &str) -> Vec<Pid> {
         self.groups.members(name)
     }
@@ -423,16 +426,6 @@ impl Host for Core {
         // Ordering: Relaxed: the numbers only have to be unique.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
-    }
-}
-
-impl Directory for Core {
-    fn holder(&self, name: &str) -> Option<Pid> {
-        self.names.holder(name)
-    }
-
-    fn next_member(&self, group: &str) -> Option<Pid> {
-        self.groups.next_member(group)
     }
 }
 

@@ -14,7 +14,7 @@ impl Runtime {
     /// The name is taken (the error says by which process), the name is empty, or there is no process at the target.
     pub fn register(&self, name: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
         let core = self.core();
-        core.register(&name.into(), target.resolve(&**core)?)
+        core.register(&name.into(), core.resolve(&target)?)
     }
 
     /// Takes a name from its holder. Returns the process that had it.
@@ -34,14 +34,14 @@ impl Runtime {
     /// There is no process at the target, or the group's name is empty.
     pub fn join_group(&self, group: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
         let core = self.core();
-        let pid = target.resolve(&**core)?;
+        let pid = core.resolve(&target)?;
         core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
     }
 
     /// Removes a process from a group, once. Returns whether it was in the group.
     pub fn leave_group(&self, group: &str, target: impl Target) -> bool {
         let core = self.core();
-        let Ok(pid) = target.resolve(&**core) else { return false };
+        let Ok(pid) = core.resolve(&target) else { return false };
         let (was_in, told) = core.groups.leave(&*core.road, group, pid, Doer::Another);
         self.tell(told);
         was_in

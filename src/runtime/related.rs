@@ -69,7 +69,7 @@ impl Core {
             self.timers.cancel(key);
         }
         // The answer is not delivered. A reply that comes from now on is late.
-        rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
+        rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
         }

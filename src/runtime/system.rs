@@ -15,7 +15,7 @@ use crate::primitives::Arc;
 use crate::process::{
     Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
 };
-use crate::sched::body::{Machine, Ready, Stage};
+use crate::sched::body::{CountedHost, Machine, Ready, Stage};
 use crate::sched::cell::{Birth, Marks};
 use crate::sched::machine::HasProcess;
 use crate::sched::turn::{Engine, told_of_spawn};
@@ -36,6 +36,8 @@ pub struct Runtime {
 /// The shared part of all handles. Its drop ends the runtime.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
+    /// The core, for questions from outside.
+    pub(super) host: CountedHost,
     pub(super) shutdown: Arc<Shutdown>,
 }
 
@@ -120,7 +122,7 @@ impl Runtime {
     /// another type. For an [`Address`](crate::Address) and a handle, the compiler has checked the type.
     pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
         let core = self.core();
-        match to.resolve(&**core) {
+        match core.resolve(&to) {
             Ok(pid) => core.road.send(pid, message),
             Err(why) => Err(Rejected::new(message, why.into())),
         }
@@ -138,7 +140,7 @@ impl Runtime {
         message: M,
         limit: Duration,
     ) -> Result<(), Rejected<M, SendError>> {
-        let pid = match to.resolve(&**self.core()) {
+        let pid = match self.core().resolve(&to) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(message, why.into())),
         };
@@ -191,7 +193,7 @@ impl Runtime {
         limit: Option<Duration>,
     ) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        let pid = target.resolve(&**core)?;
+        let pid = core.resolve(&target)?;
         core.cancel(&mut core.executor(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
@@ -202,14 +204,14 @@ impl Runtime {
     /// There has never been a process with this PID, no process has the name, or the group has no members.
     pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        let pid = target.resolve(&**core)?;
+        let pid = core.resolve(&target)?;
         core.terminate(&mut core.executor(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Whether the process lives, and is not about to be ended.
     pub fn is_alive(&self, target: impl Target) -> bool {
         let core = self.core();
-        target.resolve(&**core).is_ok_and(|pid| core.road.is_alive(pid))
+        core.resolve(&target).is_ok_and(|pid| core.road.is_alive(pid))
     }
 
     /// The first number of this runtime's PIDs.
@@ -319,14 +321,14 @@ impl Runtime {
     /// One process. `None` if it has ended, or never was.
     pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
         let core = self.core();
-        core.process(target.resolve(&**core).ok()?)
+        core.process(core.resolve(&target).ok()?)
     }
 
     /// The state of a process. [`ProcessState::Complete`] if it has ended. `None` if there has never been a process
     /// with this PID, if no process has the name, or if the group has no members.
     pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
         let core = self.core();
-        core.state(target.resolve(&**core).ok()?)
+        core.state(core.resolve(&target).ok()?)
     }
 
     /// Whether the runtime is idle. No process is ready or being stepped then, and no blocking work is waiting or

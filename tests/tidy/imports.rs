@@ -95,6 +95,7 @@ const ORDER: &[&str] = &[
     "process/dead_letter",
     "process/cycle",
     "process/command",
+    "process/host",
     "process/handler",
     "process/reply",
     "sched/open_asks",
@@ -107,7 +108,6 @@ const ORDER: &[&str] = &[
     "process/event_box",
     "process/event",
     "sched/outbox",
-    "process/host",
     "sched/body",
     "sched/body/tests",
     "process/contract",
@@ -195,7 +195,7 @@ const ORDER: &[&str] = &[
     "testing/driver",
     "testing/builder",
     "testing/mod",
-    "idleness",
+    "idle_tests",
     "lib",
 ];
 
