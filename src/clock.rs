@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::numbered_list::NumberedList;
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
 /// The source of time of a runtime, a pool or a timer. Cheap to clone.
@@ -62,7 +63,7 @@ impl Clock {
 
     /// Calls `changed` at each move of a manual clock, until the guard is dropped. The system clock makes no calls: a
     /// wait with it has a limit.
-    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ExitWatcher {
+    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ClockWatch {
         self.watch_due(changed, || None)
     }
 
@@ -72,17 +73,17 @@ impl Clock {
         &self,
         changed: impl Fn() + Send + Sync + 'static,
         due: impl Fn() -> Option<Instant> + Send + Sync + 'static,
-    ) -> ExitWatcher {
-        ExitWatcher {
+    ) -> ClockWatch {
+        ClockWatch {
             entry: self.manual.as_ref().map(|manual| {
-                let id = manual.watch(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
+                let id = lock(&manual.state).watchers.push(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
                 (manual.clone(), id)
             }),
         }
     }
 
     /// Waits on `condvar` until notified, until `deadline`, or until a spurious wakeup. The caller looks again. With
-    /// a manual clock the caller must hold an [`ExitWatcher`] that locks the same mutex and notifies.
+    /// a manual clock the caller must hold an [`ClockWatch`] that locks the same mutex and notifies.
     pub(crate) fn wait<'a, T>(
         &self,
         condvar: &Condvar,
@@ -184,13 +185,12 @@ struct Manual {
 
 struct ManualState {
     now: Instant,
-    next: u64,
-    watchers: Vec<(u64, Watcher)>,
+    watchers: NumberedList<Watcher>,
 }
 
 impl Default for Manual {
     fn default() -> Manual {
-        Manual { state: Mutex::new(ManualState { now: Instant::now(), next: 0, watchers: Vec::new() }) }
+        Manual { state: Mutex::new(ManualState { now: Instant::now(), watchers: NumberedList::new() }) }
     }
 }
 
@@ -200,30 +200,19 @@ impl Manual {
     }
 
     fn watchers(&self) -> Vec<Watcher> {
-        lock(&self.state).watchers.iter().map(|(_, watcher)| watcher.clone()).collect()
-    }
-
-    fn watch(&self, watcher: Watcher) -> u64 {
-        let mut state = lock(&self.state);
-        state.next += 1;
-        let id = state.next;
-        state.watchers.push((id, watcher));
-        id
+        lock(&self.state).watchers.iter().cloned().collect()
     }
 }
 
 /// Keeps a watcher of a manual clock registered.
-pub(crate) struct ExitWatcher {
+pub(crate) struct ClockWatch {
     entry: Option<(Arc<Manual>, u64)>,
 }
 
-impl Drop for ExitWatcher {
+impl Drop for ClockWatch {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
-            let gone = {
-                let watchers = &mut lock(&manual.state).watchers;
-                watchers.iter().position(|(other, _)| *other == id).map(|place| watchers.swap_remove(place))
-            };
+            let gone = lock(&manual.state).watchers.remove(id);
             drop(gone);
         }
     }

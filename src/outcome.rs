@@ -120,17 +120,15 @@ impl fmt::Display for LinkedExit {
 /// An error with which something ended. It is cheap to clone, so every waiter can have it.
 #[derive(Clone)]
 pub struct Failure {
-    error: Arc<Returned>,
+    error: Arc<Contained<BoxError>>,
 }
 
-/// A user's error. Its destructor may panic, wherever the last clone is dropped.
-struct Returned(Option<BoxError>);
+/// A user's value. Its destructor may panic, wherever the last clone is dropped.
+struct Contained<T>(Option<T>);
 
-impl Drop for Returned {
+impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        if let Some(error) = self.0.take() {
-            drop_contained(error);
-        }
+        drop_contained(self.0.take());
     }
 }
 
@@ -140,7 +138,7 @@ impl Failure {
     }
 
     fn of(error: BoxError) -> Failure {
-        Failure { error: Arc::new(Returned(Some(error))) }
+        Failure { error: Arc::new(Contained(Some(error))) }
     }
 
     /// Returns the error as it was returned. It can be downcast.
@@ -181,18 +179,7 @@ impl Error for Failure {
 #[derive(Clone)]
 pub struct Panic {
     message: Arc<str>,
-    payload: Arc<Caught>,
-}
-
-/// A user's payload. Its destructor may panic in turn, wherever the last clone is dropped.
-struct Caught(Mutex<Option<Payload>>);
-
-impl Drop for Caught {
-    fn drop(&mut self) {
-        if let Some(payload) = lock(&self.0).take() {
-            drop_contained(payload);
-        }
-    }
+    payload: Arc<Mutex<Contained<Payload>>>,
 }
 
 type Payload = Box<dyn Any + Send + 'static>;
@@ -200,7 +187,7 @@ type Payload = Box<dyn Any + Send + 'static>;
 impl Panic {
     pub(crate) fn new(payload: Payload) -> Panic {
         let message = Arc::from(text_of(&*payload));
-        Panic { message, payload: Arc::new(Caught(Mutex::new(Some(payload)))) }
+        Panic { message, payload: Arc::new(Mutex::new(Contained(Some(payload)))) }
     }
 
     /// Returns the message of the panic. If the payload was not text, it is a fixed sentence.
@@ -211,7 +198,7 @@ impl Panic {
     /// Takes the payload. Only the first caller among all clones gets it. It can be downcast, or thrown again with
     /// [`std::panic::resume_unwind`].
     pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
-        lock(&self.payload.0).take()
+        lock(&self.payload).0.take()
     }
 }
 

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::clock::{Clock, Deadline, ExitWatcher};
+use crate::clock::{Clock, ClockWatch, Deadline};
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
@@ -53,7 +53,7 @@ impl TimerKey {
 
 struct Owner {
     shared: Arc<Shared>,
-    watch: Option<ExitWatcher>,
+    watch: Option<ClockWatch>,
 }
 
 struct Shared {

@@ -44,10 +44,6 @@ struct Bonds {
     report_started: bool,
 }
 
-impl Bonds {
-    const NONE: Bonds = Bonds { link: false, monitor: false, report_started: false };
-}
-
 impl SpawnOptions {
     /// The default options.
     pub fn new() -> SpawnOptions {
@@ -178,7 +174,7 @@ impl SpawnOptions {
 
     /// Refuses, for a spawn from outside, options that relate the new process to its spawner.
     pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
-        if self.bonds == Bonds::NONE { Ok(()) } else { Err(SpawnError::OutsideStep) }
+        if self.bonds == Bonds::default() { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
     /// Checks the options by themselves, for a process of this type.
@@ -292,31 +288,24 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Spawned<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy_for::<P>(&options) {
+        let pid = match options.check::<P>().and_then(|()| self.vacancy()) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
+        if let Some(name) = &options.name {
+            self.pending_names().give(name, pid);
+        }
         let bonds = options.bonds;
         let mut body: Ready = described_body(process, pid, options, None);
         let monitor = bonds.monitor.then(|| self.new_monitor(pid));
         let started = bonds.report_started.then(|| self.tag());
-        if bonds != Bonds::NONE {
+        if bonds != Bonds::default() {
             let rare = body.head.rare();
             rare.begun = started.map(|tag: Tag<()>| (self.pid, tag.id()));
             rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link });
         }
         self.push(Yield::Spawn(body));
         Ok(Spawned { address: pid.typed(), monitor, started })
-    }
-
-    /// A PID for a process with these options.
-    fn vacancy_for<P: Process>(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
-        options.check::<P>()?;
-        let pid = self.vacancy()?;
-        if let Some(name) = &options.name {
-            self.pending_names().give(name, pid);
-        }
-        Ok(pid)
     }
 
     #[inline(never)]

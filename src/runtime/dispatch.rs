@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
-use crate::groups::Groups;
+use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
@@ -17,11 +17,11 @@ use crate::process::{
     Relate, SpawnError, Target, TimerFired,
 };
 use crate::relations::Relations;
-use crate::sched::body::{Head, Host, Ready, Stage, StepOutput, Work, Yield};
+use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
 use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
-use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
+use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
@@ -170,6 +170,22 @@ impl Core {
         }
     }
 
+    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
+    /// state machine has failed.
+    fn cancel_of(&self, head: &mut Head) -> CancelToken {
+        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
+    }
+
+    /// Takes back the timers of a process, and asks its jobs and handlers to stop.
+    fn take_work_back(&self, rare: &mut Rare) {
+        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
+            self.timers.cancel(key);
+        }
+        if let Some(cancel) = rare.cancel.take() {
+            cancel.cancel(Reason::Ended);
+        }
+    }
+
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
         // Work that is yielded with `Done` ends with the runtime, and not with the process.
@@ -251,11 +267,39 @@ impl Engine for Core {
     }
 
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted> {
-        self.relate_process(relate, body.head.pid, executor)
+        let pid = body.head.pid;
+        let road = &*self.road;
+        match relate {
+            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
+            Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
+            Relate::Demonitor(monitor) => {
+                let untold = self.relations.demonitor(pid, monitor);
+                return (!untold).then_some(Unwanted::Down(monitor));
+            }
+            Relate::Unlink(other) => {
+                return self.relations.unlink(road, pid, other).1;
+            }
+            Relate::Subscribe(subscription) => {
+                self.told(self.groups.subscribe(road, &subscription, pid), executor);
+            }
+            Relate::Unsubscribe(subscription) => {
+                self.groups.unsubscribe(&subscription, pid);
+                return Some(Unwanted::Group(subscription.id()));
+            }
+            Relate::TrapExits(trap) => {
+                if let Some(cell) = road.table.cell(pid) {
+                    cell.trap_exits(pid, trap);
+                }
+            }
+        }
+        None
     }
 
     fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        self.forget_told_of(body, unwanted);
+        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
+        if let Some(cell) = self.road.table.cell(body.head.pid) {
+            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
+        }
     }
 
     fn bond(&self, child: Pid, bond: Bond) {
@@ -270,7 +314,7 @@ impl Engine for Core {
     }
 
     #[inline]
-    fn begins(&self, head: &mut Head) -> Result<(), Exit> {
+    fn begins(&self, head: &mut Head) -> Result<(), SpawnError> {
         match &mut head.rare {
             Some(rare) if rare.name.is_some() => self.take_name(rare, head.pid),
             _ => Ok(()),
@@ -278,11 +322,18 @@ impl Engine for Core {
     }
 
     fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
-        self.join_given(groups, pid, executor);
+        for group in groups {
+            // The body is in hand and no name is empty, so the join is not refused.
+            let _ = self.join_group(&group, pid, Doer::Another, executor);
+        }
     }
 
+    #[cold]
     fn abandons(&self, head: &mut Head) {
-        self.abandon(head);
+        let Some(rare) = head.rare.as_mut() else { return };
+        self.take_work_back(rare);
+        // The answer is not delivered. A reply that comes from now on is late.
+        rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
     }
 
     fn recover<H: Executor>(
@@ -301,15 +352,8 @@ impl Engine for Core {
         if rare.name.is_some() {
             self.names.ended(head.pid);
         }
-        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
-            self.timers.cancel(key);
-        }
-        for ask in rare.asked.take() {
-            ask.forget_timer();
-        }
-        if let Some(cancel) = rare.cancel.take() {
-            cancel.cancel(Reason::Ended);
-        }
+        self.take_work_back(rare);
+        rare.asked.take().for_each(|ask| ask.forget_timer());
     }
 
     fn forget(&self, pid: Pid) {
@@ -357,12 +401,6 @@ impl Core {
         let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?(&mut || false)).collect();
         bodies.into_iter().for_each(|body| self.road.queues.push(body));
         calls
-    }
-}
-
-impl Reaper for Core {
-    fn reap(&self) {
-        Core::reap(self, drop);
     }
 }
 

@@ -323,7 +323,7 @@ impl Engine for TestEngine {
 
     fn tell_related<H: Executor>(&self, _: Pid, _: &Exit, _: &mut H) {}
 
-    fn begins(&self, _: &mut Head) -> Result<(), Exit> {
+    fn begins(&self, _: &mut Head) -> Result<(), SpawnError> {
         Ok(())
     }
 
