@@ -24,7 +24,7 @@ use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, w
 /// ```
 #[derive(Clone, Default)]
 pub struct Clock {
-    manual: Option<Arc<Manual>>,
+    manual: Option<Arc<Mutex<Manual>>>,
 }
 
 impl Clock {
@@ -38,7 +38,7 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.manual {
             None => Instant::now(),
-            Some(manual) => manual.now(),
+            Some(manual) => lock(manual).now,
         }
     }
 
@@ -76,7 +76,7 @@ impl Clock {
     ) -> ClockWatch {
         ClockWatch {
             entry: self.manual.as_ref().map(|manual| {
-                let id = lock(&manual.state).watchers.push(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
+                let id = lock(manual).watchers.push(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
                 (manual.clone(), id)
             }),
         }
@@ -119,7 +119,7 @@ impl Deadline {
 /// A clock that is moved by hand. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct ManualClock {
-    shared: Arc<Manual>,
+    shared: Arc<Mutex<Manual>>,
 }
 
 impl ManualClock {
@@ -135,7 +135,7 @@ impl ManualClock {
 
     /// Returns the moment at which the clock stands.
     pub fn now(&self) -> Instant {
-        self.shared.now()
+        lock(&self.shared).now
     }
 
     /// Moves the clock forward, from one moment at which something is due to the next.
@@ -152,16 +152,20 @@ impl ManualClock {
 
     /// Returns the next moment at which a timer of this clock is due, if any.
     pub fn next_due(&self) -> Option<Instant> {
-        self.shared.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
+        self.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
+    }
+
+    fn watchers(&self) -> Vec<Watcher> {
+        lock(&self.shared).watchers.iter().cloned().collect()
     }
 
     fn move_to(&self, moment: Instant) {
         {
-            let mut state = lock(&self.shared.state);
+            let mut state = lock(&self.shared);
             // Another thread may have moved the clock further in the meantime.
             state.now = state.now.max(moment);
         }
-        for watcher in self.shared.watchers() {
+        for watcher in self.watchers() {
             (watcher.changed)();
         }
     }
@@ -180,39 +184,25 @@ struct Watcher {
 }
 
 struct Manual {
-    state: Mutex<ManualState>,
-}
-
-struct ManualState {
     now: Instant,
     watchers: NumberedList<Watcher>,
 }
 
 impl Default for Manual {
     fn default() -> Manual {
-        Manual { state: Mutex::new(ManualState { now: Instant::now(), watchers: NumberedList::new() }) }
-    }
-}
-
-impl Manual {
-    fn now(&self) -> Instant {
-        lock(&self.state).now
-    }
-
-    fn watchers(&self) -> Vec<Watcher> {
-        lock(&self.state).watchers.iter().cloned().collect()
+        Manual { now: Instant::now(), watchers: NumberedList::new() }
     }
 }
 
 /// Keeps a watcher of a manual clock registered.
 pub(crate) struct ClockWatch {
-    entry: Option<(Arc<Manual>, u64)>,
+    entry: Option<(Arc<Mutex<Manual>>, u64)>,
 }
 
 impl Drop for ClockWatch {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
-            let gone = lock(&manual.state).watchers.remove(id);
+            let gone = lock(&manual).watchers.remove(id);
             drop(gone);
         }
     }

@@ -235,43 +235,40 @@ impl Groups {
     }
 
     /// Removes a process that has ended from all groups.
-    pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+    pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, then: impl FnMut(Told)) {
         let Some((_, names)) = self.of.remove(&pid) else { return };
-        for name in names {
-            let mut told = Vec::new();
-            if let Entry::Occupied(mut entry) = self.groups.entry(name) {
-                let name = entry.key().clone();
-                let group = entry.get_mut();
-                group.end_subscriptions(pid);
-                for _ in 0..group.members.remove(&pid).unwrap_or_default().total() {
-                    group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
-                }
-                if group.is_empty() {
-                    entry.remove();
-                }
-            }
-            self.groups_gone.count(&self.groups);
-            told.into_iter().for_each(&mut then);
-        }
+        self.part(cells, pid, names, |times| std::mem::take(times).total(), then);
         self.processes_gone.count(&self.of);
     }
 
     /// Removes the subscriptions and the own memberships of a process. Its body is in hand, and its failed state
     /// machine is replaced. The given memberships stay.
     #[cold]
-    pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+    pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, then: impl FnMut(Told)) {
         // A copy, because the note is looked up again in the critical section of each group.
         let Some(names) = self.of.get(&pid).map(|names| names.clone()) else { return };
+        self.part(cells, pid, names, |times| std::mem::take(&mut times.own), then);
+    }
+
+    /// Removes the subscriptions of a process to these groups, and the memberships that `leaves` takes and counts.
+    fn part(
+        &self,
+        cells: &impl Cells,
+        pid: Pid,
+        names: BTreeSet<Arc<str>>,
+        leaves: impl Fn(&mut Memberships) -> usize,
+        mut then: impl FnMut(Told),
+    ) {
         for name in names {
             let Entry::Occupied(mut entry) = self.groups.entry(name) else { continue };
             let (name, group, mut told) = (entry.key().clone(), entry.get_mut(), Vec::new());
             group.end_subscriptions(pid);
             if let Some(times) = group.members.get_mut(&pid) {
-                let own = std::mem::take(&mut times.own);
-                if times.given == 0 {
+                let left = leaves(times);
+                if times.total() == 0 {
                     group.members.remove(&pid);
                 }
-                for _ in 0..own {
+                for _ in 0..left {
                     group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
                 }
             }

@@ -13,46 +13,37 @@ use crate::primitives::{Arc, Mutex, lock};
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// Why something was asked to stop, or was ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// It was cancelled.
+    #[error("cancelled")]
     Cancelled,
     /// Its time was over.
+    #[error("timed out")]
     TimedOut,
     /// It was ended by force.
+    #[error("terminated")]
     Terminated,
     /// The runtime, pool or task scheduler that it belongs to is shutting down.
+    #[error("shutdown")]
     Shutdown,
     /// The owning process or task has ended.
+    #[error("what it worked for has ended")]
     Ended,
     /// The operating system gave no thread for it.
+    #[error("there is no thread for it")]
     NoThread,
     /// There was no such process: it had ended before, or never existed.
+    #[error("no such process")]
     NoSuchProcess,
     /// A process to which it was linked has ended.
+    #[error("{0}")]
     Linked(LinkedExit),
     /// A reason in the user's own words.
+    #[error("{0}")]
     Other(Cow<'static, str>),
 }
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Cancelled => "cancelled",
-            Reason::TimedOut => "timed out",
-            Reason::Terminated => "terminated",
-            Reason::Shutdown => "shutdown",
-            Reason::Ended => "what it worked for has ended",
-            Reason::NoThread => "there is no thread for it",
-            Reason::NoSuchProcess => "no such process",
-            Reason::Linked(linked) => return linked.fmt(f),
-            Reason::Other(text) => text,
-        })
-    }
-}
-
-impl Error for Reason {}
 
 impl From<&'static str> for Reason {
     fn from(text: &'static str) -> Reason {
@@ -176,7 +167,8 @@ impl Error for Failure {
 }
 
 /// A panic that was caught: its message as text, and the payload itself.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("panicked: {message}")]
 pub struct Panic {
     message: Arc<str>,
     payload: Arc<Mutex<Contained<Payload>>>,
@@ -207,14 +199,6 @@ impl fmt::Debug for Panic {
         f.debug_tuple("Panic").field(&self.message).finish()
     }
 }
-
-impl fmt::Display for Panic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.message)
-    }
-}
-
-impl Error for Panic {}
 
 /// Runs user code and catches a panic.
 #[inline]

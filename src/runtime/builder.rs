@@ -90,20 +90,6 @@ pub struct RuntimeBuilder {
 impl Runtime {
     /// The options, with their defaults.
     pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder::new()
-    }
-
-    /// Starts a runtime with the defaults.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub fn start() -> Result<Runtime, BuildError> {
-        Runtime::builder().start()
-    }
-}
-
-impl RuntimeBuilder {
-    fn new() -> RuntimeBuilder {
         RuntimeBuilder {
             workers: None,
             thread_name: String::from("procession"),
@@ -124,6 +110,16 @@ impl RuntimeBuilder {
         }
     }
 
+    /// Starts a runtime with the defaults.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread.
+    pub fn start() -> Result<Runtime, BuildError> {
+        Runtime::builder().start()
+    }
+}
+
+impl RuntimeBuilder {
     /// Sets the number of threads that step processes: 1 to 1,024. The default is the number of processors.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);

@@ -1,6 +1,6 @@
 //! Effects: the yields that are more than messages, and how they are performed.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -72,10 +72,14 @@ impl Core {
         to: Pid,
         reason: Reason,
         limit: Option<Duration>,
-    ) -> Result<bool, Missing> {
+    ) -> Result<bool, NoSuchProcessError> {
         let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
         let request = Control::Cancel(CancelRequest { reason, deadline });
-        known(self.road.signal(executor, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
+        match self.road.signal(executor, to, Signal::Control(request)) {
+            Ok(()) => Ok(true),
+            Err((Missing::Ended, _)) => Ok(false),
+            Err((Missing::Never, _)) => Err(NoSuchProcessError::Pid(to)),
+        }
     }
 
     /// Has a process ended instead of stepped. Returns whether it lived.
@@ -84,10 +88,10 @@ impl Core {
         executor: &mut H,
         pid: Pid,
         by_shutdown: bool,
-    ) -> Result<bool, Missing> {
+    ) -> Result<bool, NoSuchProcessError> {
         let told = self.road.terminate(executor, pid, by_shutdown);
         self.leave_pool(pid);
-        told
+        told.map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Takes a process that is to be ended out of the queue of the pool. Its end needs no thread of the pool.
@@ -196,20 +200,9 @@ impl Core {
     }
 }
 
-/// For a caller that wants a process ended, an ended process is not an error.
-fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
-    match told {
-        Err(Missing::Ended) => Ok(false),
-        other => other,
-    }
-}
-
 /// The same result as the answer to a command.
-fn as_answer(told: Result<bool, Missing>, pid: Pid) -> Answer {
-    match told {
-        Ok(was_there) => Ok(Box::new(was_there) as Box<dyn Any + Send>),
-        Err(_) => Err(NoSuchProcessError::Pid(pid).into()),
-    }
+fn as_answer(told: Result<bool, NoSuchProcessError>) -> Answer {
+    Ok(Box::new(told?))
 }
 
 impl Engine for Core {
@@ -254,11 +247,11 @@ impl Engine for Core {
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
-                self.road.answer(executor, pid, tag, as_answer(told, to));
+                self.road.answer(executor, pid, tag, as_answer(told));
             }
             Yield::Terminate { tag, to } => {
                 let told = self.terminate(executor, to, false);
-                self.road.answer(executor, pid, tag, as_answer(told, to));
+                self.road.answer(executor, pid, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
             // The road performs these itself.

@@ -198,7 +198,7 @@ impl Runtime {
     ) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
         let pid = core.resolve(&target)?;
-        core.cancel(&mut core.executor(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
+        core.cancel(&mut core.executor(), pid, reason, limit)
     }
 
     /// Terminates a process. After the step that it may be in, it is not stepped again. It is closed, and its exit
@@ -209,7 +209,7 @@ impl Runtime {
     pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
         let pid = core.resolve(&target)?;
-        core.terminate(&mut core.executor(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
+        core.terminate(&mut core.executor(), pid, false)
     }
 
     /// Whether the process lives, and is not about to be ended.
