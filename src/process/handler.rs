@@ -138,7 +138,7 @@ where
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::host::tests::Clerk;
+    use super::super::host::Clerk;
     use super::*;
     use crate::primitives::{Mutex, lock};
     use crate::wait::wait;

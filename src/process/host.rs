@@ -83,7 +83,8 @@ pub enum SpawnError {
     /// The name of the process or of a group is empty.
     #[error("a name may not be empty")]
     EmptyName,
-    /// The function of [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) is for processes with another output.
+    /// The function of [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) is for processes with another
+    /// output.
     #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
     WrongRecovery {
         /// The output of the process that was to be spawned.
@@ -108,7 +109,10 @@ pub enum SpawnError {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub(crate) use self::tests::Clerk;
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::primitives::{AtomicUsize, Mutex, Ordering, lock};
 

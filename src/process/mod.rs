@@ -44,7 +44,7 @@ pub use crate::sched::mailbox::Overflow;
 pub(crate) use self::command::Answer;
 pub(crate) use self::handler::{Handler, HandlerFn};
 #[cfg(all(test, loom))]
-pub(crate) use self::host::tests::Clerk;
+pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};
 pub(crate) use self::reply::{Ask, Decided, OneAnswer};

@@ -287,7 +287,7 @@ impl Ask {
 
 #[cfg(all(test, loom))]
 mod models {
-    use super::super::host::tests::Clerk;
+    use super::super::host::Clerk;
     use super::*;
     use crate::primitives::thread;
 

@@ -75,7 +75,7 @@ impl NoSuchProcessError {
 pub(crate) mod sealed {
     use super::Pid;
 
-    /// What a target names.
+    /// A process, directly or by a name.
     #[derive(Debug)]
     pub enum Named<'a> {
         Process(Pid),

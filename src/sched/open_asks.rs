@@ -102,7 +102,7 @@ impl Older {
 mod tests {
     use super::*;
     use crate::process::command::CommandError;
-    use crate::process::host::tests::Clerk;
+    use crate::process::host::Clerk;
     use crate::process::reply::{Decided, Reply};
 
     fn ask(tag: u64) -> Arc<Ask> {
