@@ -96,6 +96,7 @@ const ORDER: &[&str] = &[
     "process/cycle",
     "process/command",
     "process/host",
+    "process/host/tests",
     "process/handler",
     "process/reply",
     "sched/open_asks",
