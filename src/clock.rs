@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::numbered_list::NumberedList;
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
 /// The source of time of a runtime, a pool or a timer. Cheap to clone.
@@ -23,7 +24,7 @@ use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, w
 /// ```
 #[derive(Clone, Default)]
 pub struct Clock {
-    manual: Option<Arc<Manual>>,
+    manual: Option<Arc<Mutex<Manual>>>,
 }
 
 impl Clock {
@@ -37,7 +38,7 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.manual {
             None => Instant::now(),
-            Some(manual) => manual.now(),
+            Some(manual) => lock(manual).now,
         }
     }
 
@@ -62,7 +63,7 @@ impl Clock {
 
     /// Calls `changed` at each move of a manual clock, until the guard is dropped. The system clock makes no calls: a
     /// wait with it has a limit.
-    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ExitWatcher {
+    pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ClockWatch {
         self.watch_due(changed, || None)
     }
 
@@ -72,17 +73,17 @@ impl Clock {
         &self,
         changed: impl Fn() + Send + Sync + 'static,
         due: impl Fn() -> Option<Instant> + Send + Sync + 'static,
-    ) -> ExitWatcher {
-        ExitWatcher {
+    ) -> ClockWatch {
+        ClockWatch {
             entry: self.manual.as_ref().map(|manual| {
-                let id = manual.watch(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
+                let id = lock(manual).watchers.push(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
                 (manual.clone(), id)
             }),
         }
     }
 
     /// Waits on `condvar` until notified, until `deadline`, or until a spurious wakeup. The caller looks again. With
-    /// a manual clock the caller must hold an [`ExitWatcher`] that locks the same mutex and notifies.
+    /// a manual clock the caller must hold an [`ClockWatch`] that locks the same mutex and notifies.
     pub(crate) fn wait<'a, T>(
         &self,
         condvar: &Condvar,
@@ -118,7 +119,7 @@ impl Deadline {
 /// A clock that is moved by hand. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct ManualClock {
-    shared: Arc<Manual>,
+    shared: Arc<Mutex<Manual>>,
 }
 
 impl ManualClock {
@@ -134,7 +135,7 @@ impl ManualClock {
 
     /// Returns the moment at which the clock stands.
     pub fn now(&self) -> Instant {
-        self.shared.now()
+        lock(&self.shared).now
     }
 
     /// Moves the clock forward, from one moment at which something is due to the next.
@@ -151,16 +152,20 @@ impl ManualClock {
 
     /// Returns the next moment at which a timer of this clock is due, if any.
     pub fn next_due(&self) -> Option<Instant> {
-        self.shared.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
+        self.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
+    }
+
+    fn watchers(&self) -> Vec<Watcher> {
+        lock(&self.shared).watchers.iter().cloned().collect()
     }
 
     fn move_to(&self, moment: Instant) {
         {
-            let mut state = lock(&self.shared.state);
+            let mut state = lock(&self.shared);
             // Another thread may have moved the clock further in the meantime.
             state.now = state.now.max(moment);
         }
-        for watcher in self.shared.watchers() {
+        for watcher in self.watchers() {
             (watcher.changed)();
         }
     }
@@ -179,51 +184,25 @@ struct Watcher {
 }
 
 struct Manual {
-    state: Mutex<ManualState>,
-}
-
-struct ManualState {
     now: Instant,
-    next: u64,
-    watchers: Vec<(u64, Watcher)>,
+    watchers: NumberedList<Watcher>,
 }
 
 impl Default for Manual {
     fn default() -> Manual {
-        Manual { state: Mutex::new(ManualState { now: Instant::now(), next: 0, watchers: Vec::new() }) }
-    }
-}
-
-impl Manual {
-    fn now(&self) -> Instant {
-        lock(&self.state).now
-    }
-
-    fn watchers(&self) -> Vec<Watcher> {
-        lock(&self.state).watchers.iter().map(|(_, watcher)| watcher.clone()).collect()
-    }
-
-    fn watch(&self, watcher: Watcher) -> u64 {
-        let mut state = lock(&self.state);
-        state.next += 1;
-        let id = state.next;
-        state.watchers.push((id, watcher));
-        id
+        Manual { now: Instant::now(), watchers: NumberedList::new() }
     }
 }
 
 /// Keeps a watcher of a manual clock registered.
-pub(crate) struct ExitWatcher {
-    entry: Option<(Arc<Manual>, u64)>,
+pub(crate) struct ClockWatch {
+    entry: Option<(Arc<Mutex<Manual>>, u64)>,
 }
 
-impl Drop for ExitWatcher {
+impl Drop for ClockWatch {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
-            let gone = {
-                let watchers = &mut lock(&manual.state).watchers;
-                watchers.iter().position(|(other, _)| *other == id).map(|place| watchers.swap_remove(place))
-            };
+            let gone = lock(&manual).watchers.remove(id);
             drop(gone);
         }
     }

@@ -10,23 +10,13 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::primitives::{Seen, begin_crowd, end_crowd, nudge, seen, set_crowd, thread, wakes};
+pub(crate) use crate::primitives::Crowd;
+use crate::primitives::{Seen, thread};
 
 /// The limit of a wait. A longer wait is a hang, so only broken code reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The threads started by the thread that made this, and by those threads, until it is dropped.
-pub(crate) struct Crowd {
-    number: u64,
-    before: Option<u64>,
-}
-
 impl Crowd {
-    pub(crate) fn new() -> Crowd {
-        let (number, before) = begin_crowd();
-        Crowd { number, before }
-    }
-
     /// Returns when all threads wait without a limit, and none has been notified.
     pub(crate) fn until_idle(&self) {
         self.until("all of them wait without a limit", |thread| thread.waits_with_limit == Some(false));
@@ -43,16 +33,6 @@ impl Crowd {
         self.until("none is left", |_| false);
     }
 
-    /// Returns the threads, all at one moment.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        seen(self.number)
-    }
-
-    /// Returns how often a wait of these threads has ended. Threads that have ended count.
-    pub(crate) fn wakes(&self) -> usize {
-        wakes(self.number)
-    }
-
     fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Vec<Seen> {
         let clock = Clock::system();
         let hang = clock.deadline(LIMIT);
@@ -62,16 +42,9 @@ impl Crowd {
                 return all;
             }
             assert!(!hang.has_passed(&clock), "after {LIMIT:?} it is not so that {what}: {all:#?}");
-            nudge(self.number);
+            self.nudge();
             thread::yield_now();
         }
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        set_crowd(self.before);
-        end_crowd(self.number);
     }
 }
 

@@ -21,8 +21,8 @@ use dashmap::mapref::entry::{Entry, OccupiedEntry};
 use crate::name_table::Removals;
 use crate::primitives::Arc;
 use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
-use crate::relations::{Cells, Told};
-use crate::sched::mailbox::{Control, Signal};
+use crate::relations::{Cells, Told, tell};
+use crate::sched::mailbox::Control;
 
 /// The members of each group.
 #[derive(Default)]
@@ -86,11 +86,11 @@ impl Memberships {
 
 impl Group {
     fn has(&self, pid: Pid) -> bool {
-        self.members.contains_key(&pid) || self.subscriptions_of(pid).next().is_some()
+        self.members.contains_key(&pid) || self.subscribers.range((pid, 0)..=(pid, u64::MAX)).next().is_some()
     }
 
-    fn subscriptions_of(&self, pid: Pid) -> impl Iterator<Item = u64> {
-        self.subscribers.range((pid, 0)..=(pid, u64::MAX)).map(|(_, id)| *id)
+    fn end_subscriptions(&mut self, pid: Pid) {
+        self.subscribers.extract_if((pid, 0)..=(pid, u64::MAX), |_| true).for_each(drop);
     }
 
     fn is_empty(&self) -> bool {
@@ -104,28 +104,26 @@ impl Group {
     /// Tells all subscribers of a change.
     fn tell(&self, cells: &impl Cells, group: &Arc<str>, change: &GroupChange, told: &mut Vec<Told>) {
         for (subscriber, id) in &self.subscribers {
-            told.push(tell(cells, group, *id, *subscriber, change.clone()));
+            told.push(tell_change(cells, group, *id, *subscriber, change.clone()));
         }
     }
 }
 
-fn tell(cells: &impl Cells, group: &Arc<str>, id: u64, subscriber: Pid, change: GroupChange) -> Told {
+fn tell_change(cells: &impl Cells, group: &Arc<str>, id: u64, subscriber: Pid, change: GroupChange) -> Told {
     let event = GroupEvent { subscription: Subscription::new(id, group.clone()), change };
-    let signal = Signal::Control(Control::Group(event));
-    let told = match cells.cell(subscriber) {
-        Some(cell) => cell.signal(subscriber, signal).map_err(|(_, signal)| signal),
-        None => Err(signal),
-    };
-    match told {
-        Ok(woken) => woken.map_or(Told::Nothing, Told::Woken),
-        Err(Signal::Control(control)) => Told::Refused(control),
-        Err(Signal::Completed(_)) => Told::Nothing,
-    }
+    tell(cells, subscriber, Control::Group(event))
 }
 
 impl Groups {
     /// Adds a process, once more if it is in the group already.
-    pub(crate) fn join(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid, by: Doer) -> Result<Vec<Told>, NameError> {
+    pub(crate) fn join(
+        &self,
+        cells: &impl Cells,
+        name: &Arc<str>,
+        pid: Pid,
+        by: Doer,
+        then: impl FnMut(Told),
+    ) -> Result<(), NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
         }
@@ -135,7 +133,9 @@ impl Groups {
         if lives {
             group.members.entry(pid).or_default().add(by);
             group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
-            return Ok(told);
+            drop(group);
+            told.into_iter().for_each(then);
+            return Ok(());
         }
         // A note that was there before is for the end of the process, which may be about to take it out of the group.
         // A new note is of this call, and is removed.
@@ -168,9 +168,9 @@ impl Groups {
     }
 
     /// Removes a process from a group, once. Returns whether it was in the group.
-    pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid, by: Doer) -> (bool, Vec<Told>) {
-        let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return (false, Vec::new()) };
-        let Some(times) = group.get_mut().members.get_mut(&pid) else { return (false, Vec::new()) };
+    pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid, by: Doer, then: impl FnMut(Told)) -> bool {
+        let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return false };
+        let Some(times) = group.get_mut().members.get_mut(&pid) else { return false };
         times.take(by);
         if times.total() == 0 {
             group.get_mut().members.remove(&pid);
@@ -178,7 +178,8 @@ impl Groups {
         let mut told = Vec::new();
         group.get().tell(cells, &group.key().clone(), &GroupChange::Left(pid), &mut told);
         self.tidy(group, pid);
-        (true, told)
+        told.into_iter().for_each(then);
+        true
     }
 
     /// Removes empty entries after a process has left, or has ended a subscription.
@@ -198,7 +199,7 @@ impl Groups {
         let mut group = self.groups.entry(name.clone()).or_default();
         self.note(cells, name, pid);
         group.subscribers.insert((pid, subscription.id()));
-        tell(cells, name, subscription.id(), pid, GroupChange::Members(group.members()))
+        tell_change(cells, name, subscription.id(), pid, GroupChange::Members(group.members()))
     }
 
     pub(crate) fn unsubscribe(&self, subscription: &Subscription, pid: Pid) {
@@ -234,47 +235,40 @@ impl Groups {
     }
 
     /// Removes a process that has ended from all groups.
-    pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+    pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, then: impl FnMut(Told)) {
         let Some((_, names)) = self.of.remove(&pid) else { return };
-        for name in names {
-            let mut told = Vec::new();
-            if let Entry::Occupied(mut entry) = self.groups.entry(name) {
-                let name = entry.key().clone();
-                let group = entry.get_mut();
-                for id in group.subscriptions_of(pid).collect::<Vec<_>>() {
-                    group.subscribers.remove(&(pid, id));
-                }
-                for _ in 0..group.members.remove(&pid).unwrap_or_default().total() {
-                    group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
-                }
-                if group.is_empty() {
-                    entry.remove();
-                }
-            }
-            self.groups_gone.count(&self.groups);
-            told.into_iter().for_each(&mut then);
-        }
+        self.part(cells, pid, names, |times| std::mem::take(times).total(), then);
         self.processes_gone.count(&self.of);
     }
 
     /// Removes the subscriptions and the own memberships of a process. Its body is in hand, and its failed state
     /// machine is replaced. The given memberships stay.
     #[cold]
-    pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, mut then: impl FnMut(Told)) {
+    pub(crate) fn recovered(&self, cells: &impl Cells, pid: Pid, then: impl FnMut(Told)) {
         // A copy, because the note is looked up again in the critical section of each group.
         let Some(names) = self.of.get(&pid).map(|names| names.clone()) else { return };
+        self.part(cells, pid, names, |times| std::mem::take(&mut times.own), then);
+    }
+
+    /// Removes the subscriptions of a process to these groups, and the memberships that `leaves` takes and counts.
+    fn part(
+        &self,
+        cells: &impl Cells,
+        pid: Pid,
+        names: BTreeSet<Arc<str>>,
+        leaves: impl Fn(&mut Memberships) -> usize,
+        mut then: impl FnMut(Told),
+    ) {
         for name in names {
             let Entry::Occupied(mut entry) = self.groups.entry(name) else { continue };
             let (name, group, mut told) = (entry.key().clone(), entry.get_mut(), Vec::new());
-            for id in group.subscriptions_of(pid).collect::<Vec<_>>() {
-                group.subscribers.remove(&(pid, id));
-            }
+            group.end_subscriptions(pid);
             if let Some(times) = group.members.get_mut(&pid) {
-                let own = std::mem::take(&mut times.own);
-                if times.given == 0 {
+                let left = leaves(times);
+                if times.total() == 0 {
                     group.members.remove(&pid);
                 }
-                for _ in 0..own {
+                for _ in 0..left {
                     group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
                 }
             }
@@ -319,7 +313,7 @@ mod tests {
         }
         assert!(groups.of.capacity() >= 100_000);
         // They leave, and have nothing to take back when they end.
-        pids().for_each(|pid| assert!(groups.leave(&Nobody, &name, pid, Doer::Itself).0));
+        pids().for_each(|pid| assert!(groups.leave(&Nobody, &name, pid, Doer::Itself, drop)));
         pids().for_each(|pid| groups.ended(&Nobody, pid, |_| ()));
         assert_eq!(groups.len(), 0);
         assert!(groups.of.capacity() < 50_000, "{}", groups.of.capacity());
@@ -338,7 +332,7 @@ mod tests {
             if ends {
                 groups.ended(&Nobody, pid, |_| ());
             } else {
-                names.iter().for_each(|name| assert!(groups.leave(&Nobody, name, pid, Doer::Itself).0));
+                names.iter().for_each(|name| assert!(groups.leave(&Nobody, name, pid, Doer::Itself, drop)));
             }
             assert_eq!(groups.len(), 0);
             assert!(groups.groups.capacity() < names.len() / 2, "{}", groups.groups.capacity());
@@ -354,7 +348,7 @@ mod tests {
             groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
             let noted = begun.then(|| groups.of.remove(&pid));
-            assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another), Err(NameError::NoSuchProcess(_))));
+            assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another, drop), Err(NameError::NoSuchProcess(_))));
             if let Some(noted) = noted.flatten() {
                 assert!(groups.of.is_empty(), "nobody would ever look for it");
                 groups.of.insert(noted.0, noted.1);

@@ -263,11 +263,6 @@ impl<T> Latch<T> {
         was_there
     }
 
-    /// Polls for the value itself, for its only receiver. `place` holds the number of the future's waker.
-    pub(crate) fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<T> {
-        self.poll_with(cx, place, Value::take)
-    }
-
     fn poll_with<R>(
         &self,
         cx: &mut Context<'_>,
@@ -292,13 +287,6 @@ impl<T> Latch<T> {
         drop(state);
         drop(other);
         Poll::Pending
-    }
-
-    /// Removes the waker of a future.
-    pub(crate) fn forget_waker(&self, place: Option<u64>) {
-        if let Some(number) = place {
-            self.forget(number);
-        }
     }
 }
 
@@ -400,9 +388,6 @@ pub struct LatchFuture<T> {
     place: Option<u64>,
 }
 
-/// The name that other files still use.
-pub(crate) use self::LatchFuture as Waiting;
-
 impl<T> LatchFuture<T> {
     pub(crate) fn new(latch: Latch<T>) -> LatchFuture<T> {
         LatchFuture { latch, place: None }
@@ -410,6 +395,11 @@ impl<T> LatchFuture<T> {
 
     pub(crate) fn latch(&self) -> &Latch<T> {
         &self.latch
+    }
+
+    /// Polls for the value itself, for its only receiver.
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+        self.latch.poll_with(cx, &mut self.place, Value::take)
     }
 }
 
@@ -443,7 +433,9 @@ impl<T> std::fmt::Debug for LatchFuture<T> {
 
 impl<T> Drop for LatchFuture<T> {
     fn drop(&mut self) {
-        self.latch.forget_waker(self.place.take());
+        if let Some(number) = self.place.take() {
+            self.latch.forget(number);
+        }
     }
 }
 

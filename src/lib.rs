@@ -164,7 +164,7 @@ pub mod prelude;
 pub mod supervisor;
 pub mod testing;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
-mod idleness;
+mod idle_tests;
 
 // The shared helpers of the tests name this crate as the integration tests do.
 #[cfg(all(test, not(loom)))]

@@ -13,46 +13,37 @@ use crate::primitives::{Arc, Mutex, lock};
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// Why something was asked to stop, or was ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// It was cancelled.
+    #[error("cancelled")]
     Cancelled,
     /// Its time was over.
+    #[error("timed out")]
     TimedOut,
     /// It was ended by force.
+    #[error("terminated")]
     Terminated,
     /// The runtime, pool or task scheduler that it belongs to is shutting down.
+    #[error("shutdown")]
     Shutdown,
     /// The owning process or task has ended.
+    #[error("what it worked for has ended")]
     Ended,
     /// The operating system gave no thread for it.
+    #[error("there is no thread for it")]
     NoThread,
     /// There was no such process: it had ended before, or never existed.
+    #[error("no such process")]
     NoSuchProcess,
     /// A process to which it was linked has ended.
+    #[error("{0}")]
     Linked(LinkedExit),
     /// A reason in the user's own words.
+    #[error("{0}")]
     Other(Cow<'static, str>),
 }
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Cancelled => "cancelled",
-            Reason::TimedOut => "timed out",
-            Reason::Terminated => "terminated",
-            Reason::Shutdown => "shutdown",
-            Reason::Ended => "what it worked for has ended",
-            Reason::NoThread => "there is no thread for it",
-            Reason::NoSuchProcess => "no such process",
-            Reason::Linked(linked) => return linked.fmt(f),
-            Reason::Other(text) => text,
-        })
-    }
-}
-
-impl Error for Reason {}
 
 impl From<&'static str> for Reason {
     fn from(text: &'static str) -> Reason {
@@ -120,17 +111,15 @@ impl fmt::Display for LinkedExit {
 /// An error with which something ended. It is cheap to clone, so every waiter can have it.
 #[derive(Clone)]
 pub struct Failure {
-    error: Arc<Returned>,
+    error: Arc<Contained<BoxError>>,
 }
 
-/// A user's error. Its destructor may panic, wherever the last clone is dropped.
-struct Returned(Option<BoxError>);
+/// A user's value. Its destructor may panic, wherever the last clone is dropped.
+struct Contained<T>(Option<T>);
 
-impl Drop for Returned {
+impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        if let Some(error) = self.0.take() {
-            drop_contained(error);
-        }
+        drop_contained(self.0.take());
     }
 }
 
@@ -140,7 +129,7 @@ impl Failure {
     }
 
     fn of(error: BoxError) -> Failure {
-        Failure { error: Arc::new(Returned(Some(error))) }
+        Failure { error: Arc::new(Contained(Some(error))) }
     }
 
     /// Returns the error as it was returned. It can be downcast.
@@ -178,21 +167,11 @@ impl Error for Failure {
 }
 
 /// A panic that was caught: its message as text, and the payload itself.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("panicked: {message}")]
 pub struct Panic {
     message: Arc<str>,
-    payload: Arc<Caught>,
-}
-
-/// A user's payload. Its destructor may panic in turn, wherever the last clone is dropped.
-struct Caught(Mutex<Option<Payload>>);
-
-impl Drop for Caught {
-    fn drop(&mut self) {
-        if let Some(payload) = lock(&self.0).take() {
-            drop_contained(payload);
-        }
-    }
+    payload: Arc<Mutex<Contained<Payload>>>,
 }
 
 type Payload = Box<dyn Any + Send + 'static>;
@@ -200,7 +179,7 @@ type Payload = Box<dyn Any + Send + 'static>;
 impl Panic {
     pub(crate) fn new(payload: Payload) -> Panic {
         let message = Arc::from(text_of(&*payload));
-        Panic { message, payload: Arc::new(Caught(Mutex::new(Some(payload)))) }
+        Panic { message, payload: Arc::new(Mutex::new(Contained(Some(payload)))) }
     }
 
     /// Returns the message of the panic. If the payload was not text, it is a fixed sentence.
@@ -211,7 +190,7 @@ impl Panic {
     /// Takes the payload. Only the first caller among all clones gets it. It can be downcast, or thrown again with
     /// [`std::panic::resume_unwind`].
     pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
-        lock(&self.payload.0).take()
+        lock(&self.payload).0.take()
     }
 }
 
@@ -220,14 +199,6 @@ impl fmt::Debug for Panic {
         f.debug_tuple("Panic").field(&self.message).finish()
     }
 }
-
-impl fmt::Display for Panic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.message)
-    }
-}
-
-impl Error for Panic {}
 
 /// Runs user code and catches a panic.
 #[inline]

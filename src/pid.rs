@@ -151,27 +151,36 @@ impl<M> Address<M> {
     }
 }
 
-impl<M> Clone for Address<M> {
-    fn clone(&self) -> Address<M> {
-        *self
-    }
+/// Makes a type that names something a plain value, whatever its type parameter is. A `derive` would ask the same of
+/// the parameter.
+macro_rules! plain_value {
+    ($type:ident, $field:ident) => {
+        impl<T> Clone for $type<T> {
+            fn clone(&self) -> $type<T> {
+                *self
+            }
+        }
+
+        impl<T> Copy for $type<T> {}
+
+        impl<T> PartialEq for $type<T> {
+            fn eq(&self, other: &$type<T>) -> bool {
+                self.$field == other.$field
+            }
+        }
+
+        impl<T> Eq for $type<T> {}
+
+        impl<T> std::hash::Hash for $type<T> {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.$field.hash(state);
+            }
+        }
+    };
 }
+pub(crate) use plain_value;
 
-impl<M> Copy for Address<M> {}
-
-impl<M> PartialEq for Address<M> {
-    fn eq(&self, other: &Address<M>) -> bool {
-        self.pid == other.pid
-    }
-}
-
-impl<M> Eq for Address<M> {}
-
-impl<M> std::hash::Hash for Address<M> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.pid.hash(state);
-    }
-}
+plain_value!(Address, pid);
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

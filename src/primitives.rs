@@ -40,7 +40,7 @@ mod real {
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
 
     #[cfg(all(test, not(procession_sanitize_thread)))]
-    pub(crate) use super::parked::{Condvar, Seen, begin_crowd, end_crowd, in_crowd, nudge, seen, set_crowd, wakes};
+    pub(crate) use super::parked::{Condvar, Crowd, Seen, in_crowd};
     #[cfg(procession_sanitize_thread)]
     pub(crate) use super::watched::{Condvar, Mutex, MutexGuard, OnceLock};
     #[cfg(not(any(test, procession_sanitize_thread)))]

@@ -343,10 +343,15 @@ fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
 }
 
 fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
-    let down = Signal::Control(Control::Down(down));
-    let told = match cells.cell(watcher) {
-        Some(cell) => cell.signal(watcher, down).map_err(|(_, signal)| signal),
-        None => Err(down),
+    tell(cells, watcher, Control::Down(down))
+}
+
+/// Puts a signal into the mailbox of a process.
+pub(crate) fn tell(cells: &impl Cells, to: Pid, control: Control) -> Told {
+    let signal = Signal::Control(control);
+    let told = match cells.cell(to) {
+        Some(cell) => cell.signal(to, signal).map_err(|(_, signal)| signal),
+        None => Err(signal),
     };
     match told {
         Ok(woken) => woken.map_or(Told::Nothing, Told::Woken),

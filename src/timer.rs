@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::clock::{Clock, Deadline, ExitWatcher};
+use crate::clock::{Clock, ClockWatch, Deadline};
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
@@ -53,7 +53,7 @@ impl TimerKey {
 
 struct Owner {
     shared: Arc<Shared>,
-    watch: Option<ExitWatcher>,
+    watch: Option<ClockWatch>,
 }
 
 struct Shared {
@@ -187,14 +187,14 @@ impl Timers {
 
     /// As [`after`](Self::after), but also keeps an action that is never due. Stopping returns it.
     pub(crate) fn after_or_never(&self, delay: Duration, action: Action) -> Result<Kept, Action> {
-        match self.owner.shared.clock.deadline(delay) {
-            Deadline(Some(at)) => self.at(at, action).map(Kept::Timer),
-            Deadline(None) => self.never(action),
-        }
+        self.at_or_never(self.owner.shared.clock.deadline(delay), action)
     }
 
-    /// Keeps an action that is never due. Stopping returns it.
-    pub(crate) fn never(&self, action: Action) -> Result<Kept, Action> {
+    /// As [`at`](Self::at), but also keeps an action that is never due. Stopping returns it.
+    pub(crate) fn at_or_never(&self, deadline: Deadline, action: Action) -> Result<Kept, Action> {
+        if let Deadline(Some(at)) = deadline {
+            return self.at(at, action).map(Kept::Timer);
+        }
         let mut state = lock(&self.owner.shared.state);
         if state.stopped {
             return Err(action);

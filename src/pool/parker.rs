@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use crate::clock::{Clock, Deadline, ExitWatcher};
+use crate::clock::{Clock, ClockWatch, Deadline};
 use crate::primitives::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
 /// Clones refer to the same parker.
@@ -72,7 +72,7 @@ impl Parker {
     }
 
     /// Wakes the thread when a manual clock is moved.
-    pub(super) fn watch(&self, clock: &Clock) -> ExitWatcher {
+    pub(super) fn watch(&self, clock: &Clock) -> ClockWatch {
         let parker = self.clone();
         clock.watch(move || parker.unpark())
     }

@@ -66,6 +66,11 @@ impl Book {
         self.next += 1;
         self.next
     }
+
+    fn threads_of(&self, crowd: &Crowd) -> impl Iterator<Item = &Thread> {
+        let number = crowd.number;
+        self.threads.values().filter(move |thread| thread.crowd == number)
+    }
 }
 
 impl Condvar {
@@ -178,51 +183,51 @@ impl Drop for Member {
     }
 }
 
-/// Begins a new crowd for the threads that this thread starts. Returns its number, and that of the crowd before.
-pub(crate) fn begin_crowd() -> (u64, Option<u64>) {
-    let mut book = book();
-    let number = book.next();
-    book.wakes_of_ended.insert(number, 0);
-    drop(book);
-    (number, CROWD.replace(Some(number)))
+/// The threads started by the thread that made this, and by those threads, until it is dropped.
+pub(crate) struct Crowd {
+    number: u64,
+    before: Option<u64>,
 }
 
-/// Forgets a crowd that is no longer used.
-pub(crate) fn end_crowd(crowd: u64) {
-    book().wakes_of_ended.remove(&crowd);
-}
+impl Crowd {
+    pub(crate) fn new() -> Crowd {
+        let mut book = book();
+        let number = book.next();
+        book.wakes_of_ended.insert(number, 0);
+        Crowd { number, before: CROWD.replace(Some(number)) }
+    }
 
-/// How often a wait of a thread of this crowd has ended. Ended threads count, so this never shrinks.
-pub(crate) fn wakes(crowd: u64) -> usize {
-    let book = book();
-    let living = book.threads.values().filter(|thread| thread.crowd == crowd).map(|thread| thread.wakes);
-    living.sum::<usize>() + book.wakes_of_ended.get(&crowd).copied().unwrap_or_default()
-}
-
-/// Sets the crowd of the threads that this thread starts.
-pub(crate) fn set_crowd(crowd: Option<u64>) {
-    CROWD.set(crowd);
-}
-
-/// Returns the threads of a crowd, all at one moment.
-pub(crate) fn seen(crowd: u64) -> Vec<Seen> {
-    let book = book();
-    let threads = book.threads.values().filter(|thread| thread.crowd == crowd);
-    let seen = threads.map(|thread| {
-        let waits_with_limit = match &thread.at {
-            At::Waits { has_limit, is_notified: false, .. } => Some(*has_limit),
-            _ => None,
+    /// Returns the threads, all at one moment.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        let seen = |thread: &Thread| {
+            let waits_with_limit = match &thread.at {
+                At::Waits { has_limit, is_notified: false, .. } => Some(*has_limit),
+                _ => None,
+            };
+            Seen { name: thread.name.clone(), waits_with_limit }
         };
-        Seen { name: thread.name.clone(), waits_with_limit }
-    });
-    seen.collect()
+        book().threads_of(self).map(seen).collect()
+    }
+
+    /// Returns how often a wait of these threads has ended. Threads that have ended count, so this never shrinks.
+    pub(crate) fn wakes(&self) -> usize {
+        let book = book();
+        book.threads_of(self).map(|thread| thread.wakes).sum::<usize>() + book.wakes_of_ended[&self.number]
+    }
+
+    /// Wakes the threads that are marked as notified and may not have been. Each of them looks again.
+    pub(crate) fn nudge(&self) {
+        for thread in book().threads_of(self) {
+            if let At::Waits { condvar, is_notified: true, .. } = &thread.at {
+                condvar.real.notify_all();
+            }
+        }
+    }
 }
 
-/// Wakes the threads of a crowd that are marked as notified and may not have been. Each of them looks again.
-pub(crate) fn nudge(crowd: u64) {
-    for thread in book().threads.values().filter(|thread| thread.crowd == crowd) {
-        if let At::Waits { condvar, is_notified: true, .. } = &thread.at {
-            condvar.real.notify_all();
-        }
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        CROWD.set(self.before);
+        book().wakes_of_ended.remove(&self.number);
     }
 }

@@ -3,7 +3,6 @@
 use std::any::{Any, type_name};
 use std::cell::Cell;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use super::cycle::Cycle;
 use super::dead_letter::SendError;
 use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
-use crate::pid::Pid;
+use crate::pid::{Pid, plain_value};
 
 /// A command of the user's own: data that describe an action.
 ///
@@ -44,27 +43,7 @@ impl<T> Tag<T> {
 /// recovery after a failure begins the next one. Answers to an earlier incarnation are late, and are refused.
 pub(crate) const INCARNATION_SHIFT: u32 = 48;
 
-impl<T> Clone for Tag<T> {
-    fn clone(&self) -> Tag<T> {
-        *self
-    }
-}
-
-impl<T> Copy for Tag<T> {}
-
-impl<T> PartialEq for Tag<T> {
-    fn eq(&self, other: &Tag<T>) -> bool {
-        self.id == other.id
-    }
-}
-
-impl<T> Eq for Tag<T> {}
-
-impl<T> Hash for Tag<T> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
-    }
-}
+plain_value!(Tag, id);
 
 impl<T> fmt::Debug for Tag<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -256,18 +235,6 @@ impl Completion {
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Completion").field("tag", &self.tag()).finish_non_exhaustive()
-    }
-}
-
-/// The receiver of answers: the runtime, or a test in its place.
-pub(crate) trait AnswerTo: Send + Sync {
-    /// Delivers the answer to the command `tag` of process `to`.
-    fn answer(&self, to: Pid, tag: u64, answer: Answer);
-
-    /// Delivers the answer of a process. The end of that process is told after the answer.
-    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        let _ = from;
-        self.answer(to, tag, answer);
     }
 }
 

@@ -41,17 +41,14 @@ pub type InitResult = Result<(), BoxError>;
 /// The method and the input that the spawner gave.
 pub(crate) struct EntryPoint {
     pub(crate) method: Cow<'static, str>,
-    pub(crate) input: Input,
-}
-
-pub(crate) struct Input {
-    value: Box<dyn Any + Send>,
+    input: Box<dyn Any + Send>,
+    /// The type of the input.
     type_name: &'static str,
 }
 
 impl EntryPoint {
     pub(crate) fn new<I: Send + 'static>(method: impl Into<Cow<'static, str>>, input: I) -> EntryPoint {
-        EntryPoint { method: method.into(), input: Input { value: Box::new(input), type_name: type_name::<I>() } }
+        EntryPoint { method: method.into(), input: Box::new(input), type_name: type_name::<I>() }
     }
 }
 
@@ -115,10 +112,7 @@ impl EntryArgs {
                 let none: &mut dyn Any = &mut Some(());
                 none.downcast_mut::<Option<I>>().and_then(Option::take).ok_or("()")
             }
-            Some(point) => {
-                let Input { value, type_name } = point.input;
-                value.downcast().map(|value| *value).map_err(|_| type_name)
-            }
+            Some(point) => point.input.downcast().map(|value| *value).map_err(|_| point.type_name),
         }
     }
 
@@ -142,7 +136,7 @@ impl EntryArgs {
 
 impl fmt::Debug for EntryArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let input = self.point.as_ref().map_or("()", |point| point.input.type_name);
+        let input = self.point.as_ref().map_or("()", |point| point.type_name);
         f.debug_struct("EntryArgs").field("method", &self.name()).field("input", &input).finish()
     }
 }

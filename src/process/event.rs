@@ -149,43 +149,9 @@ impl<'a, M> Events<'a, M> {
     ///
     /// Messages that are passed over stay in the mailbox, in order, in front of later messages. They are offered
     /// again when the process is next stepped with something new. They do not wake the process by themselves.
-    pub fn select(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
-        if let Some(control) = self.control() {
-            return Some(Box::new(control).into());
-        }
-        if self.messages {
-            // `wanted` is called before the message is moved, here and below, so that a predicate that panics loses
-            // nothing.
-            while let Some(kept) = &mut self.kept
-                && let Some(oldest) = kept.front()
-            {
-                let wanted = wanted(&oldest.message);
-                let envelope = kept.pop_front()?;
-                if wanted {
-                    self.takes_kept(envelope.from);
-                    return Some(self.take(envelope));
-                }
-                self.pass(envelope);
-            }
-            self.kept = None;
-        }
-        while self.budget > 0 {
-            if let Some(completed) = self.completion() {
-                return Some(Event::Completed(completed));
-            }
-            if !self.messages {
-                return None;
-            }
-            let wanted = wanted(&self.mailbox.messages.front()?.message);
-            let envelope = self.mailbox.pop_message()?;
-            self.budget -= 1;
-            if wanted {
-                self.takes_kept(envelope.from);
-                return Some(self.take(envelope));
-            }
-            self.pass(envelope);
-        }
-        None
+    pub fn select(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
+        let next = self.look(wanted);
+        self.take_next(next)
     }
 
     fn pass(&mut self, envelope: Envelope<M>) {
@@ -226,9 +192,10 @@ impl<'a, M> Events<'a, M> {
         }
     }
 
-    /// Decides which event is next, if there may be others than messages of the mailbox.
+    /// Decides which event is next, and passes over messages that are not `wanted`. That is called before a message is
+    /// moved, so a predicate that panics loses nothing.
     #[inline(never)]
-    fn look(&mut self) -> Next {
+    fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
         let Mailbox { messages, signals } = &mut *self.mailbox;
         if let Some(signals) = signals
             && signals.is_empty()
@@ -237,35 +204,68 @@ impl<'a, M> Events<'a, M> {
         {
             // There are no signals to take, but another thread may be looking at the step.
             let Some(next) = messages.front().filter(|_| self.budget > 0) else { return Next::Nothing };
-            signals.takes_message(next.from);
-            return Next::Message;
-        }
-        if let Some(control) = self.control() {
+            if wanted(&next.message) {
+                signals.takes_message(next.from);
+                return Next::Message;
+            }
+            self.pass_new();
+        } else if let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
-        if self.messages
-            && let Some(kept) = &self.kept
-        {
-            if let Some(oldest) = kept.front() {
-                self.takes_kept(oldest.from);
-                return Next::Kept;
+        if self.messages {
+            while let Some(oldest) = self.kept.as_mut().and_then(|kept| kept.front()) {
+                let from = oldest.from;
+                if wanted(&oldest.message) {
+                    self.takes_kept(from);
+                    return Next::Kept;
+                }
+                let passed = self.kept.as_mut().and_then(|kept| kept.pop_front());
+                passed.into_iter().for_each(|envelope| self.pass(envelope));
             }
             self.kept = None;
         }
-        if self.budget == 0 {
-            return Next::Nothing;
+        while self.budget > 0 {
+            if let Some(completed) = self.completion() {
+                return Next::Completed(completed);
+            }
+            let Mailbox { messages, signals } = &mut *self.mailbox;
+            let Some(next) = messages.front().filter(|_| self.messages) else { break };
+            if wanted(&next.message) {
+                signals.iter_mut().for_each(|signals| signals.takes_message(next.from));
+                return Next::Message;
+            }
+            self.pass_new();
         }
-        if let Some(completed) = self.completion() {
-            return Next::Completed(completed);
+        Next::Nothing
+    }
+
+    /// Passes over the oldest message of the mailbox.
+    fn pass_new(&mut self) {
+        if let Some(envelope) = self.mailbox.pop_message() {
+            self.budget -= 1;
+            self.pass(envelope);
         }
-        if !self.messages || self.mailbox.messages.is_empty() {
-            return Next::Nothing;
+    }
+
+    #[inline(always)]
+    fn take_next(&mut self, next: Next) -> Option<Event<M>> {
+        match next {
+            Next::Message => {
+                if self.budget == 0 {
+                    return None;
+                }
+                let envelope = self.mailbox.messages.pop()?;
+                self.budget -= 1;
+                Some(self.take(envelope))
+            }
+            Next::Kept => {
+                let envelope = self.kept.as_mut()?.pop_front()?;
+                Some(self.take(envelope))
+            }
+            Next::Completed(completed) => Some(Event::Completed(completed)),
+            Next::Told(control) => Some(control.into()),
+            Next::Nothing => None,
         }
-        let Mailbox { messages, signals } = &mut *self.mailbox;
-        if let Some(signals) = signals {
-            signals.takes_message(messages.front().and_then(|next| next.from));
-        }
-        Next::Message
     }
 }
 
@@ -287,23 +287,8 @@ impl<M> Iterator for Events<'_, M> {
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         let plain = self.mailbox.signals.is_none() && self.kept.is_none() && self.messages;
-        match if plain { Next::Message } else { self.look() } {
-            Next::Message => {
-                if self.budget == 0 {
-                    return None;
-                }
-                let envelope = self.mailbox.messages.pop()?;
-                self.budget -= 1;
-                Some(self.take(envelope))
-            }
-            Next::Kept => {
-                let envelope = self.kept.as_mut()?.pop_front()?;
-                Some(self.take(envelope))
-            }
-            Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Told(control) => Some(control.into()),
-            Next::Nothing => None,
-        }
+        let next = if plain { Next::Message } else { self.look(|_| true) };
+        self.take_next(next)
     }
 }
 

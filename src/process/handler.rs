@@ -4,11 +4,12 @@ use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{Answer, AnswerTo, Command, CommandError};
+use super::command::{Answer, Command, CommandError};
+use super::host::Host;
 use crate::cancel::CancelToken;
-use crate::outcome::{BoxError, Failure, Panic, contain};
+use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, Mutex, lock};
+use crate::primitives::{Arc, AtomicBool, Ordering};
 
 /// The duty to answer one command. It may be moved to any thread or async runtime. If it is dropped, the command is
 /// answered with [`CommandError::Dropped`].
@@ -20,67 +21,29 @@ pub struct Responder<T> {
 }
 
 /// Shared by the responder and the call of the handler, because either may answer. A handler that returns an error or
-/// panics has dropped the responder on its way out. The error or the panic is the better answer then.
+/// panics has dropped the responder on its way out. The error or the panic is the better answer then. So the drop of
+/// the responder does not answer: the drop of the last share does.
 struct Duty {
-    link: Arc<dyn AnswerTo>,
+    host: Arc<dyn Host>,
     to: Pid,
     tag: u64,
-    state: Mutex<DutyState>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum DutyState {
-    /// The handler has not returned. If the responder is dropped, the result of the handler decides the answer.
-    InHandler {
-        dropped: bool,
-    },
-    /// The handler has returned and the command is not answered yet.
-    Open,
-    Answered,
+    is_answered: AtomicBool,
 }
 
 impl Duty {
     fn answer(&self, answer: Answer) {
-        let first = std::mem::replace(&mut *lock(&self.state), DutyState::Answered) != DutyState::Answered;
-        if first {
-            self.link.answer(self.to, self.tag, answer);
+        // Ordering: AcqRel: one read-modify-write wins. The answer itself travels under the lock of the receiver.
+        if self.is_answered.swap(true, Ordering::AcqRel) {
+            drop_contained(answer);
         } else {
-            crate::outcome::drop_contained(answer);
+            self.host.answer(self.to, self.tag, answer);
         }
     }
+}
 
-    fn dropped(&self) {
-        {
-            let mut state = lock(&self.state);
-            match *state {
-                DutyState::InHandler { .. } => {
-                    *state = DutyState::InHandler { dropped: true };
-                    return;
-                }
-                DutyState::Open => {}
-                DutyState::Answered => return,
-            }
-        }
+impl Drop for Duty {
+    fn drop(&mut self) {
         self.answer(Err(CommandError::Dropped));
-    }
-
-    fn handler_returned(&self, outcome: Result<Result<(), BoxError>, Panic>) {
-        let answer = match outcome {
-            Err(panic) => CommandError::Panicked(panic),
-            Ok(Err(error)) => CommandError::Failed(Failure::from(error)),
-            Ok(Ok(())) => {
-                let mut state = lock(&self.state);
-                match *state {
-                    DutyState::InHandler { dropped: true } => CommandError::Dropped,
-                    DutyState::InHandler { dropped: false } => {
-                        *state = DutyState::Open;
-                        return;
-                    }
-                    DutyState::Open | DutyState::Answered => return,
-                }
-            }
-        };
-        self.answer(Err(answer));
     }
 }
 
@@ -114,12 +77,6 @@ impl<T: Send + 'static> Responder<T> {
     }
 }
 
-impl<T> Drop for Responder<T> {
-    fn drop(&mut self) {
-        self.duty.dropped();
-    }
-}
-
 impl<T> fmt::Debug for Responder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Responder({} for {}, {})", self.duty.tag, self.duty.to, type_name::<T>())
@@ -146,7 +103,7 @@ impl BoxedCommand {
 /// A registered handler for commands of any type.
 pub(crate) trait Handler: Send + Sync {
     /// Calls the handler. The command is answered once, however the call ends.
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: CancelToken);
+    fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken);
 }
 
 /// The user's closure as a [`Handler`].
@@ -166,31 +123,29 @@ where
     C: Command,
     F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync,
 {
-    fn handle(&self, command: Box<dyn Any + Send>, link: Arc<dyn AnswerTo>, to: Pid, tag: u64, cancel: CancelToken) {
-        let state = Mutex::new(DutyState::InHandler { dropped: false });
-        let duty = Arc::new(Duty { link, to, tag, state });
-        let completion = Responder { duty: duty.clone(), cancel, answers: PhantomData };
-        duty.handler_returned(match command.downcast::<C>() {
-            Ok(command) => contain(|| (self.call)(*command, completion)),
-            // The registry is keyed by the type, so this does not happen. The command is answered all the same.
-            Err(_) => Ok(Err("the handler is for another type of command".into())),
-        });
+    fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken) {
+        let duty = Arc::new(Duty { host, to, tag, is_answered: AtomicBool::new(false) });
+        // The registry is keyed by the type, so it is this one. If it were not, the drop of the duty would answer.
+        let Ok(command) = command.downcast::<C>() else { return };
+        let responder = Responder { duty: duty.clone(), cancel, answers: PhantomData };
+        match contain(|| (self.call)(*command, responder)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => duty.answer(Err(CommandError::Failed(Failure::from(error)))),
+            Err(panic) => duty.answer(Err(CommandError::Panicked(panic))),
+        }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::host::Clerk;
     use super::*;
+    use crate::primitives::{Mutex, lock};
     use crate::wait::wait;
 
-    #[derive(Default)]
-    struct Answers(Mutex<Vec<(u64, Result<u32, String>)>>);
-
-    impl AnswerTo for Answers {
-        fn answer(&self, _: Pid, tag: u64, answer: Answer) {
-            let answer = answer.map(|value| *value.downcast::<u32>().unwrap()).map_err(|error| error.to_string());
-            lock(&self.0).push((tag, answer));
-        }
+    fn answers_of(clerk: &Clerk) -> Vec<(u64, Result<u32, String>)> {
+        let text = |answer: Answer| answer.map(|value| *value.downcast().unwrap()).map_err(|error| error.to_string());
+        std::mem::take(&mut *lock(&clerk.answers)).into_iter().map(|(tag, answer)| (tag, text(answer))).collect()
     }
 
     struct Double(u32);
@@ -202,12 +157,12 @@ mod tests {
     where
         F: Fn(Double, Responder<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        let answers = Arc::new(Answers::default());
+        let clerk = Arc::new(Clerk::default());
         let handler = HandlerFn::<Double, F>::new(call);
         let pid = "<0.1.1>".parse().unwrap();
-        handler.handle(Box::new(Double(4)), answers.clone(), pid, 9, CancelToken::new());
+        handler.handle(Box::new(Double(4)), clerk.clone(), pid, 9, CancelToken::new());
         drop(handler);
-        std::mem::take(&mut *lock(&answers.0)).into_iter().map(|(_, answer)| answer).collect()
+        answers_of(&clerk).into_iter().map(|(_, answer)| answer).collect()
     }
 
     #[test]
@@ -250,7 +205,7 @@ mod tests {
     #[test]
     fn a_responder_may_outlive_its_handler_and_answers_on_drop() {
         let kept: Arc<Mutex<Vec<Responder<u32>>>> = Arc::default();
-        let answers = Arc::new(Answers::default());
+        let clerk = Arc::new(Clerk::default());
         let keep = kept.clone();
         let handler = HandlerFn::new(move |_: Double, done| {
             lock(&keep).push(done);
@@ -258,13 +213,13 @@ mod tests {
         });
         let pid = "<0.1.1>".parse().unwrap();
         for tag in [1, 2] {
-            handler.handle(Box::new(Double(1)), answers.clone(), pid, tag, CancelToken::new());
+            handler.handle(Box::new(Double(1)), clerk.clone(), pid, tag, CancelToken::new());
         }
-        assert!(lock(&answers.0).is_empty());
+        assert!(lock(&clerk.answers).is_empty());
         let second = lock(&kept).pop().unwrap();
         second.ok(5);
         let first = lock(&kept).pop().unwrap();
         wait(std::thread::spawn(move || drop(first))).unwrap();
-        assert_eq!(*lock(&answers.0), [(2, Ok(5)), (1, Err(String::from("dropped without an answer")))]);
+        assert_eq!(answers_of(&clerk), [(2, Ok(5)), (1, Err(String::from("dropped without an answer")))]);
     }
 }

@@ -1,30 +1,50 @@
-//! The interface between a step and the runtime, or a test in its place.
+//! The interface between a step, its questions and commands, and the runtime (or a test in its place).
 
 use std::ops::Range;
 
-use super::command::{Answer, AnswerTo};
-use super::reply::AskLink;
-use super::target::sealed::Directory;
+use super::command::Answer;
 use crate::clock::Clock;
+use crate::outcome::{Failure, Panic};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::timer::TimerKey;
 
-/// The calls that a step makes to the runtime. They give new PIDs and the time, and deliver answers.
-pub(crate) trait Host: AskLink + Directory {
+/// The runtime, as steps, questions and handlers call it.
+pub(crate) trait Host: Send + Sync {
+    /// Delivers the answer to the command `tag` of process `to`.
+    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
+        self.answer_from(None, to, tag, answer);
+    }
+
+    /// As `answer`. If a process has answered, its end is told after the answer.
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer);
+
+    fn is_alive(&self, pid: Pid) -> bool;
+
+    /// Counts a reply that came too late.
+    fn late_reply(&self);
+
+    fn forget_timer(&self, key: TimerKey);
+
     /// A PID that no process has.
     fn nobody(&self) -> Pid;
 
     fn clock(&self) -> &Clock;
 
     /// Adds PIDs for new processes to `stock`, at least one if there are any.
-    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy>;
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError>;
 
     /// Takes back the slot of a PID that no process will have.
     fn give_back_after(&self, pid: Pid);
 
     /// Whether new processes are refused.
     fn is_shutting_down(&self) -> bool;
+
+    /// The process that has this name.
+    fn holder(&self, name: &str) -> Option<Pid>;
+
+    /// The member of this group whose turn it is.
+    fn next_member(&self, group: &str) -> Option<Pid>;
 
     /// The members of this group, in order, each as often as it has joined.
     fn group(&self, name: &str) -> Vec<Pid>;
@@ -33,47 +53,62 @@ pub(crate) trait Host: AskLink + Directory {
     fn monitor_numbers(&self) -> Range<u64>;
 }
 
-/// A runtime's link with a reference count of its own. Every question holds its link. If all questions shared the
-/// runtime's count, the processors that make and drop questions would all write to it at once.
-pub(crate) struct Near(Arc<dyn Host>);
+/// A host with a reference count of its own.
+///
+/// Every question holds its host. If all questions shared the runtime's count, the processors that make and drop
+/// questions would all write to it at once.
+pub(crate) type CountedHost = Arc<Arc<dyn Host>>;
 
-impl Near {
-    pub(crate) fn new(link: Arc<dyn Host>) -> Near {
-        Near(link)
-    }
-}
-
-impl AnswerTo for Near {
-    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.0.answer(to, tag, answer);
-    }
-
-    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        self.0.answer_from(from, to, tag, answer);
-    }
-}
-
-impl AskLink for Near {
-    fn is_alive(&self, pid: Pid) -> bool {
-        self.0.is_alive(pid)
-    }
-
-    fn late_reply(&self) {
-        self.0.late_reply();
-    }
-
-    fn forget_timer(&self, key: TimerKey) {
-        self.0.forget_timer(key);
-    }
-
-    fn runtime(&self) -> *const () {
-        self.0.runtime()
-    }
-}
-
-/// Why a new process is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoVacancy {
-    Limit(u32),
+/// Why a process was not spawned.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The runtime has its limit of processes.
+    #[error("the runtime has its limit of {limit} processes; see `RuntimeBuilder::max_processes`")]
+    Limit {
+        /// The limit.
+        limit: u32,
+    },
+    /// The runtime is shutting down.
+    #[error("the runtime is shutting down and takes no new process")]
     ShuttingDown,
+    /// Another process has the name.
+    #[error("the name {name:?} is taken by {holder}")]
+    NameTaken {
+        /// The name.
+        name: Arc<str>,
+        /// The process that has it.
+        holder: Pid,
+    },
+    /// The name of the process or of a group is empty.
+    #[error("a name may not be empty")]
+    EmptyName,
+    /// The function of [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) is for processes with another
+    /// output.
+    #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
+    WrongRecovery {
+        /// The output of the process that was to be spawned.
+        output: &'static str,
+        /// The output of the state machines that the function returns.
+        given: &'static str,
+    },
+    /// The options relate the process to its spawner, and it is spawned from outside.
+    #[error(
+        "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
+    )]
+    OutsideStep,
+    /// The bound of the mailbox is zero. No message could ever be delivered.
+    #[error("the mailbox's limit is 0; at least one message must find room")]
+    ZeroMailbox,
+    /// `init` returned an error, and the process has been closed.
+    #[error("`init` failed: {0}")]
+    Init(#[source] Failure),
+    /// `init` panicked, and the process has been closed.
+    #[error("`init` {0}")]
+    InitPanicked(#[source] Panic),
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use self::tests::Clerk;

@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
+use super::host::SpawnError;
 use super::relation::{Bond, Monitor};
-use crate::outcome::{Exit, Failure, Panic, Rejected, contain, tell_log};
+use crate::outcome::{Exit, Rejected, contain, tell_log};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
-use crate::sched::body::{Given, NoVacancy, Ready, RecoverWith, StepOutput, Yield};
+use crate::sched::body::{Given, Ready, RecoverWith, StepOutput, Yield};
 use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
@@ -41,10 +42,6 @@ struct Bonds {
     link: bool,
     monitor: bool,
     report_started: bool,
-}
-
-impl Bonds {
-    const NONE: Bonds = Bonds { link: false, monitor: false, report_started: false };
 }
 
 impl SpawnOptions {
@@ -177,7 +174,7 @@ impl SpawnOptions {
 
     /// Refuses, for a spawn from outside, options that relate the new process to its spawner.
     pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
-        if self.bonds == Bonds::NONE { Ok(()) } else { Err(SpawnError::OutsideStep) }
+        if self.bonds == Bonds::default() { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
     /// Checks the options by themselves, for a process of this type.
@@ -208,63 +205,6 @@ impl std::fmt::Debug for SpawnOptions {
             .field("groups", &self.groups())
             .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
-    }
-}
-
-/// Why a process was not spawned.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpawnError {
-    /// The runtime has its limit of processes.
-    #[error("the runtime has its limit of {limit} processes; see `RuntimeBuilder::max_processes`")]
-    Limit {
-        /// The limit.
-        limit: u32,
-    },
-    /// The runtime is shutting down.
-    #[error("the runtime is shutting down and takes no new process")]
-    ShuttingDown,
-    /// Another process has the name.
-    #[error("the name {name:?} is taken by {holder}")]
-    NameTaken {
-        /// The name.
-        name: Arc<str>,
-        /// The process that has it.
-        holder: Pid,
-    },
-    /// The name of the process or of a group is empty.
-    #[error("a name may not be empty")]
-    EmptyName,
-    /// The function of [`SpawnOptions::recover_with`] is for processes with another output.
-    #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
-    WrongRecovery {
-        /// The output of the process that was to be spawned.
-        output: &'static str,
-        /// The output of the state machines that the function returns.
-        given: &'static str,
-    },
-    /// The options relate the process to its spawner, and it is spawned from outside.
-    #[error(
-        "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
-    )]
-    OutsideStep,
-    /// The bound of the mailbox is zero. No message could ever be delivered.
-    #[error("the mailbox's limit is 0; at least one message must find room")]
-    ZeroMailbox,
-    /// `init` returned an error, and the process has been closed.
-    #[error("`init` failed: {0}")]
-    Init(#[source] Failure),
-    /// `init` panicked, and the process has been closed.
-    #[error("`init` {0}")]
-    InitPanicked(#[source] Panic),
-}
-
-impl From<NoVacancy> for SpawnError {
-    fn from(no: NoVacancy) -> SpawnError {
-        match no {
-            NoVacancy::Limit(limit) => SpawnError::Limit { limit },
-            NoVacancy::ShuttingDown => SpawnError::ShuttingDown,
-        }
     }
 }
 
@@ -348,31 +288,24 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Spawned<P::Message>, Rejected<P, SpawnError>> {
-        let pid = match self.vacancy_for::<P>(&options) {
+        let pid = match options.check::<P>().and_then(|()| self.vacancy()) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
         };
+        if let Some(name) = &options.name {
+            self.pending_names().give(name, pid);
+        }
         let bonds = options.bonds;
         let mut body: Ready = described_body(process, pid, options, None);
         let monitor = bonds.monitor.then(|| self.new_monitor(pid));
         let started = bonds.report_started.then(|| self.tag());
-        if bonds != Bonds::NONE {
+        if bonds != Bonds::default() {
             let rare = body.head.rare();
             rare.begun = started.map(|tag: Tag<()>| (self.pid, tag.id()));
             rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link });
         }
         self.push(Yield::Spawn(body));
         Ok(Spawned { address: pid.typed(), monitor, started })
-    }
-
-    /// A PID for a process with these options.
-    fn vacancy_for<P: Process>(&mut self, options: &SpawnOptions) -> Result<Pid, SpawnError> {
-        options.check::<P>()?;
-        let pid = self.vacancy()?;
-        if let Some(name) = &options.name {
-            self.pending_names().give(name, pid);
-        }
-        Ok(pid)
     }
 
     #[inline(never)]

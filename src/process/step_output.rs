@@ -7,8 +7,7 @@ use super::command::{Command, CommandError, Tag, TimerFired};
 use super::handler::BoxedCommand;
 use super::names::{NameError, Naming, PendingNames, Subscription};
 use super::relation::{Monitor, Relate};
-use super::reply::{ProcessAsk, Reply};
-use super::target::sealed::Directory;
+use super::reply::{Ask, Reply};
 use super::target::{Accepts, NoSuchProcessError, Target};
 use crate::cancel::CancelToken;
 use crate::outcome::{Failure, Reason};
@@ -46,7 +45,7 @@ impl StepOutput {
     /// dead letter. That is also so if no process has the name, or if the group has no members.
     #[inline]
     pub fn send<M: Send + 'static>(&mut self, to: impl Accepts<M>, message: M) {
-        let to = to.resolve(self);
+        let to = self.resolve(&to);
         let lane = self.outbox.push(message);
         let to = match to {
             Ok(pid) => pid,
@@ -64,9 +63,7 @@ impl StepOutput {
 
     /// Answers a question with a value.
     pub fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
-        if let Some(reply) = reply.pending(value) {
-            self.push(Yield::Reply(reply));
-        }
+        self.push(Yield::Reply(reply.pending(value)));
     }
 
     /// Asks another process. `question` makes the message around the [`Reply`] that it carries. The command is
@@ -85,7 +82,7 @@ impl StepOutput {
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
     ) -> Tag<T> {
-        let to = match to.resolve(self) {
+        let to = match self.resolve(&to) {
             Ok(pid) => pid,
             Err(why) => return self.refused(why.into()),
         };
@@ -93,7 +90,7 @@ impl StepOutput {
         let ask = self
             .spare_asks
             .renew(self.pid, tag.id(), to)
-            .unwrap_or_else(|| Arc::new(ProcessAsk::new(self.ask_link.clone(), self.pid, tag.id(), to)));
+            .unwrap_or_else(|| Arc::new(Ask::of_process(self.link.clone(), self.pid, tag.id(), to)));
         let message = question(Reply::new(ask.clone()));
         let lane = self.outbox.push(message);
         self.push(Yield::Ask { lane, to, ask, limit });
@@ -163,7 +160,7 @@ impl StepOutput {
 
     /// Yields a command about the process at a target.
     fn command_to<T>(&mut self, target: impl Target, command: impl FnOnce(u64, Pid) -> Yield) -> Tag<T> {
-        match target.resolve(self) {
+        match self.resolve(&target) {
             Ok(pid) => {
                 let tag = self.tag();
                 self.push(command(tag.id(), pid));
@@ -181,9 +178,14 @@ impl StepOutput {
         tag
     }
 
+    #[inline]
+    fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+        target.named().find(|name| self.whereis(name), |group| self.link.next_member(group))
+    }
+
     /// The PID of the process at a target, or the PID that no process has.
     pub(super) fn pid_of(&self, target: impl Target) -> Pid {
-        target.resolve(self).unwrap_or_else(|_| self.link.nobody())
+        self.resolve(&target).unwrap_or_else(|_| self.link.nobody())
     }
 
     pub(super) fn tag<T>(&mut self) -> Tag<T> {
@@ -275,7 +277,7 @@ impl StepOutput {
     /// is free before the processes that monitor the holder are told.
     pub fn register(&mut self, name: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         let name = name.into();
-        let pid = match target.resolve(self) {
+        let pid = match self.resolve(&target) {
             Ok(pid) => pid,
             Err(why) => return self.not_named(why),
         };
@@ -304,7 +306,7 @@ impl StepOutput {
     /// times in one group. The command is answered when the process is in the group. The answer is a [`NameError`] if
     /// the process has ended, or if the group's name is empty.
     pub fn join_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
-        match target.resolve(self) {
+        match self.resolve(&target) {
             Ok(pid) => self.naming(Naming::Join { group: group.into(), pid }),
             Err(why) => self.not_named(why),
         }
@@ -354,15 +356,5 @@ impl StepOutput {
     /// Yields a command about a name or a group for which there is no process. Its answer is that error.
     fn not_named<T>(&mut self, why: NoSuchProcessError) -> Tag<T> {
         self.refused(CommandError::Failed(Failure::new(NameError::NoSuchProcess(why))))
-    }
-}
-
-impl Directory for StepOutput {
-    fn holder(&self, name: &str) -> Option<Pid> {
-        self.whereis(name)
-    }
-
-    fn next_member(&self, group: &str) -> Option<Pid> {
-        self.link.next_member(group)
     }
 }

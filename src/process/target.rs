@@ -1,6 +1,6 @@
 //! Targets: the argument of every call that is about another process.
 
-use self::sealed::{Directory, Resolve};
+use self::sealed::{Named, Resolve};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
 
@@ -73,30 +73,34 @@ impl NoSuchProcessError {
 }
 
 pub(crate) mod sealed {
-    use super::{NoSuchProcessError, Pid};
+    use super::Pid;
 
-    /// Looks up names and groups.
-    pub trait Directory {
-        /// The process that has this name.
-        fn holder(&self, name: &str) -> Option<Pid>;
-
-        /// The member of this group whose turn it is.
-        fn next_member(&self, group: &str) -> Option<Pid>;
+    /// A process, directly or by a name.
+    #[derive(Debug)]
+    pub enum Named<'a> {
+        Process(Pid),
+        Name(&'a str),
+        Group(&'a str),
     }
 
     pub trait Resolve {
-        /// The process that the target names, which may have ended.
-        fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError>;
+        fn named(&self) -> Named<'_>;
     }
 }
 
-impl Target for Pid {}
-impl<M> Accepts<M> for Pid {}
-
-impl Resolve for Pid {
+impl Named<'_> {
+    /// The process that is named, which may have ended. `holder` looks up names, and `next_member` groups.
     #[inline]
-    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
-        Ok(self)
+    pub(crate) fn find(
+        self,
+        holder: impl FnOnce(&str) -> Option<Pid>,
+        next_member: impl FnOnce(&str) -> Option<Pid>,
+    ) -> Result<Pid, NoSuchProcessError> {
+        match self {
+            Named::Process(pid) => Ok(pid),
+            Named::Name(name) => holder(name).ok_or_else(|| NoSuchProcessError::Name(Arc::from(name))),
+            Named::Group(group) => next_member(group).ok_or_else(|| NoSuchProcessError::Group(Arc::from(group))),
+        }
     }
 }
 
@@ -105,32 +109,31 @@ impl<M> Accepts<M> for Address<M> {}
 
 impl<M> Resolve for Address<M> {
     #[inline]
-    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
-        Ok(self.pid())
+    fn named(&self) -> Named<'_> {
+        Named::Process(self.pid())
     }
 }
 
-impl Target for Member<'_> {}
-impl<M> Accepts<M> for Member<'_> {}
+macro_rules! targets {
+    ($($target:ty: $named:expr),* $(,)?) => {$(
+        impl Target for $target {}
+        impl<M> Accepts<M> for $target {}
 
-impl Resolve for Member<'_> {
-    fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError> {
-        directory.next_member(self.0).ok_or_else(|| NoSuchProcessError::Group(Arc::from(self.0)))
-    }
-}
-
-macro_rules! names {
-    ($($name:ty),*) => {$(
-        impl Target for $name {}
-        impl<M> Accepts<M> for $name {}
-
-        impl Resolve for $name {
-            fn resolve(self, directory: &impl Directory) -> Result<Pid, NoSuchProcessError> {
-                let name: &str = &self;
-                directory.holder(name).ok_or_else(|| NoSuchProcessError::Name(Arc::from(name)))
+        impl Resolve for $target {
+            #[inline]
+            fn named(&self) -> Named<'_> {
+                let named: fn(&Self) -> Named<'_> = $named;
+                named(self)
             }
         }
     )*};
 }
 
-names!(&str, &String, &Arc<str>, Arc<str>);
+targets!(
+    Pid: |pid| Named::Process(*pid),
+    Member<'_>: |member| Named::Group(member.0),
+    &str: |name| Named::Name(name),
+    &String: |name| Named::Name(name),
+    &Arc<str>: |name| Named::Name(name),
+    Arc<str>: |name| Named::Name(name),
+);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,9 +11,10 @@ use super::dispatch::Core;
 use super::system::Runtime;
 use crate::clock::Deadline;
 use crate::inside::is_step;
+use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, Weak, thread};
-use crate::process::{Accepts, CommandError, OutsideAsk, Pid, Reply};
+use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
 use crate::sched::body::Host;
 use crate::timer::Kept;
 
@@ -37,24 +39,20 @@ impl Runtime {
     ) -> AskFuture<T> {
         let core = self.core();
         let deadline = core.road.clock.deadline(limit);
-        let target = to.resolve(&**core);
+        let target = core.resolve(&to);
         let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
-        let ask = Arc::new(OutsideAsk::new(core.clone(), pid));
+        let answer = Latch::new();
+        let ask = Arc::new(Ask::from_outside(self.owner.host.clone(), answer.clone(), pid));
         match target {
-            Ok(pid) => put_question(core, &ask, pid, question),
+            Ok(pid) => put_question(core, &ask, pid, question(Reply::new(ask.clone()))),
             Err(why) => ask.give_up(why.into()),
         }
-        AskFuture { ask, core: core.clone(), deadline, kept: None, place: None, is_taken: false }
+        let answer = LatchFuture::new(answer);
+        AskFuture { ask, answer, core: core.clone(), deadline, kept: None, is_taken: false, takes: PhantomData }
     }
 }
 
-fn put_question<M: Send + 'static, T: Send + 'static>(
-    core: &Core,
-    ask: &Arc<OutsideAsk<T>>,
-    to: Pid,
-    question: impl FnOnce(Reply<T>) -> M,
-) {
-    let message = question(Reply::new(ask.clone()));
+fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) {
     let full = || ask.refuse(CommandError::Full(to));
     if let Err(refused) = core.road.ask(to, message, full) {
         let (message, why) = Rejected::into_parts(refused);
@@ -67,12 +65,12 @@ fn put_question<M: Send + 'static, T: Send + 'static>(
 }
 
 /// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it with its timer.
-struct Late<T: Send + 'static> {
-    ask: Weak<OutsideAsk<T>>,
+struct Late {
+    ask: Weak<Ask>,
     why: CommandError,
 }
 
-impl<T: Send + 'static> Drop for Late<T> {
+impl Drop for Late {
     fn drop(&mut self) {
         if let Some(ask) = self.ask.upgrade() {
             ask.give_up(self.why.clone());
@@ -88,14 +86,15 @@ impl<T: Send + 'static> Drop for Late<T> {
 /// is polled again after it was ready, it is ready with [`CommandError::Dropped`].
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
-    ask: Arc<OutsideAsk<T>>,
+    ask: Arc<Ask>,
+    answer: LatchFuture<OneAnswer>,
     core: Arc<Core>,
     deadline: Deadline,
     /// Ends the question when the limit is over, or when the runtime ends. Set by the first poll or wait.
     kept: Option<Kept>,
-    place: Option<u64>,
     /// Whether a poll or a wait has given the reply: the question is decided, and has no waker.
     is_taken: bool,
+    takes: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + 'static> AskFuture<T> {
@@ -107,51 +106,42 @@ impl<T: Send + 'static> AskFuture<T> {
     /// the reply is there already. The question has been sent, and is given up then. A step asks with
     /// [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
-        if is_step() && !self.ask.answer.is_set() {
+        let answer = self.answer.latch().clone();
+        if is_step() && !answer.is_set() {
             return Err(CommandError::InsideStep);
         }
         // A process that is awake answers sooner than a thread can sleep and be woken again.
         for _ in 0..LOOKS {
-            if self.ask.answer.is_set() {
+            if answer.is_set() {
                 break;
             }
             thread::yield_now();
         }
-        let clock = &self.core.road.clock;
-        if !self.ask.answer.is_set() {
+        if !answer.is_set() {
             if self.kept.is_none() {
-                // At the end of the runtime there may be no thread that answers or that wakes this thread.
-                let late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
-                match self.core.timers.never(Box::new(move || drop(late))) {
-                    Ok(kept) => self.kept = Some(kept),
-                    // The runtime has ended, and the drop of this gives the question up.
-                    Err(late) => drop(late),
-                }
+                // At the end of the runtime there may be no thread that answers or that wakes this thread. If the
+                // runtime has ended, the timer is dropped here, and gives the question up.
+                self.set_timer(Deadline::NEVER);
             }
-            if !self.ask.answer.wait_until(clock, self.deadline) {
+            if !answer.wait_until(&self.core.road.clock, self.deadline) {
                 // If the reply comes at this moment, this changes nothing and the reply is there.
                 self.ask.give_up(CommandError::TimedOut);
             }
         }
         // The question is decided. The thread that has decided it has set the answer or is about to.
-        self.ask.answer.wait_until(clock, Deadline::NEVER);
+        answer.wait_until(&self.core.road.clock, Deadline::NEVER);
         self.is_taken = true;
-        self.ask.take().unwrap_or(Err(CommandError::Dropped))
+        answer.take().map_or(Err(CommandError::Dropped), OneAnswer::typed)
     }
 
-    /// Starts the timer that gives the question up when the limit is over.
-    fn set_timer(&mut self) {
+    /// Starts the timer that gives the question up when the limit is over, or when the runtime ends.
+    fn set_timer(&mut self, deadline: Deadline) {
         let mut late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
-        let time_out = Box::new(move || {
+        let time_out = move || {
             late.why = CommandError::TimedOut;
             drop(late);
-        });
-        let timers = &self.core.timers;
-        let kept = match self.deadline {
-            Deadline(Some(at)) => timers.at(at, time_out).map(Kept::Timer),
-            Deadline(None) => timers.never(time_out),
         };
-        match kept {
+        match self.core.timers.at_or_never(deadline, Box::new(time_out)) {
             Ok(kept) => self.kept = Some(kept),
             Err(_) => self.ask.give_up(CommandError::Cancelled(self.core.why_no_timer())),
         }
@@ -165,15 +155,15 @@ impl<T: Send + 'static> Future for AskFuture<T> {
     type Output = Result<T, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.kept.is_none() && !self.ask.answer.is_set() {
-            self.set_timer();
+        if self.kept.is_none() && !self.answer.latch().is_set() {
+            let deadline = self.deadline;
+            self.set_timer(deadline);
         }
-        let AskFuture { ask, place, is_taken, .. } = &mut *self;
-        if *is_taken {
+        if self.is_taken {
             return Poll::Ready(Err(CommandError::Dropped));
         }
-        let polled = ask.poll(cx, place);
-        *is_taken = polled.is_ready();
+        let polled = self.answer.poll_take(cx).map(OneAnswer::typed);
+        self.is_taken = polled.is_ready();
         polled
     }
 }
@@ -181,7 +171,6 @@ impl<T: Send + 'static> Future for AskFuture<T> {
 impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
         if !self.is_taken {
-            self.ask.answer.forget_waker(self.place.take());
             self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         }
         if let Some(kept) = self.kept.take() {
@@ -192,6 +181,6 @@ impl<T: Send + 'static> Drop for AskFuture<T> {
 
 impl<T: Send + 'static> fmt::Debug for AskFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AskFuture").field("answered", &self.ask.answer.is_set()).finish()
+        f.debug_struct("AskFuture").field("answered", &self.answer.latch().is_set()).finish()
     }
 }

@@ -22,12 +22,12 @@ use crate::groups::Groups;
 use crate::name_table::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
-use crate::primitives::{Arc, AtomicU64, Mutex, Weak};
+use crate::primitives::{Arc, AtomicU64, Mutex};
 use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::body::{Ready, StepOutput};
 use crate::sched::queue::Queues;
-use crate::sched::road::{Reaper, Road};
+use crate::sched::road::Road;
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
@@ -90,20 +90,6 @@ pub struct RuntimeBuilder {
 impl Runtime {
     /// The options, with their defaults.
     pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder::new()
-    }
-
-    /// Starts a runtime with the defaults.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
-    pub fn start() -> Result<Runtime, BuildError> {
-        Runtime::builder().start()
-    }
-}
-
-impl RuntimeBuilder {
-    fn new() -> RuntimeBuilder {
         RuntimeBuilder {
             workers: None,
             thread_name: String::from("procession"),
@@ -124,6 +110,16 @@ impl RuntimeBuilder {
         }
     }
 
+    /// Starts a runtime with the defaults.
+    ///
+    /// # Errors
+    /// The operating system refuses a thread.
+    pub fn start() -> Result<Runtime, BuildError> {
+        Runtime::builder().start()
+    }
+}
+
+impl RuntimeBuilder {
     /// Sets the number of threads that step processes: 1 to 1,024. The default is the number of processors.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
@@ -249,10 +245,39 @@ impl RuntimeBuilder {
     /// - Two handlers were registered for one command.
     /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
-        self.assemble()?.begin()
+        let name = self.thread_name.clone();
+        let (runtime, deques, seed) = self.assemble()?;
+        let (core, shutdown) = (runtime.core(), &runtime.owner.shutdown);
+        let workers = core.road.workers;
+        for (index, deque) in deques.into_iter().enumerate() {
+            // If a thread cannot be started, the drop of the runtime ends the threads that were.
+            let thread = format!("{name}-worker-{index}");
+            let Some(watchdog_timer) = &shutdown.watchdog_timer else {
+                let mut worker = new_worker::<false>(core, index, deque, seed);
+                shutdown.worker_threads.start(thread, move || worker.run()).map_err(BuildError::Start)?;
+                continue;
+            };
+            let mut worker = new_worker::<true>(core, index, deque, seed);
+            if index < workers {
+                // The worker keeps it, because the worker may be stuck for longer than the runtime has handles. The
+                // end of its step is reported all the same.
+                let watchdog_timer = watchdog_timer.clone();
+                let works = move || {
+                    worker.run();
+                    drop(watchdog_timer);
+                };
+                shutdown.worker_threads.start(thread, works).map_err(BuildError::Start)?;
+            } else {
+                shutdown.worker_threads.add_spare(Spare { name: format!("{name}-spare-{}", index - workers), worker });
+            }
+        }
+        tell_log(|| tracing::debug!(node = core.road.table.node(), workers, "runtime started"));
+        Ok(runtime)
     }
 
-    fn assemble(self) -> Result<Assembled, BuildError> {
+    /// Makes a runtime whose workers have not begun. Also returns a deque for each worker, followed by one for each
+    /// spare, and the seed.
+    fn assemble(self) -> Result<(Runtime, Vec<Deque<Ready>>, u64), BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
         let limit = self.max_processes.unwrap_or(DEFAULT_MAX_PROCESSES);
@@ -315,57 +340,14 @@ impl RuntimeBuilder {
             for_pool: Mutex::default(),
             me: me.clone(),
         });
-        let reaper: Weak<dyn Reaper> = core.me.clone();
-        road.reaper.get_or_init(|| reaper);
+        let reaps = core.me.clone();
+        road.reaper.get_or_init(|| Box::new(move || reaps.upgrade().into_iter().for_each(|core| core.reap(drop))));
         let worker_threads = Arc::new(WorkerThreads::new(self.stack_size));
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
-        let shutdown = Shutdown::new(core.clone(), worker_threads.clone(), watchdog_timer.clone(), self.shutdown_limit);
-        let runtime = Runtime { owner: Arc::new(Owner { core, shutdown }) };
-        Ok(Assembled { runtime, worker_threads, watchdog_timer, deques, name: self.thread_name, seed })
-    }
-}
-
-/// A runtime whose workers have not begun.
-struct Assembled {
-    runtime: Runtime,
-    worker_threads: Arc<WorkerThreads>,
-    watchdog_timer: Option<Arc<WatchdogTimer>>,
-    /// One for each worker, followed by one for each spare.
-    deques: Vec<Deque<Ready>>,
-    name: String,
-    seed: u64,
-}
-
-impl Assembled {
-    fn begin(self) -> Result<Runtime, BuildError> {
-        let Assembled { runtime, worker_threads, watchdog_timer, deques, name, seed } = self;
-        let core = runtime.core();
-        let workers = core.road.workers;
-        for (index, deque) in deques.into_iter().enumerate() {
-            // If a thread cannot be started, the drop of the runtime ends the threads that were.
-            let thread = format!("{name}-worker-{index}");
-            let Some(watchdog_timer) = &watchdog_timer else {
-                let mut worker = new_worker::<false>(core, index, deque, seed);
-                worker_threads.start(thread, move || worker.run()).map_err(BuildError::Start)?;
-                continue;
-            };
-            let mut worker = new_worker::<true>(core, index, deque, seed);
-            if index < workers {
-                // The worker keeps it, because the worker may be stuck for longer than the runtime has handles. The
-                // end of its step is reported all the same.
-                let watchdog_timer = watchdog_timer.clone();
-                let works = move || {
-                    worker.run();
-                    drop(watchdog_timer);
-                };
-                worker_threads.start(thread, works).map_err(BuildError::Start)?;
-            } else {
-                worker_threads.add_spare(Spare { name: format!("{name}-spare-{}", index - workers), worker });
-            }
-        }
-        tell_log(|| tracing::debug!(node = core.road.table.node(), workers, "runtime started"));
-        Ok(runtime)
+        let shutdown = Shutdown::new(core.clone(), worker_threads, watchdog_timer, self.shutdown_limit);
+        let runtime = Runtime { owner: Arc::new(Owner { host: Arc::new(core.clone()), core, shutdown }) };
+        Ok((runtime, deques, seed))
     }
 }
 
@@ -382,7 +364,7 @@ fn new_worker<const WATCHED: bool>(
 impl RuntimeBuilder {
     /// Makes a runtime whose workers have no threads: the test gives the turns.
     pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core, false>>) {
-        let Assembled { runtime, deques, seed, .. } = self.assemble().unwrap();
+        let (runtime, deques, seed) = self.assemble().unwrap();
         let core = runtime.core();
         let workers =
             deques.into_iter().enumerate().map(|(index, deque)| new_worker(core, index, deque, seed)).collect();

@@ -1,27 +1,27 @@
 //! Effects: the yields that are more than messages, and how they are performed.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
-use crate::groups::Groups;
+use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
-    Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, Handler, NoSuchProcessError, Pid, ProcessIdentity, Recovered,
+    Relate, SpawnError, Target, TimerFired,
 };
 use crate::relations::Relations;
-use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
+use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
 use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
-use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
+use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::{AskPost, NoSuchName, Router};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
@@ -59,6 +59,12 @@ impl Core {
         self.me.upgrade()
     }
 
+    /// The process that a target names, which may have ended.
+    #[inline]
+    pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+        target.named().find(|name| self.holder(name), |group| self.next_member(group))
+    }
+
     /// Sends a cancel request. Returns whether the process lived.
     pub(crate) fn cancel<H: Executor>(
         &self,
@@ -66,10 +72,14 @@ impl Core {
         to: Pid,
         reason: Reason,
         limit: Option<Duration>,
-    ) -> Result<bool, Missing> {
+    ) -> Result<bool, NoSuchProcessError> {
         let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
         let request = Control::Cancel(CancelRequest { reason, deadline });
-        known(self.road.signal(executor, to, Signal::Control(request)).map(|()| true).map_err(|(missing, _)| missing))
+        match self.road.signal(executor, to, Signal::Control(request)) {
+            Ok(()) => Ok(true),
+            Err((Missing::Ended, _)) => Ok(false),
+            Err((Missing::Never, _)) => Err(NoSuchProcessError::Pid(to)),
+        }
     }
 
     /// Has a process ended instead of stepped. Returns whether it lived.
@@ -78,10 +88,10 @@ impl Core {
         executor: &mut H,
         pid: Pid,
         by_shutdown: bool,
-    ) -> Result<bool, Missing> {
+    ) -> Result<bool, NoSuchProcessError> {
         let told = self.road.terminate(executor, pid, by_shutdown);
         self.leave_pool(pid);
-        told
+        told.map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
     /// Takes a process that is to be ended out of the queue of the pool. Its end needs no thread of the pool.
@@ -100,7 +110,7 @@ impl Core {
         &self,
         head: &mut Head,
         (to, lane): (Pid, u32),
-        ask: Arc<ProcessAsk>,
+        ask: Arc<Ask>,
         limit: Duration,
         outbox: &mut Outbox,
         executor: &mut H,
@@ -122,7 +132,7 @@ impl Core {
     }
 
     /// Sets the timer that ends the wait for an answer.
-    fn limit(&self, ask: &Arc<ProcessAsk>, limit: Duration) {
+    fn limit(&self, ask: &Arc<Ask>, limit: Duration) {
         if ask.is_decided() {
             return;
         }
@@ -164,6 +174,22 @@ impl Core {
         }
     }
 
+    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
+    /// state machine has failed.
+    fn cancel_of(&self, head: &mut Head) -> CancelToken {
+        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
+    }
+
+    /// Takes back the timers of a process, and asks its jobs and handlers to stop.
+    fn take_work_back(&self, rare: &mut Rare) {
+        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
+            self.timers.cancel(key);
+        }
+        if let Some(cancel) = rare.cancel.take() {
+            cancel.cancel(Reason::Ended);
+        }
+    }
+
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
         // Work that is yielded with `Done` ends with the runtime, and not with the process.
@@ -174,20 +200,9 @@ impl Core {
     }
 }
 
-/// For a caller that wants a process ended, an ended process is not an error.
-fn known(told: Result<bool, Missing>) -> Result<bool, Missing> {
-    match told {
-        Err(Missing::Ended) => Ok(false),
-        other => other,
-    }
-}
-
 /// The same result as the answer to a command.
-fn as_answer(told: Result<bool, Missing>, pid: Pid) -> Answer {
-    match told {
-        Ok(was_there) => Ok(Box::new(was_there) as Box<dyn Any + Send>),
-        Err(_) => Err(NoSuchProcessError::Pid(pid).into()),
-    }
+fn as_answer(told: Result<bool, NoSuchProcessError>) -> Answer {
+    Ok(Box::new(told?))
 }
 
 impl Engine for Core {
@@ -206,10 +221,11 @@ impl Engine for Core {
                 outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
-            // The wakers of the asker may run for long.
-            Yield::Reply(PendingReply::Outside(send)) => send(&mut || executor.let_go()),
             Yield::Reply(reply) => {
-                reply.send(self, |to, tag, answer| self.road.answer_from(executor, Some(pid), to, tag, answer));
+                // The wakers of an asker outside may run for long.
+                if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
+                    self.road.answer_from(executor, Some(pid), to, tag, answer);
+                }
             }
             Yield::Blocking { tag, work } => self.block(head, tag, work),
             Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, executor),
@@ -231,11 +247,11 @@ impl Engine for Core {
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
-                self.road.answer(executor, pid, tag, as_answer(told, to));
+                self.road.answer(executor, pid, tag, as_answer(told));
             }
             Yield::Terminate { tag, to } => {
                 let told = self.terminate(executor, to, false);
-                self.road.answer(executor, pid, tag, as_answer(told, to));
+                self.road.answer(executor, pid, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
             // The road performs these itself.
@@ -244,11 +260,39 @@ impl Engine for Core {
     }
 
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted> {
-        self.relate_process(relate, body.head.pid, executor)
+        let pid = body.head.pid;
+        let road = &*self.road;
+        match relate {
+            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
+            Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
+            Relate::Demonitor(monitor) => {
+                let untold = self.relations.demonitor(pid, monitor);
+                return (!untold).then_some(Unwanted::Down(monitor));
+            }
+            Relate::Unlink(other) => {
+                return self.relations.unlink(road, pid, other).1;
+            }
+            Relate::Subscribe(subscription) => {
+                self.told(self.groups.subscribe(road, &subscription, pid), executor);
+            }
+            Relate::Unsubscribe(subscription) => {
+                self.groups.unsubscribe(&subscription, pid);
+                return Some(Unwanted::Group(subscription.id()));
+            }
+            Relate::TrapExits(trap) => {
+                if let Some(cell) = road.table.cell(pid) {
+                    cell.trap_exits(pid, trap);
+                }
+            }
+        }
+        None
     }
 
     fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        self.forget_told_of(body, unwanted);
+        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
+        if let Some(cell) = self.road.table.cell(body.head.pid) {
+            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
+        }
     }
 
     fn bond(&self, child: Pid, bond: Bond) {
@@ -263,7 +307,7 @@ impl Engine for Core {
     }
 
     #[inline]
-    fn begins(&self, head: &mut Head) -> Result<(), Exit> {
+    fn begins(&self, head: &mut Head) -> Result<(), SpawnError> {
         match &mut head.rare {
             Some(rare) if rare.name.is_some() => self.take_name(rare, head.pid),
             _ => Ok(()),
@@ -271,11 +315,18 @@ impl Engine for Core {
     }
 
     fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
-        self.join_given(groups, pid, executor);
+        for group in groups {
+            // The body is in hand and no name is empty, so the join is not refused.
+            let _ = self.join_group(&group, pid, Doer::Another, executor);
+        }
     }
 
+    #[cold]
     fn abandons(&self, head: &mut Head) {
-        self.abandon(head);
+        let Some(rare) = head.rare.as_mut() else { return };
+        self.take_work_back(rare);
+        // The answer is not delivered. A reply that comes from now on is late.
+        rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
     }
 
     fn recover<H: Executor>(
@@ -294,15 +345,8 @@ impl Engine for Core {
         if rare.name.is_some() {
             self.names.ended(head.pid);
         }
-        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
-            self.timers.cancel(key);
-        }
-        for ask in rare.asked.take() {
-            ask.forget_timer();
-        }
-        if let Some(cancel) = rare.cancel.take() {
-            cancel.cancel(Reason::Ended);
-        }
+        self.take_work_back(rare);
+        rare.asked.take().for_each(|ask| ask.forget_timer());
     }
 
     fn forget(&self, pid: Pid) {
@@ -353,23 +397,11 @@ impl Core {
     }
 }
 
-impl Reaper for Core {
-    fn reap(&self) {
-        Core::reap(self, drop);
-    }
-}
-
-impl AnswerTo for Core {
-    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.executor(), to, tag, answer);
+impl Host for Core {
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.answer_from(&mut self.executor(), from, to, tag, answer);
     }
 
-    fn answer_from(&self, from: Pid, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer_from(&mut self.executor(), Some(from), to, tag, answer);
-    }
-}
-
-impl AskLink for Core {
     fn is_alive(&self, pid: Pid) -> bool {
         self.road.is_alive(pid)
     }
@@ -382,12 +414,6 @@ impl AskLink for Core {
         self.timers.cancel(key);
     }
 
-    fn runtime(&self) -> *const () {
-        std::ptr::from_ref(self).cast()
-    }
-}
-
-impl Host for Core {
     fn nobody(&self) -> Pid {
         self.road.table.nobody()
     }
@@ -396,15 +422,15 @@ impl Host for Core {
         &self.road.clock
     }
 
-    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError> {
         if self.is_shutting_down() {
-            return Err(NoVacancy::ShuttingDown);
+            return Err(SpawnError::ShuttingDown);
         }
         let wanted = (self.road.stock / 2).max(1);
         stock.extend(std::iter::from_fn(|| self.road.table.vacancy()).take(wanted));
         // The stock is a stack, so the lowest slots are taken first.
         stock.reverse();
-        if stock.is_empty() { Err(NoVacancy::Limit(self.road.table.limit())) } else { Ok(()) }
+        if stock.is_empty() { Err(SpawnError::Limit { limit: self.road.table.limit() }) } else { Ok(()) }
     }
 
     fn give_back_after(&self, pid: Pid) {
@@ -415,6 +441,14 @@ impl Host for Core {
         self.road.door.is_closed()
     }
 
+    fn holder(&self, name: &str) -> Option<Pid> {
+        self.names.holder(name)
+    }
+
+    fn next_member(&self, group: &str) -> Option<Pid> {
+        self.groups.next_member(group)
+    }
+
     fn group(&self, name: &str) -> Vec<Pid> {
         self.groups.members(name)
     }
@@ -423,16 +457,6 @@ impl Host for Core {
         // Ordering: Relaxed: the numbers only have to be unique.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
-    }
-}
-
-impl Directory for Core {
-    fn holder(&self, name: &str) -> Option<Pid> {
-        self.names.holder(name)
-    }
-
-    fn next_member(&self, group: &str) -> Option<Pid> {
-        self.groups.next_member(group)
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
-use crate::latch::Waiting;
+use crate::latch::LatchFuture;
 use crate::outcome::Exit;
 use crate::primitives::Arc;
-use crate::process::{Accepts, Address, Directory, NoSuchProcessError, Pid, Process, Resolve, Target};
+use crate::process::{Accepts, Address, Named, Pid, Process, Resolve, Target};
 use crate::sched::machine::ExitLatch;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
@@ -20,13 +20,13 @@ use crate::sched::machine::ExitLatch;
 /// A handle is also a `Future` of the exit.
 pub struct Handle<P: Process> {
     address: Address<P::Message>,
-    exit: Waiting<Exit<Arc<P::Output>>>,
+    exit: LatchFuture<Exit<Arc<P::Output>>>,
     clock: Clock,
 }
 
 impl<P: Process> Handle<P> {
     pub(super) fn new(pid: Pid, exit: ExitLatch<P::Output>, clock: Clock) -> Handle<P> {
-        Handle { address: pid.typed(), exit: Waiting::new(exit), clock }
+        Handle { address: pid.typed(), exit: LatchFuture::new(exit), clock }
     }
 
     /// The PID.
@@ -76,14 +76,14 @@ impl<P: Process> Accepts<P::Message> for &Handle<P> {}
 
 impl<P: Process> Resolve for &Handle<P> {
     #[inline]
-    fn resolve(self, _: &impl Directory) -> Result<Pid, NoSuchProcessError> {
-        Ok(self.pid())
+    fn named(&self) -> Named<'_> {
+        Named::Process(self.pid())
     }
 }
 
 impl<P: Process> Clone for Handle<P> {
     fn clone(&self) -> Handle<P> {
-        Handle { address: self.address, exit: Waiting::new(self.exit.latch().clone()), clock: self.clock.clone() }
+        Handle { address: self.address, exit: LatchFuture::new(self.exit.latch().clone()), clock: self.clock.clone() }
     }
 }
 

@@ -5,12 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::dispatch::Core;
-use crate::pool::PoolStats;
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{DeadLetterReason, Pid};
-use crate::sched::cell::{Look, Missing, Rest};
-use crate::sched::counters::{Count, Counters};
-use crate::sched::stuck_steps::StuckSteps;
+use crate::sched::cell::{Look, Rest};
+use crate::sched::road::Road;
 use crate::sched::worker_view::WorkerView;
 
 /// The state of a process.
@@ -164,43 +162,22 @@ pub struct WorkerStats {
     pub queue: usize,
 }
 
+pub(super) fn of_worker(road: &Road, worker: usize, view: &WorkerView) -> WorkerStats {
+    let counters = &view.counters;
+    WorkerStats {
+        steps: counters.steps.get(),
+        handed_off: counters.handed_off.get(),
+        from_own: counters.from_own.get(),
+        from_global: counters.from_global.get(),
+        stolen: counters.stolen.get(),
+        parked: counters.parked.get(),
+        woke_others: counters.woke_others.get(),
+        queue: road.queues.own_len(worker),
+    }
+}
+
 impl Core {
-    pub(super) fn is_idle(&self) -> bool {
-        let road = &self.road;
-        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
-        let before = self.pool.stats();
-        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
-        // them.
-        let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
-        let asleep = match &road.stuck_steps {
-            Some(stuck_steps) => stuck_steps.with_all(asleep),
-            None => asleep(road.workers),
-        };
-        let after = self.pool.stats();
-        asleep && still(&before) && still(&after) && before.submitted == after.submitted
-    }
-
-    pub(super) fn process(&self, pid: Pid) -> Option<ProcessInfo> {
-        let look = self.look(pid)?;
-        Some(self.info(pid, look, self.names.of(pid), &self.running()))
-    }
-
-    pub(super) fn state(&self, pid: Pid) -> Option<ProcessState> {
-        let cell = self.road.table.cell(pid)?;
-        loop {
-            if let Some(look) = self.look(pid) {
-                return Some(state(look.rest, self.running().contains_key(&pid.to_word())));
-            }
-            match cell.check(pid) {
-                Err(Missing::Never) => return None,
-                // The process has begun between the two looks.
-                _ if cell.is_live(pid) => {}
-                _ => return Some(ProcessState::Complete),
-            }
-        }
-    }
-
-    fn look(&self, pid: Pid) -> Option<Look> {
+    pub(super) fn look(&self, pid: Pid) -> Option<Look> {
         self.road.table.cell(pid)?.look().filter(|look| look.generation == pid.generation())
     }
 
@@ -219,7 +196,7 @@ impl Core {
     }
 
     /// The processes that are in a step, with the time since the step began.
-    fn running(&self) -> HashMap<u64, Duration> {
+    pub(super) fn running(&self) -> HashMap<u64, Duration> {
         let road = &self.road;
         let now = road.now_nanos();
         let on_workers = road.views.iter().map(|view| {
@@ -234,7 +211,13 @@ impl Core {
         running
     }
 
-    fn info(&self, pid: Pid, look: Look, names: Vec<Arc<str>>, running: &HashMap<u64, Duration>) -> ProcessInfo {
+    pub(super) fn info(
+        &self,
+        pid: Pid,
+        look: Look,
+        names: Vec<Arc<str>>,
+        running: &HashMap<u64, Duration>,
+    ) -> ProcessInfo {
         let in_step = running.get(&pid.to_word()).copied().filter(|_| look.rest == Rest::Out);
         ProcessInfo {
             pid,
@@ -248,65 +231,9 @@ impl Core {
             in_step,
         }
     }
-
-    pub(super) fn stats(&self) -> Stats {
-        let road = &self.road;
-        let all: Vec<&Counters> = road.views.iter().map(|view| &view.counters).chain([&road.outside]).collect();
-        let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
-        let ended = ExitCounts {
-            done: sum(|counters| &counters.done),
-            failed: sum(|counters| &counters.failed),
-            panicked: sum(|counters| &counters.panicked),
-            terminated: sum(|counters| &counters.terminated),
-        };
-        let spawned = sum(|counters| &counters.spawned);
-        let dead = |place: usize| all.iter().map(|counters| counters.dead[place].get()).sum::<u64>();
-        let queued = road.table.cells().filter_map(|(_, cell)| cell.look()).map(|look| u64::from(look.queued)).sum();
-        Stats {
-            processes: spawned.saturating_sub(ended.total()),
-            spawned,
-            ended,
-            messages: MessageCounts {
-                accepted: sum(|counters| &counters.accepted),
-                stepped: sum(|counters| &counters.stepped),
-                dead_by_reason: DeadLetterReason::ALL
-                    .into_iter()
-                    .enumerate()
-                    .map(|(i, reason)| (reason, dead(i)))
-                    .collect(),
-                queued,
-            },
-            discarded_answers: sum(|counters| &counters.discarded_answers),
-            late_replies: sum(|counters| &counters.late_replies),
-            timers: self
-                .timers
-                .pending()
-                .saturating_sub(usize::from(road.stuck_steps.as_ref().is_some_and(StuckSteps::is_armed))),
-            workers: road.views.iter().enumerate().map(|(worker, view)| self.of_worker(worker, view)).collect(),
-            spare_workers: road.stuck_steps.as_ref().map_or(0, StuckSteps::spares),
-            stuck_steps: road.stuck_steps.as_ref().map_or(0, |stuck_steps| stuck_steps.stuck(0).1),
-            steps_elsewhere: road.outside.steps.get(),
-            global_queue: road.queues.global_len(),
-            blocking_queue: self.pool.stats().waiting,
-        }
-    }
-
-    fn of_worker(&self, worker: usize, view: &WorkerView) -> WorkerStats {
-        let counters = &view.counters;
-        WorkerStats {
-            steps: counters.steps.get(),
-            handed_off: counters.handed_off.get(),
-            from_own: counters.from_own.get(),
-            from_global: counters.from_global.get(),
-            stolen: counters.stolen.get(),
-            parked: counters.parked.get(),
-            woke_others: counters.woke_others.get(),
-            queue: self.road.queues.own_len(worker),
-        }
-    }
 }
 
-fn state(rest: Rest, in_step: bool) -> ProcessState {
+pub(super) fn state(rest: Rest, in_step: bool) -> ProcessState {
     match rest {
         Rest::Idle => ProcessState::Idle,
         Rest::Waiting => ProcessState::Blocked,

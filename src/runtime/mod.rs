@@ -2,7 +2,6 @@
 
 mod dispatch;
 mod related;
-mod naming;
 mod inspect;
 mod report;
 mod tree;
@@ -13,7 +12,7 @@ mod handle;
 mod system;
 mod ask;
 mod watch;
-mod named;
+mod names;
 mod builder;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,16 +1,11 @@
-//! Relations, carried out. Links and monitors begin and end, and related processes are told of an end.
-
-use std::collections::HashSet;
+//! Related processes, as relations find them and have them told.
 
 use super::dispatch::Core;
-use crate::cancel::CancelToken;
-use crate::outcome::{Reason, drop_contained};
+use crate::outcome::drop_contained;
 use crate::primitives::AtomicUsize;
-use crate::process::{CommandError, Pid, Relate};
+use crate::process::Pid;
 use crate::relations::{Cells, Told};
-use crate::sched::body::{Head, Ready};
 use crate::sched::cell::Cell;
-use crate::sched::mailbox::Unwanted;
 use crate::sched::road::{Executor, Road};
 
 impl Cells for Road {
@@ -24,65 +19,6 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Begins or ends a relation of the process in hand. Returns the event that it may already have received, and
-    /// that must be removed.
-    pub(super) fn relate_process<H: Executor>(&self, relate: Relate, pid: Pid, executor: &mut H) -> Option<Unwanted> {
-        let road = &*self.road;
-        match relate {
-            Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
-            Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
-            Relate::Demonitor(monitor) => {
-                let untold = self.relations.demonitor(pid, monitor);
-                return (!untold).then_some(Unwanted::Down(monitor));
-            }
-            Relate::Unlink(other) => {
-                return self.relations.unlink(road, pid, other).1;
-            }
-            Relate::Subscribe(subscription) => {
-                self.told(self.groups.subscribe(road, &subscription, pid), executor);
-            }
-            Relate::Unsubscribe(subscription) => {
-                self.groups.unsubscribe(&subscription, pid);
-                return Some(Unwanted::Group(subscription.id()));
-            }
-            Relate::TrapExits(trap) => {
-                if let Some(cell) = road.table.cell(pid) {
-                    cell.trap_exits(pid, trap);
-                }
-            }
-        }
-        None
-    }
-
-    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
-    /// state machine has failed.
-    pub(super) fn cancel_of(&self, head: &mut Head) -> CancelToken {
-        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
-    }
-
-    /// Ends the timers, questions and blocking work of the process in hand. Its state machine has failed and is
-    /// replaced.
-    #[cold]
-    pub(super) fn abandon(&self, head: &mut Head) {
-        let Some(rare) = head.rare.as_mut() else { return };
-        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
-            self.timers.cancel(key);
-        }
-        // The answer is not delivered. A reply that comes from now on is late.
-        rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
-        if let Some(cancel) = rare.cancel.take() {
-            cancel.cancel(Reason::Ended);
-        }
-    }
-
-    /// Takes these events out of the mailbox in hand, and out of the inbox.
-    pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
-        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
-        if let Some(cell) = self.road.table.cell(body.head.pid) {
-            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
-        }
-    }
-
     /// Carries out the action that is left when a process has been told.
     pub(super) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {

@@ -59,8 +59,8 @@ const THREAD: &str = "procession-shutdown";
 /// The end of a runtime.
 pub(super) struct Shutdown {
     core: Arc<Core>,
-    worker_threads: Arc<WorkerThreads>,
-    watchdog_timer: Option<Arc<WatchdogTimer>>,
+    pub(super) worker_threads: Arc<WorkerThreads>,
+    pub(super) watchdog_timer: Option<Arc<WatchdogTimer>>,
     tree: Tree,
     /// Threads that cannot wait for the end. They may run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,

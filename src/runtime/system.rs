@@ -5,19 +5,23 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::handle::Handle;
-use super::inspect::{ProcessInfo, ProcessState, Stats};
+use super::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, of_worker, state};
 use super::report::{ShutdownError, ShutdownReport};
 use super::shutdown::Shutdown;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, Rejected, drop_contained};
+use crate::pool::PoolStats;
 use crate::primitives::Arc;
 use crate::process::{
-    Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
+    Accepts, DeadLetterReason, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target,
+    described_body,
 };
-use crate::sched::body::{Machine, Ready, Stage};
-use crate::sched::cell::{Birth, Marks};
+use crate::sched::body::{CountedHost, Machine, Ready, Stage};
+use crate::sched::cell::{Birth, Marks, Missing};
+use crate::sched::counters::{Count, Counters};
 use crate::sched::machine::HasProcess;
+use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 
@@ -36,6 +40,8 @@ pub struct Runtime {
 /// The shared part of all handles. Its drop ends the runtime.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
+    /// The core, for questions from outside.
+    pub(super) host: CountedHost,
     pub(super) shutdown: Arc<Shutdown>,
 }
 
@@ -78,7 +84,7 @@ impl Runtime {
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
-        let mut begun = core.begins(&mut body.head).map_err(refused_name);
+        let mut begun = core.begins(&mut body.head);
         if begun.is_ok() {
             begun = body.machine.enter().map_err(failed_init);
             if begun.is_ok() {
@@ -120,7 +126,7 @@ impl Runtime {
     /// another type. For an [`Address`](crate::Address) and a handle, the compiler has checked the type.
     pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
         let core = self.core();
-        match to.resolve(&**core) {
+        match core.resolve(&to) {
             Ok(pid) => core.road.send(pid, message),
             Err(why) => Err(Rejected::new(message, why.into())),
         }
@@ -138,7 +144,7 @@ impl Runtime {
         message: M,
         limit: Duration,
     ) -> Result<(), Rejected<M, SendError>> {
-        let pid = match to.resolve(&**self.core()) {
+        let pid = match self.core().resolve(&to) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(message, why.into())),
         };
@@ -191,8 +197,8 @@ impl Runtime {
         limit: Option<Duration>,
     ) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        let pid = target.resolve(&**core)?;
-        core.cancel(&mut core.executor(), pid, reason, limit).map_err(|_| NoSuchProcessError::Pid(pid))
+        let pid = core.resolve(&target)?;
+        core.cancel(&mut core.executor(), pid, reason, limit)
     }
 
     /// Terminates a process. After the step that it may be in, it is not stepped again. It is closed, and its exit
@@ -202,14 +208,14 @@ impl Runtime {
     /// There has never been a process with this PID, no process has the name, or the group has no members.
     pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
         let core = self.core();
-        let pid = target.resolve(&**core)?;
-        core.terminate(&mut core.executor(), pid, false).map_err(|_| NoSuchProcessError::Pid(pid))
+        let pid = core.resolve(&target)?;
+        core.terminate(&mut core.executor(), pid, false)
     }
 
     /// Whether the process lives, and is not about to be ended.
     pub fn is_alive(&self, target: impl Target) -> bool {
         let core = self.core();
-        target.resolve(&**core).is_ok_and(|pid| core.road.is_alive(pid))
+        core.resolve(&target).is_ok_and(|pid| core.road.is_alive(pid))
     }
 
     /// The first number of this runtime's PIDs.
@@ -290,17 +296,6 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// The error of a spawn whose process could not take its name.
-fn refused_name(exit: Exit) -> SpawnError {
-    match exit {
-        Exit::Failed(failure) => match failure.error().downcast_ref::<SpawnError>() {
-            Some(error) => error.clone(),
-            None => SpawnError::Init(failure),
-        },
-        other => failed_init(other),
-    }
-}
-
 /// The error of a spawn whose `init` failed. Any error that `init` returned is its own.
 fn failed_init(exit: Exit) -> SpawnError {
     match exit {
@@ -319,20 +314,44 @@ impl Runtime {
     /// One process. `None` if it has ended, or never was.
     pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
         let core = self.core();
-        core.process(target.resolve(&**core).ok()?)
+        let pid = core.resolve(&target).ok()?;
+        Some(core.info(pid, core.look(pid)?, core.names.of(pid), &core.running()))
     }
 
     /// The state of a process. [`ProcessState::Complete`] if it has ended. `None` if there has never been a process
     /// with this PID, if no process has the name, or if the group has no members.
     pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
         let core = self.core();
-        core.state(target.resolve(&**core).ok()?)
+        let pid = core.resolve(&target).ok()?;
+        let cell = core.road.table.cell(pid)?;
+        loop {
+            if let Some(look) = core.look(pid) {
+                return Some(state(look.rest, core.running().contains_key(&pid.to_word())));
+            }
+            match cell.check(pid) {
+                Err(Missing::Never) => return None,
+                // The process has begun between the two looks.
+                _ if cell.is_live(pid) => {}
+                _ => return Some(ProcessState::Complete),
+            }
+        }
     }
 
     /// Whether the runtime is idle. No process is ready or being stepped then, and no blocking work is waiting or
     /// running. It stays idle until a message is sent from outside, a timer fires, or a handler's answer comes.
     pub fn is_idle(&self) -> bool {
-        self.core().is_idle()
+        let (road, pool) = (&self.core().road, &self.core().pool);
+        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
+        let before = pool.stats();
+        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
+        // them.
+        let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
+        let asleep = match &road.stuck_steps {
+            Some(stuck_steps) => stuck_steps.with_all(asleep),
+            None => asleep(road.workers),
+        };
+        let after = pool.stats();
+        asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }
 
     /// The steps that are stuck now and that the [`Watchdog`](crate::config::Watchdog) has reported. Empty without a
@@ -344,7 +363,39 @@ impl Runtime {
 
     /// The counts since the runtime was started.
     pub fn stats(&self) -> Stats {
-        self.core().stats()
+        let (core, road) = (self.core(), &self.core().road);
+        let all: Vec<&Counters> = road.views.iter().map(|view| &view.counters).chain([&road.outside]).collect();
+        let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
+        let ended = ExitCounts {
+            done: sum(|counters| &counters.done),
+            failed: sum(|counters| &counters.failed),
+            panicked: sum(|counters| &counters.panicked),
+            terminated: sum(|counters| &counters.terminated),
+        };
+        let spawned = sum(|counters| &counters.spawned);
+        let dead = |place: usize| all.iter().map(|counters| counters.dead[place].get()).sum::<u64>();
+        let stuck_steps = road.stuck_steps.as_ref();
+        let looks = usize::from(stuck_steps.is_some_and(StuckSteps::is_armed));
+        Stats {
+            processes: spawned.saturating_sub(ended.total()),
+            spawned,
+            ended,
+            messages: MessageCounts {
+                accepted: sum(|counters| &counters.accepted),
+                stepped: sum(|counters| &counters.stepped),
+                dead_by_reason: DeadLetterReason::ALL.into_iter().zip((0..).map(dead)).collect(),
+                queued: road.table.cells().filter_map(|(_, cell)| cell.look()).map(|look| u64::from(look.queued)).sum(),
+            },
+            discarded_answers: sum(|counters| &counters.discarded_answers),
+            late_replies: sum(|counters| &counters.late_replies),
+            timers: core.timers.pending().saturating_sub(looks),
+            workers: road.views.iter().zip(0..).map(|(view, worker)| of_worker(road, worker, view)).collect(),
+            spare_workers: stuck_steps.map_or(0, StuckSteps::spares),
+            stuck_steps: stuck_steps.map_or(0, |stuck_steps| stuck_steps.stuck(0).1),
+            steps_elsewhere: road.outside.steps.get(),
+            global_queue: road.queues.global_len(),
+            blocking_queue: core.pool.stats().waiting,
+        }
     }
 }
 

@@ -8,8 +8,6 @@
 //! limit: the next one has the rest of it. A stage may give work back to an earlier one: steps that waited for the
 //! pool go to the workers again, to be ended. One report counts what all stages have left.
 
-use std::fmt;
-
 use super::dispatch::Core;
 use super::report::{ShutdownReport, in_words};
 use crate::clock::Clock;
@@ -90,7 +88,8 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
 
 /// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) if the runtime did not end in order.
 /// Something had to be forced, or is left, however the runtime was shut down.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the runtime did not end in order: {report}")]
 pub struct UncleanShutdown {
     report: ShutdownReport,
 }
@@ -101,11 +100,3 @@ impl UncleanShutdown {
         &self.report
     }
 }
-
-impl fmt::Display for UncleanShutdown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the runtime did not end in order: {}", self.report)
-    }
-}
-
-impl std::error::Error for UncleanShutdown {}

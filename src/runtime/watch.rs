@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::system::Runtime;
 use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
-use crate::latch::{Latch, Waiting};
+use crate::latch::{Latch, LatchFuture};
 use crate::primitives::{Arc, Weak};
 use crate::process::{Down, Monitor, Pid, Target};
 use crate::sched::body::Host;
@@ -20,7 +20,7 @@ use crate::sched::body::Host;
 pub struct ExitWatcher {
     monitor: Monitor,
     core: Weak<Core>,
-    down: Waiting<Down>,
+    down: LatchFuture<Down>,
     clock: crate::clock::Clock,
 }
 
@@ -31,13 +31,18 @@ impl Runtime {
     /// If no process has the name, or the group has no members, the PID of the watcher is one that no process has.
     pub fn watch(&self, target: impl Target) -> ExitWatcher {
         let core = self.core();
-        let pid = target.resolve(&**core).unwrap_or_else(|_| core.nobody());
+        let pid = core.resolve(&target).unwrap_or_else(|_| core.nobody());
         let numbers = core.monitor_numbers();
         let monitor = Monitor::new(numbers.start, pid);
         let down = Latch::new();
         let told = core.relations.watch(&*core.road, monitor, down.clone());
         core.told(told, &mut core.executor());
-        ExitWatcher { monitor, core: Arc::downgrade(core), down: Waiting::new(down), clock: core.road.clock.clone() }
+        ExitWatcher {
+            monitor,
+            core: Arc::downgrade(core),
+            down: LatchFuture::new(down),
+            clock: core.road.clock.clone(),
+        }
     }
 }
 

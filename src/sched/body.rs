@@ -18,12 +18,11 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::handler::BoxedCommand;
-use crate::process::host::Near;
-pub(crate) use crate::process::host::{Host, NoVacancy};
+pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
 use crate::process::names::PendingNames;
 use crate::process::relation::{Bond, Relate};
-use crate::process::reply::{AskLink, PendingReply, ProcessAsk};
+use crate::process::reply::{Ask, PendingReply};
 use crate::process::target::NoSuchProcessError;
 use crate::timer::TimerKey;
 
@@ -143,7 +142,7 @@ impl Head {
     }
 
     /// Returns the outstanding command, if there is exactly one and it is an open ask.
-    pub(crate) fn only_ask(&self) -> Option<&Arc<ProcessAsk>> {
+    pub(crate) fn only_ask(&self) -> Option<&Arc<Ask>> {
         if self.outstanding == 1 { self.rare.as_ref()?.asked.newest() } else { None }
     }
 
@@ -321,9 +320,8 @@ pub struct StepOutput {
     /// The yields of the other orders, one after the other.
     pub(crate) yields: Vec<Yield>,
     pub(crate) outbox: Outbox,
-    pub(crate) link: Arc<dyn Host>,
-    /// Links the questions of this output to the runtime.
-    pub(crate) ask_link: Arc<dyn AskLink>,
+    /// The runtime. The questions of this output share it.
+    pub(crate) link: CountedHost,
     /// PIDs in stock, so that a spawn within a step needs no shared state.
     pub(crate) stock: Vec<Pid>,
     /// Memory in stock for spawned processes.
@@ -355,7 +353,7 @@ pub(crate) enum Yield {
     Ask {
         lane: u32,
         to: Pid,
-        ask: Arc<ProcessAsk>,
+        ask: Arc<Ask>,
         limit: Duration,
     },
     /// The next message of a lane, sent to a name that no process has.
@@ -424,8 +422,7 @@ impl StepOutput {
             pending_names: None,
             failure: None,
             successor: None,
-            ask_link: Arc::new(Near::new(link.clone())),
-            link,
+            link: Arc::new(link),
         }
     }
 
@@ -476,7 +473,7 @@ impl StepOutput {
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {
-                drop(ask.decide_with(Err(CommandError::Dropped)));
+                drop(ask.decide(Err(CommandError::Dropped), || ()));
             }
         }
     }

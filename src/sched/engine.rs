@@ -7,7 +7,7 @@ use super::road::{Executor, Road};
 use super::router::Router;
 use crate::outcome::Exit;
 use crate::primitives::Arc;
-use crate::process::{Bond, Pid, Recovered, Relate};
+use crate::process::{Bond, Pid, Recovered, Relate, SpawnError};
 use crate::sched::body::{Head, Ready, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
@@ -51,7 +51,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H);
 
     /// Begins a process, or its next state machine: it takes its name, if it wants one and has not taken it.
-    fn begins(&self, head: &mut Head) -> Result<(), Exit>;
+    fn begins(&self, head: &mut Head) -> Result<(), SpawnError>;
 
     /// Joins the given groups after the first `init` of a process has returned.
     fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H);

@@ -6,8 +6,8 @@ use super::cell::{Birth, Cell, Doomed, Settled, Want};
 use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex};
 use crate::process::{
-    CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, ProcessAsk, Reply, SpawnOptions,
-    Step, StepOutput, StepResult, described_body,
+    Ask, CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, Reply, SpawnOptions, Step,
+    StepOutput, StepResult, described_body,
 };
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
@@ -219,16 +219,14 @@ struct Ring {
 
 impl Ring {
     /// Makes this many processes with their bodies in hand. Each has asked the given ones.
-    fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<ProcessAsk>>)>) {
+    fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<Ask>>)>) {
         let mut ring = Ring { cells: Vec::new(), decisions: Mutex::new(()) };
         let mut bodies = Vec::new();
         for (slot, whom) in whom.iter().enumerate() {
             let (cell, me) = (Cell::new(), pid(slot as u32));
             let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
             assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
-            let ask = |(tag, to): (usize, &u32)| {
-                Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), me, tag as u64, pid(*to)))
-            };
+            let ask = |(tag, to): (usize, &u32)| Arc::new(Ask::of_process(Clerk::counted(), me, tag as u64, pid(*to)));
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
             asks.iter().for_each(|ask| body.head.rare().asked.note(ask.clone()));
             body.head.outstanding = asks.len() as u32;
@@ -254,8 +252,8 @@ impl Ring {
     }
 
     /// Answers an open ask. Returns the asker's body, if that woke it.
-    fn answer(&self, ask: &ProcessAsk) -> Option<Ready> {
-        let Decided::Deliver { to, tag, .. } = ask.decide_with(Err(CommandError::Dropped)) else {
+    fn answer(&self, ask: &Ask) -> Option<Ready> {
+        let Decided::Deliver { to, tag, .. } = ask.decide(Err(CommandError::Dropped), || ()) else {
             panic!("it is open")
         };
         let answer = Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
@@ -324,7 +322,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 // The first is stepped, and asks a process that does not ask.
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
-                let ask = Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), pid(0), 9, pid(9)));
+                let ask = Arc::new(Ask::of_process(Clerk::counted(), pid(0), 9, pid(9)));
                 first.head.rare().asked = OpenAsks::default();
                 first.head.rare().asked.note(ask);
                 two_is_told || ring.rest(0, first)

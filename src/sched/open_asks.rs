@@ -2,21 +2,21 @@
 
 use crate::pid::Pid;
 use crate::primitives::Arc;
-use crate::process::reply::ProcessAsk;
+use crate::process::reply::Ask;
 
 /// The questions that a process has asked: all that are open, and some that are decided.
 ///
 /// Most processes that ask have one open question. It is stored without an allocation.
 #[derive(Default)]
 pub(crate) struct OpenAsks {
-    newest: Option<Arc<ProcessAsk>>,
+    newest: Option<Arc<Ask>>,
     older: Option<Box<Older>>,
 }
 
 /// Oldest first.
 #[derive(Default)]
 struct Older {
-    asks: Vec<Arc<ProcessAsk>>,
+    asks: Vec<Arc<Ask>>,
     // The number of questions at which to remove the decided ones.
     full: usize,
 }
@@ -32,10 +32,10 @@ const MOST_SPARE: usize = 256;
 /// A process that asks and waits is mostly woken by the process that has just answered, on the same thread. It asks
 /// its next question there. So no memory has to come from another processor.
 #[derive(Default)]
-pub(crate) struct SpareAsks(Vec<Arc<ProcessAsk>>);
+pub(crate) struct SpareAsks(Vec<Arc<Ask>>);
 
 impl SpareAsks {
-    fn keep(&mut self, ask: Arc<ProcessAsk>) {
+    fn keep(&mut self, ask: Arc<Ask>) {
         if self.0.len() < MOST_SPARE {
             self.0.push(ask);
         }
@@ -43,7 +43,7 @@ impl SpareAsks {
 
     /// Makes a question in the memory of an old one, if there is an unshared one.
     #[inline]
-    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<ProcessAsk>> {
+    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<Ask>> {
         let mut ask = self.0.pop()?;
         Arc::get_mut(&mut ask)?.renew(asker, tag, target);
         Some(ask)
@@ -53,7 +53,7 @@ impl SpareAsks {
 impl OpenAsks {
     /// Records a question that was asked.
     #[inline]
-    pub(crate) fn note(&mut self, ask: Arc<ProcessAsk>) {
+    pub(crate) fn note(&mut self, ask: Arc<Ask>) {
         if let Some(older) = self.newest.replace(ask) {
             self.older.get_or_insert_default().note(older);
         }
@@ -76,12 +76,12 @@ impl OpenAsks {
     /// Returns the newest question, unless it is decided. If the process rests and one command is outstanding, it is
     /// this one: an open question is outstanding.
     #[inline]
-    pub(crate) fn newest(&self) -> Option<&Arc<ProcessAsk>> {
+    pub(crate) fn newest(&self) -> Option<&Arc<Ask>> {
         self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
     /// Takes out the questions that are open, and some that are decided.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<ProcessAsk>> {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Ask>> {
         let older = self.older.take().map(|older| older.asks);
         self.newest.take().into_iter().chain(older.into_iter().flatten())
     }
@@ -89,7 +89,7 @@ impl OpenAsks {
 
 impl Older {
     /// Records a question. Now and then decided questions are removed. The cost for each question is constant.
-    fn note(&mut self, ask: Arc<ProcessAsk>) {
+    fn note(&mut self, ask: Arc<Ask>) {
         if self.asks.len() >= self.full {
             self.asks.retain(|ask| !ask.is_decided());
             self.full = (self.asks.len() * 2).max(16);
@@ -102,14 +102,15 @@ impl Older {
 mod tests {
     use super::*;
     use crate::process::command::CommandError;
-    use crate::process::reply::{Ask, Clerk, Decided, Reply};
+    use crate::process::host::Clerk;
+    use crate::process::reply::{Decided, Reply};
 
-    fn ask(tag: u64) -> Arc<ProcessAsk> {
-        Arc::new(ProcessAsk::new(Arc::new(Clerk::default()), Pid::FIRST, tag, Pid::FIRST))
+    fn ask(tag: u64) -> Arc<Ask> {
+        Arc::new(Ask::of_process(Clerk::counted(), Pid::FIRST, tag, Pid::FIRST))
     }
 
-    fn decide(ask: &ProcessAsk) {
-        assert!(matches!(ask.decide_with(Err(CommandError::Dropped)), Decided::Deliver { .. }));
+    fn decide(ask: &Ask) {
+        assert!(matches!(ask.decide(Err(CommandError::Dropped), || ()), Decided::Deliver { .. }));
     }
 
     #[test]
@@ -126,13 +127,11 @@ mod tests {
         asked.forget_decided(&mut spares);
         let other = Pid::new(0, 7, 3).unwrap();
         let new = spares.renew(other, 2, other).unwrap();
-        assert_eq!((Arc::as_ptr(&new), new.tag(), new.waits_for()), (memory, 2, Some(other)));
-        let why = Ask::<()>::abandoned(&*new);
+        assert_eq!((Arc::as_ptr(&new), new.tag(), new.waits_for()), (memory, Some(2), Some(other)));
+        let why = new.abandoned();
         assert!(matches!(why, CommandError::Dropped), "why the old one was refused is forgotten: {why}");
-        let Decided::Deliver { from, to, tag, answer } = new.decide_with(Ok(Box::new(()))) else {
-            panic!("it is open")
-        };
-        assert_eq!((from, to, tag, answer.is_ok()), (other, other, 2, true));
+        let Decided::Deliver { to, tag, answer } = new.decide(Ok(Box::new(())), || ()) else { panic!("it is open") };
+        assert_eq!((to, tag, answer.is_ok()), (other, 2, true));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
-use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
 
@@ -46,18 +46,13 @@ pub(crate) struct Road {
     /// The workers are to exit.
     pub(crate) stopped: AtomicBool,
     /// Ends processes that become ready after the workers have exited.
-    pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
+    pub(crate) reaper: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
     pub(crate) stock: usize,
     /// Whether the start of every step is recorded, and not only at intervals.
     pub(crate) exact_times: bool,
-}
-
-/// Ends everything that is in the queues.
-pub(crate) trait Reaper: Send + Sync {
-    fn reap(&self);
 }
 
 /// The number of processes that a shutdown still waits for.
@@ -198,9 +193,9 @@ impl Road {
         // A thread that was delayed between two lines may come after the workers have exited. Both sides have a fence
         // between their write and their read (`work_added` here, `end_workers` there). So one of them sees the other.
         if self.stopped.load(Ordering::SeqCst)
-            && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
+            && let Some(reap) = self.reaper.get()
         {
-            reaper.reap();
+            reap();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::Ordering;
 use crate::process::{
-    Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, ProcessAsk, SendError,
+    Answer, Ask, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
 };
 use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Envelope, Mailbox, Signal};
@@ -48,13 +48,13 @@ impl<H: Executor> Post for Router<'_, H> {
 /// The router for a question. If it cannot be delivered, the asker gets the reason.
 pub(crate) struct AskPost<'a, 'r, H: Executor> {
     router: Router<'r, H>,
-    ask: &'a ProcessAsk,
+    ask: &'a Ask,
     missed: Option<Missed>,
     refused: bool,
 }
 
 impl<'a, 'r, H: Executor> AskPost<'a, 'r, H> {
-    pub(crate) fn new(router: Router<'r, H>, ask: &'a ProcessAsk) -> AskPost<'a, 'r, H> {
+    pub(crate) fn new(router: Router<'r, H>, ask: &'a Ask) -> AskPost<'a, 'r, H> {
         AskPost { router, ask, missed: None, refused: false }
     }
 

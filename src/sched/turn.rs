@@ -164,7 +164,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
 }
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
-    engine.begins(&mut body.head)?;
+    engine.begins(&mut body.head).map_err(|why| Exit::Failed(Failure::new(why)))?;
     body.head.stage = Stage::Open;
     body.machine.enter()
 }

@@ -10,10 +10,10 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{
-    Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent,
-    LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
+    Address, Answer, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy,
+    Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
 };
-use crate::sched::body::StepOutput;
+use crate::sched::body::{Host, StepOutput};
 use crate::sched::cell::Rest;
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
@@ -288,7 +288,8 @@ impl<P: Process> Driver<P> {
             .map(|(tag, key)| (*tag, key.map(TimerKey::moment)))
             .filter(|(_, due)| due.is_none_or(|due| due > now))
             .map(|(tag, due)| Outstanding::Timer { tag, due });
-        let asks = asks.iter().filter(|ask| !ask.is_decided()).map(|ask| Outstanding::Ask { tag: ask.tag() });
+        let asks =
+            asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
         let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).collect();
         all.sort();
         all

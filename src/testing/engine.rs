@@ -12,10 +12,10 @@ use crate::clock::{Clock, ManualClock};
 use crate::outcome::{Exit, Failure, Reason, drop_contained};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Monitor, NameError, Naming, Pid,
-    ProcessAsk, Recovered, Relate, Subscription, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, Recovered, Relate, SpawnError,
+    Subscription, TimerFired,
 };
-use crate::sched::body::{Head, Host, NoVacancy, Ready, Work, Yield};
+use crate::sched::body::{Head, Host, Ready, Work, Yield};
 use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
 use crate::sched::counters::Counters;
 use crate::sched::engine::Engine;
@@ -40,7 +40,7 @@ pub(super) struct Notes {
     /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
-    pub(super) asks: Vec<Arc<ProcessAsk>>,
+    pub(super) asks: Vec<Arc<Ask>>,
     pub(super) cancelled: Vec<(Pid, CancelRequest)>,
     pub(super) terminated: Vec<Pid>,
     pub(super) monitors: Vec<Monitor>,
@@ -246,7 +246,11 @@ impl Engine for TestEngine {
             }
             Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Host::nobody(self)),
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
-            Yield::Reply(reply) => reply.send(self, |to, tag, answer| self.answer(to, tag, answer)),
+            Yield::Reply(reply) => {
+                if let Some((to, tag, answer)) = reply.send(self, || ()) {
+                    self.answer(to, tag, answer);
+                }
+            }
             Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
             Yield::Timer { tag, delay } => {
                 let engine = self.me.clone();
@@ -319,7 +323,7 @@ impl Engine for TestEngine {
 
     fn tell_related<H: Executor>(&self, _: Pid, _: &Exit, _: &mut H) {}
 
-    fn begins(&self, _: &mut Head) -> Result<(), Exit> {
+    fn begins(&self, _: &mut Head) -> Result<(), SpawnError> {
         Ok(())
     }
 
@@ -338,7 +342,7 @@ impl Engine for TestEngine {
             self.timers.cancel(key);
         }
         for ask in gone.asks.drain(..) {
-            drop(ask.decide_with(Err(CommandError::Dropped)));
+            drop(ask.decide(Err(CommandError::Dropped), || ()));
         }
         for group in gone.own_groups.drain(..) {
             drop(self.name(Naming::Leave { group, pid: head.pid }));
@@ -366,13 +370,11 @@ impl Engine for TestEngine {
     }
 }
 
-impl AnswerTo for TestEngine {
-    fn answer(&self, to: Pid, tag: u64, answer: Answer) {
+impl Host for TestEngine {
+    fn answer_from(&self, _: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
         self.road.answer(&mut self.executor(), to, tag, answer);
     }
-}
 
-impl AskLink for TestEngine {
     fn is_alive(&self, _: Pid) -> bool {
         true
     }
@@ -383,12 +385,6 @@ impl AskLink for TestEngine {
         self.timers.cancel(key);
     }
 
-    fn runtime(&self) -> *const () {
-        std::ptr::from_ref(self).cast()
-    }
-}
-
-impl Directory for TestEngine {
     fn holder(&self, name: &str) -> Option<Pid> {
         lock(&self.named).names.get(name).copied()
     }
@@ -397,9 +393,7 @@ impl Directory for TestEngine {
     fn next_member(&self, group: &str) -> Option<Pid> {
         self.group(group).first().copied()
     }
-}
 
-impl Host for TestEngine {
     fn nobody(&self) -> Pid {
         Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)
     }
@@ -408,12 +402,12 @@ impl Host for TestEngine {
         &self.road.clock
     }
 
-    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), NoVacancy> {
+    fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError> {
         if self.is_shutting_down() {
-            return Err(NoVacancy::ShuttingDown);
+            return Err(SpawnError::ShuttingDown);
         }
         let slot = self.next_child.fetch_add(1, Ordering::Relaxed) as u32;
-        stock.push(Pid::new(self.pid.node(), slot, 1).ok_or(NoVacancy::Limit(slot))?);
+        stock.push(Pid::new(self.pid.node(), slot, 1).ok_or(SpawnError::Limit { limit: slot })?);
         Ok(())
     }
 

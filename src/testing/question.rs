@@ -1,11 +1,13 @@
 //! Questions that a test asks, and passes to a driven process.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use super::engine::TestEngine;
 use crate::clock::ManualClock;
+use crate::latch::Latch;
 use crate::primitives::Arc;
-use crate::process::{CommandError, OutsideAsk, Pid, Reply};
+use crate::process::{Ask, CommandError, OneAnswer, Pid, Reply};
 
 /// Makes a question to put into a message, and the handle that receives its answer.
 ///
@@ -16,24 +18,26 @@ use crate::process::{CommandError, OutsideAsk, Pid, Reply};
 /// ```
 pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
     let engine = TestEngine::new(&ManualClock::new(), Pid::FIRST, 1);
-    let ask = Arc::new(OutsideAsk::new(engine, Pid::FIRST));
-    (Reply::new(ask.clone()), Asked { ask })
+    let answer = Latch::new();
+    let ask = Ask::from_outside(Arc::new(engine), answer.clone(), Pid::FIRST);
+    (Reply::new(Arc::new(ask)), Asked { answer, takes: PhantomData })
 }
 
 /// The handle that receives the answer to a [`question`].
 pub struct Asked<T> {
-    ask: Arc<OutsideAsk<T>>,
+    answer: Latch<OneAnswer>,
+    takes: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + 'static> Asked<T> {
     /// Takes the answer if there is one yet: the value, or [`CommandError::Dropped`]. It is returned once.
     pub fn answer(&self) -> Option<Result<T, CommandError>> {
-        self.ask.take()
+        self.answer.take().map(OneAnswer::typed)
     }
 }
 
 impl<T> fmt::Debug for Asked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asked").field("answered", &self.ask.answer.is_set()).finish()
+        f.debug_struct("Asked").field("answered", &self.answer.is_set()).finish()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{BodyState, Cell, Inner, WAITS};
 use crate::primitives::{Arc, enter};
-use crate::process::{Pid, ProcessAsk};
+use crate::process::{Ask, Pid};
 use crate::sched::body::Body;
 
 /// The wait of a process for one answer.
@@ -11,7 +11,7 @@ pub(crate) struct AskWait {
     rest: u64,
     /// The process that alone can answer.
     pub(crate) asked: Pid,
-    pub(crate) ask: Arc<ProcessAsk>,
+    pub(crate) ask: Arc<Ask>,
 }
 
 impl AskWait {

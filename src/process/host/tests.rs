@@ -1,0 +1,68 @@
+//! A host for tests.
+
+use super::*;
+use crate::primitives::{AtomicUsize, Mutex, Ordering, lock};
+
+/// A host whose answers are delivered by hand. It counts the timers that are taken back.
+#[derive(Default)]
+pub(crate) struct Clerk {
+    pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
+    pub(crate) taken_back: AtomicUsize,
+    clock: Clock,
+}
+
+impl Clerk {
+    pub(crate) fn counted() -> CountedHost {
+        Arc::new(Arc::new(Clerk::default()))
+    }
+}
+
+impl Host for Clerk {
+    fn answer_from(&self, _: Option<Pid>, _: Pid, tag: u64, answer: Answer) {
+        lock(&self.answers).push((tag, answer));
+    }
+
+    fn is_alive(&self, _: Pid) -> bool {
+        true
+    }
+
+    fn late_reply(&self) {}
+
+    fn forget_timer(&self, _: TimerKey) {
+        self.taken_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn nobody(&self) -> Pid {
+        Pid::FIRST
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn vacancies(&self, _: &mut Vec<Pid>) -> Result<(), SpawnError> {
+        Err(SpawnError::ShuttingDown)
+    }
+
+    fn give_back_after(&self, _: Pid) {}
+
+    fn is_shutting_down(&self) -> bool {
+        true
+    }
+
+    fn holder(&self, _: &str) -> Option<Pid> {
+        None
+    }
+
+    fn next_member(&self, _: &str) -> Option<Pid> {
+        None
+    }
+
+    fn group(&self, _: &str) -> Vec<Pid> {
+        Vec::new()
+    }
+
+    fn monitor_numbers(&self) -> Range<u64> {
+        0..0
+    }
+}

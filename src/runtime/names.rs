@@ -1,0 +1,126 @@
+//! Names and groups of processes, as steps and calls from outside change them.
+
+use std::any::Any;
+
+use super::dispatch::Core;
+use super::system::Runtime;
+use crate::groups::Doer;
+use crate::outcome::Failure;
+use crate::primitives::Arc;
+use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError, Target};
+use crate::sched::body::Rare;
+use crate::sched::road::Executor;
+
+impl Runtime {
+    /// Gives a process a further name. A name has at most one holder, and a process may have any number of names.
+    /// When its holder has ended, the name is free before the processes that monitor the holder are told.
+    ///
+    /// # Errors
+    /// The name is taken (the error says by which process), the name is empty, or there is no process at the target.
+    pub fn register(&self, name: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
+        let core = self.core();
+        core.register(&name.into(), core.resolve(&target)?)
+    }
+
+    /// Takes a name from its holder. Returns the process that had it.
+    pub fn unregister(&self, name: &str) -> Option<Pid> {
+        self.core().names.unregister(name, None)
+    }
+
+    /// The PID of the process that has this name.
+    pub fn whereis(&self, name: &str) -> Option<Pid> {
+        self.core().names.holder(name)
+    }
+
+    /// Adds a process to a group. A group begins with its first member. A process may be in many groups, and several
+    /// times in one group. A process that has ended is in no group.
+    ///
+    /// # Errors
+    /// There is no process at the target, or the group's name is empty.
+    pub fn join_group(&self, group: impl Into<Arc<str>>, target: impl Target) -> Result<(), NameError> {
+        let core = self.core();
+        let pid = core.resolve(&target)?;
+        core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
+    }
+
+    /// Removes a process from a group, once. Returns whether it was in the group.
+    pub fn leave_group(&self, group: &str, target: impl Target) -> bool {
+        let core = self.core();
+        let Ok(pid) = core.resolve(&target) else { return false };
+        core.leave_group(group, pid, Doer::Another, &mut core.executor())
+    }
+
+    /// The members of a group, each as often as it has joined. The list is empty if there is no such group.
+    pub fn group_members(&self, group: &str) -> Vec<Pid> {
+        self.core().groups.members(group)
+    }
+
+    /// The groups that have members.
+    pub fn groups(&self) -> Vec<Arc<str>> {
+        self.core().groups.all()
+    }
+
+    /// Sends a message to each process in the group. A process that has joined several times gets the message once.
+    /// Returns how many processes have accepted it. Processes that have just ended, are full, or take messages of
+    /// another type are not counted.
+    pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
+        let members = self.core().groups.processes(group);
+        let Some((last, others)) = members.split_last() else { return 0 };
+        let accepted = others.iter().filter(|member| self.send(**member, message.clone()).is_ok()).count();
+        accepted + usize::from(self.send(*last, message).is_ok())
+    }
+}
+
+impl Core {
+    /// Gives a process a name.
+    fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), NameError> {
+        let lives = || self.road.table.cell(pid).is_some_and(|cell| cell.relate(pid));
+        self.names.register(name, pid, lives)
+    }
+
+    /// Gives a process that begins the name of its spawn options, once. Later the process may change it, also when
+    /// its state machine is replaced.
+    #[cold]
+    pub(super) fn take_name(&self, rare: &mut Rare, pid: Pid) -> Result<(), SpawnError> {
+        let Some(name) = rare.name.as_ref().filter(|_| !rare.is_named) else { return Ok(()) };
+        // It is not in the table of processes yet. Its end finds the name in its head.
+        self.names.register(name, pid, || true).map_err(|why| match why {
+            NameError::Taken { name, holder } => SpawnError::NameTaken { name, holder },
+            // It counts as alive, so there is no other reason.
+            NameError::Empty | NameError::NoSuchProcess(_) => SpawnError::EmptyName,
+        })?;
+        rare.is_named = true;
+        Ok(())
+    }
+
+    /// Adds a process to a group.
+    pub(super) fn join_group<H: Executor>(
+        &self,
+        group: &Arc<str>,
+        pid: Pid,
+        by: Doer,
+        executor: &mut H,
+    ) -> Result<(), NameError> {
+        self.groups.join(&*self.road, group, pid, by, |told| self.told(told, executor))
+    }
+
+    fn leave_group<H: Executor>(&self, group: &str, pid: Pid, by: Doer, executor: &mut H) -> bool {
+        self.groups.leave(&*self.road, group, pid, by, |told| self.told(told, executor))
+    }
+
+    /// Performs a change of names or groups that a process has yielded, and answers it.
+    pub(super) fn name_process<H: Executor>(&self, me: Pid, tag: u64, naming: Naming, executor: &mut H) {
+        let by = |pid: Pid| if me == pid { Doer::Itself } else { Doer::Another };
+        let named = |named: Result<(), NameError>| match named {
+            Ok(()) => Ok(Box::new(()) as Box<dyn Any + Send>),
+            Err(why) => Err(CommandError::Failed(Failure::new(why))),
+        };
+        let answer: Answer = match naming {
+            Naming::Register { name, pid } => named(self.register(&name, pid)),
+            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
+            Naming::Join { group, pid } => named(self.join_group(&group, pid, by(pid), executor)),
+            Naming::Leave { group, pid } => Ok(Box::new(self.leave_group(&group, pid, by(pid), executor))),
+        };
+        self.road.answer(executor, me, tag, answer);
+    }
+}
