@@ -81,17 +81,17 @@ impl Ended {
 fn end(two: &Two, slot: u32) -> Ended {
     let mut exit = Exit::Terminated(Reason::Cancelled);
     let vacated = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), &mut exit);
-    vacated.untold.tell(|| {
+    if vacated.marks.has(Marks::RELATED) {
         two.relations.ended(two, pid(slot), &exit, |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
-    });
-    Ended { inbox: vacated.inbox, exit }
+    }
+    Ended { inbox: vacated.inbox.mailbox, exit }
 }
 
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
-    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox else { return Vec::new() };
+    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.mailbox else { return Vec::new() };
     let signals = inbox.take_signals().unwrap_or_default();
     let is_nobody = |exit: &Exit| matches!(exit, Exit::Terminated(Reason::NoSuchProcess));
     signals
@@ -222,7 +222,7 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
 
 /// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
-    let inbox = two.cells[slot as usize].vacate().inbox;
+    let inbox = two.cells[slot as usize].vacate().inbox.mailbox;
     let mailboxes =
         inbox.into_iter().map(|mut inbox| inbox.take_signals()).chain([body.machine.mailbox().take_signals()]);
     let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
@@ -345,6 +345,6 @@ fn an_answer_comes_while_its_process_recovers() {
         let refused = answers.join().unwrap();
         assert_eq!(forgotten + usize::from(refused), 1, "late, once");
         assert!(!successor.machine.mailbox().has_signals());
-        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.has_signals()));
+        assert!(two.cells[0].vacate().inbox.mailbox.is_none_or(|inbox| !inbox.has_signals()));
     });
 }

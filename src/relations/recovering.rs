@@ -61,9 +61,10 @@ impl Relations {
         let told = self.give_up(cells, recovered, parent, then);
         let incarnation = body.head.next_incarnation();
         let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
-        let mut inbox = cells.cell(recovered.pid).and_then(|cell| cell.recover(next, incarnation, traps));
+        let cell = cells.cell(recovered.pid);
+        let mut inbox = cell.map(|cell| cell.recover(next, incarnation, traps)).unwrap_or_default();
         let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
+        inbox.mailbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
         LeftBehind { told, inbox, signals }
     }
 

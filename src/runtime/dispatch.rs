@@ -13,8 +13,8 @@ use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
-    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Handler, NoSuchProcessError, PendingReply,
-    Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
+    Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, DeadLetter, DeadLetterReason, Directory, Handler,
+    NoSuchProcessError, PendingReply, Pid, ProcessAsk, ProcessIdentity, Recovered, Relate, TimerFired,
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
@@ -22,7 +22,7 @@ use crate::sched::cell::{LeftBehind, Missing, Next};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
-use crate::sched::router::{AskPost, NoSuchName, Router};
+use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
 
@@ -107,11 +107,16 @@ impl Core {
     ) {
         let counters = executor.counters();
         counters.add(&counters.accepted, 1);
-        let mut post = AskPost::new(Router::new(&self.road, executor), &ask);
-        outbox.deliver(lane, 1, to, head.pid, &mut post);
+        let mut is_refused = false;
+        self.road.deliver(executor, outbox.lane(lane), 1, (head.pid, to), |letter| {
+            if let Some(why) = why_dead(letter) {
+                is_refused = true;
+                ask.refuse(why);
+            }
+        });
         // Otherwise the question is not read here: the process that answers it may be about to write it, on another
         // processor.
-        if post.is_refused() && ask.is_decided() {
+        if is_refused && ask.is_decided() {
             return;
         }
         // Without a limit there is no timer, and the clock is not read.
@@ -202,8 +207,9 @@ impl Engine for Core {
             Yield::SendNowhere { lane, why } => {
                 let counters = executor.counters();
                 counters.add(&counters.accepted, 1);
-                let mut post = NoSuchName { router: Router::new(&self.road, executor), why: &why };
-                outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
+                let nowhere = DeadLetter::new(self.nobody(), DeadLetterReason::NoSuchName);
+                let letter = DeadLetter { name: why.name(), from: Some(pid), ..nowhere };
+                self.road.bury(executor, outbox.lane(lane), 1, &letter, |_| ());
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
             // The wakers of the asker may run for long.

@@ -146,7 +146,7 @@ impl Runtime {
         let deadline = clock.deadline(limit);
         let mut message = message;
         loop {
-            let refused = match self.core().road.offer(pid, message, true) {
+            let refused = match self.core().road.offer(pid, message, true, || ()) {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
@@ -413,7 +413,7 @@ mod tests {
         wait(&begun);
         let road = &runtime.core().road;
         road.send(process.pid(), 1_u32).unwrap();
-        let waits = || road.offer(process.pid(), 2_u32, true).err().and_then(|refused| refused.room).unwrap();
+        let waits = || road.offer(process.pid(), 2_u32, true, || ()).err().and_then(|refused| refused.room).unwrap();
         let rooms = [waits(), waits()];
         assert!(rooms.iter().all(|room| !room.is_set()));
         gate.set(()).unwrap();

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::outbox::Outbox;
@@ -77,7 +78,7 @@ pub(crate) struct Rare {
     timers_full: usize,
     pub(crate) asked: OpenAsks,
     /// The bounded mailbox, if there is one, while the body is at rest.
-    pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
+    pub(crate) bounded: Option<Box<BoundedMailbox>>,
     pub(crate) bound: Option<Bound>,
     /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
@@ -171,7 +172,6 @@ pub(crate) struct Kind {
     pub(crate) process: fn() -> &'static str,
     pub(crate) message_name: fn() -> &'static str,
     pub(crate) new_mailbox: fn() -> Box<dyn AnyMailbox>,
-    pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
 /// Sets the exit latch that joiners wait for.

@@ -1,6 +1,6 @@
 //! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
-use super::cell::{Cell, Marks, Vacated};
+use super::cell::{Cell, Marks, Released, Vacated};
 use super::engine::Engine;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
@@ -70,6 +70,15 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Reports and drops what has arrived for a process that has ended.
+fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, inbox: Released) {
+    if let Some(mut mailbox) = inbox.mailbox {
+        bury(road, executor, pid, &mut *mailbox, DeadLetterReason::Ended);
+        mailbox.drop_signals();
+    }
+    tell_of_room(inbox.waiting);
+}
+
 /// Ends a process: closes it, vacates its PID, releases everything it had, and notifies the waiters.
 #[inline(never)]
 pub(crate) fn end<E: Engine, H: Executor>(
@@ -84,7 +93,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     executor.shows(StepActivity::AfterStep);
     close(executor, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
+    let Vacated { inbox, marks, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();
@@ -101,11 +110,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
-    if let Some(mut inbox) = inbox {
-        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
-    }
+    bury_inbox(road, executor, pid, inbox);
     body.machine.mailbox().drop_signals();
     let counters = executor.counters();
     counters.ended(&exit);
@@ -117,7 +122,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
         _ => road.table.give_back_after(pid),
     }
     // The state is dropped and the slot is free. A notified process may already spawn another process there.
-    untold.tell(|| engine.tell_related(pid, &exit, executor));
+    if marks.has(Marks::RELATED) {
+        engine.tell_related(pid, &exit, executor);
+    }
     drop_contained(exit);
     if let Some(last_word) = last_word {
         // Wakers and callbacks of joiners may take long.
@@ -141,7 +148,7 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
         dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
-            *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
+            *exit = Exit::Terminated(killer(&mut vacated.inbox.mailbox, body).unwrap_or(reason));
         }
     }
     vacated
@@ -180,7 +187,7 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, marks, untold, queued })) =
+    let Some((cell, Vacated { inbox, marks, queued })) =
         road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
     else {
         return;
@@ -190,12 +197,10 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     }
     engine.forget(pid);
     let mut unseen = queued;
-    if let Some(mut inbox) = inbox {
+    if let Some(inbox) = &inbox.mailbox {
         unseen = unseen.saturating_sub(inbox.messages() as u32);
-        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
     }
+    bury_inbox(road, executor, pid, inbox);
     // The messages in the body are lost. They are counted all the same.
     let counters = executor.counters();
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
@@ -204,7 +209,9 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
     road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
-    untold.tell(|| engine.tell_related(pid, &exit, executor));
+    if marks.has(Marks::RELATED) {
+        engine.tell_related(pid, &exit, executor);
+    }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();
     }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use super::cell::{LeftBehind, Next};
 use super::road::{Executor, Road};
-use super::router::Router;
 use crate::outcome::Exit;
 use crate::primitives::Arc;
 use crate::process::{Bond, Pid, Recovered, Relate};
@@ -25,7 +24,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
         (from, to): (Pid, Pid),
         executor: &mut H,
     ) {
-        outbox.deliver(lane, count, to, from, &mut Router::new(self.road(), executor));
+        self.road().deliver(executor, outbox.lane(lane), count, (from, to), |_| ());
     }
 
     /// Handles a child that a step has spawned. Returns it if it is to be stepped by this scheduler.

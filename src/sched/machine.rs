@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use super::body::{
     Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
-use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
@@ -73,7 +72,6 @@ impl<P: Process> KindOf<P> {
         process: name_of::<P>,
         message_name: type_name::<P::Message>,
         new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
-        new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
     };
 }
 

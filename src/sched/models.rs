@@ -10,10 +10,8 @@ use crate::process::{
     Step, StepOutput, StepResult, described_body,
 };
 use crate::sched::body::{Ready, Stepped, Verdict};
-use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::sched::open_asks::OpenAsks;
-use crate::sched::outbox::Opened;
 
 struct Anybody;
 
@@ -49,16 +47,11 @@ fn at_rest() -> Arc<Cell> {
 
 fn send(cell: &Cell, message: u32) -> Option<Ready> {
     let envelope = Envelope { from: None, message };
-    cell.post(Pid::FIRST, |opened| {
-        match opened {
-            Opened::Free(mailbox) => {
-                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
-                mailbox.messages.push(envelope);
-            }
-            Opened::Bounded(mailbox) => {
-                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<BoundedMailbox<u32>>().unwrap();
-                assert!(matches!(mailbox.offer(envelope), Offer::Taken));
-            }
+    cell.post(Pid::FIRST, |mailbox, bounds| {
+        let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
+        match bounds {
+            None => mailbox.messages.push(envelope),
+            Some(bounds) => assert!(bounds.offer(mailbox, envelope).is_none()),
         }
         Some(1)
     })
@@ -118,7 +111,6 @@ fn a_new_message_wakes_a_process_that_took_nothing() {
 fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
     loom::model(|| {
         let options = SpawnOptions::new().mailbox(10, Overflow::Refuse);
-        let bound = options.bound.unwrap();
         let (cell, body) = in_hand_with(options);
         assert!(send(&cell, 1).is_none());
         let sender = loom::thread::spawn({
@@ -126,8 +118,8 @@ fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
             move || send(&cell, 2)
         });
         let step = |mut body: Ready| {
-            drop(cell.fill(&mut body, bound, 2));
-            drop(cell.hold(&mut body, bound));
+            drop(cell.fill(&mut body, 2));
+            drop(cell.hold(&mut body));
             settle(&cell, body, Want::NewEvent)
         };
         let kept = step(body).and_then(step);

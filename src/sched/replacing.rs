@@ -2,7 +2,7 @@
 //!
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
-use super::cell::{Cell, Freed, LeftBehind, Next};
+use super::cell::{Cell, LeftBehind, Next, Released};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Executor, Road};
@@ -105,14 +105,15 @@ fn take_over<H: Executor>(
     executor: &mut H,
     cell: &Cell,
     body: &mut Ready,
-    mut inbox: Option<Box<dyn AnyMailbox>>,
+    inbox: Released,
     refused: Option<Box<dyn AnyMailbox>>,
 ) {
+    let Released { mailbox: mut inbox, waiting } = inbox;
     if let Some(inbox) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
         body.head.answered(completions);
-        tell_of_room(inbox.take_waiting());
     }
+    tell_of_room(waiting);
     let mut dead = 0;
     for mut mailbox in [refused, inbox].into_iter().flatten() {
         dead += mailbox.messages() as u32;
@@ -127,14 +128,13 @@ fn take_over<H: Executor>(
 /// Counts the messages that a step under a bound has left. If the bound drops the oldest, these are dropped first.
 #[cold]
 pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.bound() else { return };
-    let freed = cell.hold(body, bound);
+    let freed = cell.hold(body);
     tell_of_freed(road, executor, body, freed);
 }
 
 /// Reports messages that have lost their place in a bounded mailbox, and notifies senders that wait for room.
-pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
-    if let Some(mut oldest) = freed.oldest {
+pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Released) {
+    if let Some(mut oldest) = freed.mailbox {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
     tell_of_room(freed.waiting);

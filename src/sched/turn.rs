@@ -276,8 +276,9 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.give(lane, count, pid, child.machine.mailbox())
+                        && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
                     {
+                        outbox.lane(lane).settle();
                         given += count;
                         orders.next();
                     }
@@ -358,7 +359,6 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
 /// Gives a process with a bound its share for the next step.
 #[inline(never)]
 fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.bound() else { return };
-    let freed = cell.fill(body, bound, road.budget);
+    let freed = cell.fill(body, road.budget);
     tell_of_freed(road, executor, body, freed);
 }

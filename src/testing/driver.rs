@@ -14,10 +14,9 @@ use crate::process::{
     LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
 };
 use crate::sched::body::StepOutput;
-use crate::sched::cell::Rest;
+use crate::sched::cell::{Missed, Rest};
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
-use crate::sched::outbox::{Missed, Opened};
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
 
@@ -144,8 +143,7 @@ impl<P: Process> Driver<P> {
 
     fn deliver(&mut self, from: Option<Pid>, message: P::Message) -> &mut Driver<P> {
         let mut message = Some(message);
-        let posted = self.engine.cell().post(self.pid, |opened| {
-            let (Opened::Free(mailbox) | Opened::Bounded(mailbox)) = opened;
+        let posted = self.engine.cell().post(self.pid, |mailbox, _| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<P::Message>>()?;
             if let Some(message) = message.take() {
                 mailbox.messages.push(Envelope { from, message });

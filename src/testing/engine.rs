@@ -195,7 +195,8 @@ impl TestEngine {
     }
 
     fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
-        let sent = (0..count).filter_map(|_| outbox.pop(lane)).map(|(message, type_name)| (to, message, type_name));
+        let sent =
+            (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|(message, type_name)| (to, message, type_name));
         self.note(|notes| notes.sent.extend(sent));
     }
 }
@@ -353,7 +354,7 @@ impl Engine for TestEngine {
         let incarnation = body.head.next_incarnation();
         let mut inbox = self.cell().recover(next, incarnation, false);
         let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
+        inbox.mailbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
         LeftBehind { told: false, inbox, signals }
     }
 

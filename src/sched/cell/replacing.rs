@@ -6,10 +6,10 @@
 //! or in the mailbox of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed
 //! state machine reaches its successor.
 
-use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
+use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, Released, TRAPS};
 use crate::primitives::enter;
 use crate::sched::body::Kind;
-use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
+use crate::sched::mailbox::{Bound, Signal};
 
 /// The bits of a stamp that hold the incarnation.
 const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
@@ -27,8 +27,8 @@ pub(crate) struct Next {
 
 impl Cell {
     /// Replaces the state machine because a step has asked for it. Returns the inbox of the old one.
-    pub(crate) fn upgrade(&self, next: Next) -> Option<Box<dyn AnyMailbox>> {
-        let fresh = next.bound.map(next.kind.new_bounded);
+    pub(crate) fn upgrade(&self, next: Next) -> Released {
+        let fresh = BodyState::out(next.kind, next.bound);
         enter(&self.inner).replace(next, fresh)
     }
 
@@ -36,8 +36,8 @@ impl Cell {
     ///
     /// From now on answers to its commands are refused. Exits are trapped as at its birth.
     #[cold]
-    pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Option<Box<dyn AnyMailbox>> {
-        let fresh = next.bound.map(next.kind.new_bounded);
+    pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Released {
+        let fresh = BodyState::out(next.kind, next.bound);
         let mut inner = enter(&self.inner);
         inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
         inner.set_flag(TRAPS, traps);
@@ -47,23 +47,17 @@ impl Cell {
     /// Whether a request to stop has arrived while the body is out.
     #[cold]
     pub(crate) fn is_asked_to_stop(&self) -> bool {
-        match &mut enter(&self.inner).body {
-            BodyState::Out(Some(inbox)) => inbox.is_asked_to_stop(),
-            _ => false,
-        }
+        enter(&self.inner).body.inbox().is_some_and(|(inbox, _)| inbox.is_asked_to_stop())
     }
 }
 
 impl Inner {
-    /// Replaces the state machine whose body is in hand, with a `fresh` inbox.
-    fn replace(&mut self, next: Next, fresh: Option<Box<dyn AnyMailbox>>) -> Option<Box<dyn AnyMailbox>> {
+    /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
+    fn replace(&mut self, next: Next, fresh: BodyState) -> Released {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(next.taken);
         self.kind = Some(next.kind);
-        match std::mem::replace(&mut self.body, BodyState::Out(fresh)) {
-            BodyState::Out(inbox) => inbox,
-            BodyState::Resting(_) | BodyState::Vacant => None,
-        }
+        std::mem::replace(&mut self.body, fresh).into_inbox()
     }
 
     #[inline]
