@@ -25,6 +25,7 @@ use crate::process::names::Naming;
 use crate::process::names::PendingNames;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{AskLink, PendingReply, ProcessAsk};
+use crate::process::step_activity::Sight;
 use crate::process::target::NoSuchProcessError;
 use crate::timer::TimerKey;
 
@@ -189,8 +190,8 @@ pub(crate) trait Machine: Any + Send {
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
 
-    /// Calls `step` once, with at most `budget` new events.
-    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped;
+    /// Calls `step` once, with at most `budget` new events. If there is a `sight`, the step shows its activity there.
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped;
 
     /// The number of messages that it was given and that no step has taken.
     fn held(&self) -> usize;

@@ -14,6 +14,7 @@ use crate::primitives::Arc;
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
+use crate::process::step_activity::Sight;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
@@ -148,10 +149,10 @@ impl<P: Process> Machine for Typed<P> {
         }
     }
 
-    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped {
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget);
+        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);

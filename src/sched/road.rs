@@ -13,6 +13,7 @@ use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
+use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
 
@@ -133,29 +134,24 @@ pub(crate) trait Executor {
     /// notified of them, because this worker will not take them now.
     fn goes_on(&mut self) {}
 
-    /// User code that may take long is about to run. Ready processes must be where other workers find them.
+    /// User code that may take long is about to run after the step. Ready processes must be where other workers find them.
     fn let_go(&mut self);
 
-    /// Records that a step begins.
+    /// Records that a step begins, and shows [`StepActivity::Step`].
     fn begins(&mut self, pid: Pid);
 
-    /// Shows what the worker does for the step from now on.
+    /// The place where the activity of a step is shown, if a watchdog looks at it.
     #[inline]
-    fn shows(&mut self, activity: StepActivity) {
-        let _ = activity;
+    fn sight(&self) -> Option<&Sight> {
+        None
     }
 
-    /// Called directly before the step.
+    /// Shows the activity of the worker from now on.
     #[inline]
-    fn before_step(&mut self, body: &mut Ready) {
-        let _ = body;
-    }
-
-    /// Called when the step has returned. Later work still belongs to it, until the next step begins or the turn is
-    /// over.
-    #[inline]
-    fn after_step(&mut self, body: &mut Ready) {
-        let _ = body;
+    fn shows(&self, activity: StepActivity) {
+        if let Some(sight) = self.sight() {
+            sight.note(activity);
+        }
     }
 
     /// Microseconds since the start of the runtime, possibly some steps old.

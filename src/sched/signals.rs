@@ -11,11 +11,10 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::Arc;
 use crate::process::command::{CancelRequest, Completion};
 use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
-use crate::process::step_activity::{Sight, StepActivity};
+use crate::process::step_activity::StepActivity;
 
 /// An event that overtakes messages, or does not count as a message.
 pub(crate) enum Signal {
@@ -45,7 +44,7 @@ impl Control {
     }
 
     /// Returns the activity of a step that is given this signal.
-    fn doing(&self) -> StepActivity {
+    pub(crate) fn activity(&self) -> StepActivity {
         match self {
             Control::Cancel(_) => StepActivity::Cancel,
             Control::Down(down) => StepActivity::Down { pid: down.pid },
@@ -103,8 +102,6 @@ pub(crate) struct Signals {
     // The number of messages taken from the queue since this was made.
     pub(crate) popped: u64,
     related: Option<Box<Related>>,
-    // The place where the current step shows its activity, if it does.
-    sight: Option<Arc<Sight>>,
     // The last request to stop that a step has taken.
     asked_to_stop: Option<CancelRequest>,
 }
@@ -141,49 +138,6 @@ pub(crate) trait Senders {
 }
 
 impl Signals {
-    /// Makes empty signals, only to show the activity of a step.
-    pub(crate) fn seen_at(sight: &Arc<Sight>) -> Box<Signals> {
-        Box::new(Signals { sight: Some(sight.clone()), ..Signals::default() })
-    }
-
-    /// Sets the place where the step shows its activity from now on, or none.
-    pub(crate) fn look_at(&mut self, sight: Option<Arc<Sight>>) {
-        self.sight = sight;
-    }
-
-    // The step takes an event. These functions are not inlined: a process that is not watched only pays for the call,
-    // and not in the usual case.
-
-    #[inline(never)]
-    pub(crate) fn takes_message(&mut self, from: Option<Pid>) {
-        self.popped += 1;
-        self.note(StepActivity::Message { from });
-    }
-
-    #[inline(never)]
-    pub(crate) fn takes_kept(&self, from: Option<Pid>) {
-        self.note(StepActivity::Message { from });
-    }
-
-    #[inline(never)]
-    pub(crate) fn takes_completion(&self, tag: u64) {
-        self.note(StepActivity::Completed { tag });
-    }
-
-    #[inline(never)]
-    pub(crate) fn takes_control(&mut self, control: &Control) {
-        if let Control::Cancel(request) = control {
-            self.asked_to_stop = Some(request.clone());
-        }
-        self.note(control.doing());
-    }
-
-    fn note(&self, doing: StepActivity) {
-        if let Some(sight) = &self.sight {
-            sight.note(doing);
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.control.is_empty()
             && self.completions.is_empty()
@@ -213,6 +167,14 @@ impl Signals {
     /// Takes the next signal of the control lane. The end of a process waits behind the last answer of that process.
     /// With `messages` it also waits behind its last message.
     pub(crate) fn next_control(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
+        let control = self.take_next(messages)?;
+        if let Control::Cancel(request) = &control {
+            self.asked_to_stop = Some(request.clone());
+        }
+        Some(control)
+    }
+
+    fn take_next(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
         let (popped, answered) = (self.popped, self.answered);
         let due = |place: &Place| place.answers <= answered && (messages.is_none() || place.messages <= popped);
         if let Some(related) = &mut self.related

@@ -69,9 +69,11 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             if body.machine.mailbox().messages() != 1 {
                 drop(cell.hand_over(&mut body));
             }
+            executor.shows(StepActivity::Step);
         }
         if body.head.rare.is_some() {
             prepare(road, executor, cell, &mut body, out);
+            executor.shows(StepActivity::Step);
         }
         let stepped = step(road, executor, out, &mut body);
         let want = match stepped.verdict {
@@ -197,13 +199,11 @@ fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut R
 
 #[inline]
 fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
-    executor.before_step(body);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
-        step_traced(road, out, body)
+        step_traced(road, executor, out, body)
     } else {
-        body.machine.step(&mut body.head, out, road.budget)
+        body.machine.step(&mut body.head, out, road.budget, executor.sight())
     };
-    executor.after_step(body);
     executor.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
         executor.count(|counters| &counters.stepped, u64::from(stepped.taken));
@@ -212,10 +212,10 @@ fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: 
 }
 
 #[cold]
-fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+fn step_traced<H: Executor>(road: &Road, executor: &H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
-    body.machine.step(&mut body.head, out, road.budget)
+    body.machine.step(&mut body.head, out, road.budget, executor.sight())
 }
 
 /// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.

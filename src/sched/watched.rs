@@ -1,22 +1,28 @@
 //! The work of a worker for the watchdog: it keeps a pulse, shows what its steps do, and exits if it is a surplus
 //! spare.
 //!
-//! `stuck_steps.rs` has the protocol. Without `WATCHED` these functions do nothing.
+//! `stuck_steps.rs` has the protocol. Without a watchdog these functions do nothing.
 
 use super::road::Executor;
 use super::worker::Own;
 use crate::primitives::{Ordering, fence};
-use crate::process::StepActivity;
-use crate::sched::body::Ready;
-use crate::sched::mailbox::Signals;
+use crate::process::{Pid, StepActivity};
 
-impl<const WATCHED: bool> Own<WATCHED> {
+impl Own {
+    /// As `shows_step_of`, with a new beat of the pulse.
+    #[inline(never)]
+    pub(super) fn begins_watched(&mut self, pid: Pid) {
+        self.pulse_stops();
+        self.view.pulse.sight.note(StepActivity::Step);
+        self.shows_step_of(pid);
+        self.beat += 1;
+        // Ordering: Release, so that a look that sees this beat sees the process of the step.
+        self.view.pulse.beat.store(self.beat, Ordering::Release);
+    }
+
     /// Stops the pulse. Until it goes on, what others see of this worker belongs to no step.
-    #[inline]
-    pub(super) fn pulse_stops(&mut self) {
-        if !WATCHED {
-            return;
-        }
+    #[inline(never)]
+    fn pulse_stops(&mut self) {
         let pulse = &self.view.pulse;
         self.beat = (self.beat + 1) & !1;
         pulse.beat.store(self.beat, Ordering::Relaxed);
@@ -28,18 +34,17 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
+    /// Handles the end of a turn, or of its last step if another worker may wait for the next one.
     #[inline]
-    pub(super) fn pulse_goes_on(&mut self) {
-        if WATCHED {
-            self.beat += 1;
-            // Ordering: Release, so that a look that sees this beat sees the process of the step.
-            self.view.pulse.beat.store(self.beat, Ordering::Release);
+    pub(super) fn step_is_over(&mut self) {
+        if self.is_watched {
+            self.pulse_stops();
         }
     }
 
     #[inline]
     pub(super) fn turn_is_over(&mut self) {
-        self.pulse_stops();
+        self.step_is_over();
         self.view.current.store(0, Ordering::Relaxed);
     }
 
@@ -60,39 +65,15 @@ impl<const WATCHED: bool> Own<WATCHED> {
     /// Called when this worker has begun, or has looked for work and found it. Makes sure that there will be a look.
     #[inline]
     pub(super) fn works(&self) {
-        if WATCHED && let Some(stuck_steps) = &self.road.stuck_steps {
+        if let Some(stuck_steps) = &self.road.stuck_steps {
             stuck_steps.works();
         }
-    }
-
-    /// Gives the step signals that show its activity.
-    pub(super) fn show_step(&mut self, body: &mut Ready) {
-        let sight = &self.view.pulse.sight;
-        sight.note(StepActivity::Step);
-        match body.machine.mailbox().signals() {
-            Some(signals) => signals.look_at(Some(sight.clone())),
-            none => *none = Some(self.signals.take().unwrap_or_else(|| Signals::seen_at(sight))),
-        }
-    }
-
-    pub(super) fn hide_step(&mut self, body: &mut Ready) {
-        let signals = body.machine.mailbox().signals();
-        if signals.as_ref().is_some_and(|signals| signals.is_needless()) {
-            self.signals = signals.take().map(|mut signals| {
-                signals.look_at(Some(self.view.pulse.sight.clone()));
-                signals
-            });
-        } else if let Some(signals) = signals {
-            signals.look_at(None);
-        }
-        self.view.pulse.sight.note(StepActivity::AfterStep);
     }
 
     /// Whether there are surplus spares, and this worker is a spare.
     #[inline]
     pub(super) fn is_surplus(&self) -> bool {
-        self.index >= self.road.workers
-            && self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.has_surplus())
+        self.is_spare && self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.has_surplus())
     }
 
     /// Lets a spare exit if it is surplus. It neither looks nor sleeps, and first gives back its work.

@@ -10,9 +10,9 @@ use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
 use crate::primitives::{Arc, Ordering, thread};
+use crate::process::step_activity::Sight;
 use crate::process::{Pid, StepActivity};
 use crate::sched::body::{Ready, StepOutput};
-use crate::sched::mailbox::Signals;
 
 /// The most times in a row that a woken process is stepped before all other work.
 const HANDED_OFF_IN_A_ROW: u32 = 16;
@@ -38,11 +38,10 @@ const CALM_PASSES: u8 = 4;
 /// The clock is read once in this many steps, unless the start of each step is to be exact.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// A thread that steps processes. With `WATCHED` it keeps the pulse that a watchdog looks at. Without it, its code
-/// contains nothing of that.
-pub(crate) struct Worker<E, const WATCHED: bool> {
+/// A thread that steps processes.
+pub(crate) struct Worker<E> {
     engine: Arc<E>,
-    pub(super) own: Own<WATCHED>,
+    pub(super) own: Own,
     out: StepOutput,
     pub(super) searches: u32,
     /// The number of the search that begins with the oldest of the global queue.
@@ -51,7 +50,7 @@ pub(crate) struct Worker<E, const WATCHED: bool> {
 }
 
 /// The places where a worker puts processes that become ready in its turns.
-pub(super) struct Own<const WATCHED: bool> {
+pub(super) struct Own {
     pub(super) road: Arc<Road>,
     pub(super) view: Arc<WorkerView>,
     pub(super) index: usize,
@@ -76,11 +75,13 @@ pub(super) struct Own<const WATCHED: bool> {
     pub(super) robs: bool,
     /// The pulse, as others see it.
     pub(super) beat: u64,
-    /// Signals for steps of processes that have none.
-    pub(super) signals: Option<Box<Signals>>,
+    /// Whether a watchdog looks at this worker.
+    pub(super) is_watched: bool,
+    /// Whether this is a spare, which exits when it is no longer needed.
+    pub(super) is_spare: bool,
 }
 
-impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
+impl<E: Engine> Worker<E> {
     pub(crate) fn new(
         engine: Arc<E>,
         road: Arc<Road>,
@@ -91,6 +92,8 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     ) -> Self {
         let own = Own {
             view: road.views[index].clone(),
+            is_watched: road.stuck_steps.is_some(),
+            is_spare: index >= road.workers,
             road,
             index,
             deque,
@@ -106,7 +109,6 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
             victim_steps: 0,
             robs: false,
             beat: 0,
-            signals: None,
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
         Worker { engine, own, out, searches: 0, global_at: GLOBAL_FIRST, random }
@@ -155,7 +157,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
                 self.own.behind_all(ready);
                 if follows {
                     // Until the next turn begins, this worker shows the process that follows.
-                    self.own.pulse_stops();
+                    self.own.step_is_over();
                 } else {
                     self.own.turn_is_over();
                 }
@@ -189,7 +191,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     }
 }
 
-impl<const WATCHED: bool> Own<WATCHED> {
+impl Own {
     #[inline]
     pub(super) fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
         which(&self.view.counters).add_alone(1);
@@ -231,12 +233,27 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
+    /// Shows others the process whose step begins, and since when.
+    #[inline]
+    pub(super) fn shows_step_of(&mut self, pid: Pid) {
+        let view = &self.view;
+        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
+            let now = self.road.now_nanos();
+            self.now = now / 1_000;
+            view.since.store(now, Ordering::Relaxed);
+        }
+        self.steps = self.steps.wrapping_add(1);
+        self.backlog = 0;
+        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
+        view.current.store(pid.to_word(), Ordering::Release);
+    }
+
     pub(super) fn nothing_waits(&self) -> bool {
         self.deque.is_empty() && self.road.queues.is_global_empty()
     }
 }
 
-impl<const WATCHED: bool> Executor for Own<WATCHED> {
+impl Executor for Own {
     const STEPS_IN_A_ROW: u32 = 16;
 
     #[inline]
@@ -289,7 +306,7 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
 
     fn is_alone(&mut self) -> bool {
         // A spare that is to exit must also do so if a process always continues.
-        let is_to_leave = WATCHED && self.is_surplus();
+        let is_to_leave = self.is_surplus();
         self.next.is_none()
             && self.nothing_waits()
             && !self.is_to_rob()
@@ -303,6 +320,7 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
     }
 
     fn let_go(&mut self) {
+        self.shows(StepActivity::AfterStep);
         if let Some(ready) = self.next.take() {
             self.behind_all(ready);
         }
@@ -311,39 +329,12 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
 
     #[inline]
     fn begins(&mut self, pid: Pid) {
-        self.pulse_stops();
-        let view = &self.view;
-        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
-            let now = self.road.now_nanos();
-            self.now = now / 1_000;
-            view.since.store(now, Ordering::Relaxed);
-        }
-        self.steps = self.steps.wrapping_add(1);
-        self.backlog = 0;
-        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
-        view.current.store(pid.to_word(), Ordering::Release);
-        self.pulse_goes_on();
+        if self.is_watched { self.begins_watched(pid) } else { self.shows_step_of(pid) }
     }
 
     #[inline]
-    fn shows(&mut self, activity: StepActivity) {
-        if WATCHED {
-            self.view.pulse.sight.note(activity);
-        }
-    }
-
-    #[inline]
-    fn before_step(&mut self, body: &mut Ready) {
-        if WATCHED {
-            self.show_step(body);
-        }
-    }
-
-    #[inline]
-    fn after_step(&mut self, body: &mut Ready) {
-        if WATCHED {
-            self.hide_step(body);
-        }
+    fn sight(&self) -> Option<&Sight> {
+        self.is_watched.then_some(&self.view.pulse.sight)
     }
 
     fn about_now(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A worker, as other threads see it.
 
 use super::counters::Counters;
-use crate::primitives::{Arc, AtomicBool, AtomicU64};
+use crate::primitives::{AtomicBool, AtomicU64};
 use crate::process::step_activity::Sight;
 
 /// A worker, as other threads see it.
@@ -20,12 +20,12 @@ pub(crate) struct Pulse {
     pub(crate) beat: AtomicU64,
     /// Whether the step with this beat was reported. Then its end is reported, too.
     pub(crate) reported: AtomicBool,
-    pub(crate) sight: Arc<Sight>,
+    pub(crate) sight: Sight,
 }
 
 impl WorkerView {
     pub(crate) fn new() -> WorkerView {
-        let pulse = Pulse { beat: AtomicU64::new(0), reported: AtomicBool::new(false), sight: Arc::new(Sight::new()) };
+        let pulse = Pulse { beat: AtomicU64::new(0), reported: AtomicBool::new(false), sight: Sight::new() };
         WorkerView { counters: Counters::default(), current: AtomicU64::new(0), since: AtomicU64::new(0), pulse }
     }
 }
