@@ -11,7 +11,7 @@ use crate::process::{
     described_body,
 };
 use crate::sched::body::Ready;
-use crate::sched::cell::{Birth, Cell, Marks, Next};
+use crate::sched::cell::{Birth, Cell, Marks};
 use crate::sched::ending::vacate;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 
@@ -210,14 +210,14 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     let recovered = Recovered { pid: pid(slot), exit, by: RecoveredBy::Process };
     let mut successor = body(slot);
     successor.head.rare().traps = traps;
-    let next = Next { kind: successor.machine.kind(), bound: None, taken: 0 };
-    let mut left = two.relations.recover(two, &recovered, next, &mut successor, |told| {
+    two.relations.recover(two, &recovered, &successor, |told| {
         assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
     });
-    if let Some(inbox) = &mut left.inbox {
-        successor.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+    let (left, signals) = two.cells[slot as usize].recover(&mut successor, 0);
+    if let Some(mut inbox) = left.mailbox {
+        successor.machine.mailbox().absorb(&mut *inbox, usize::MAX);
     }
-    (left.signals.len(), successor)
+    (signals.len(), successor)
 }
 
 /// The numbers of exits and recoveries that wait in the body or the cell of a process.

@@ -18,7 +18,7 @@ use crate::process::{
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
-use crate::sched::cell::{LeftBehind, Missing, Next};
+use crate::sched::cell::Missing;
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
@@ -284,15 +284,9 @@ impl Engine for Core {
         self.abandon(head);
     }
 
-    fn recover<H: Executor>(
-        &self,
-        recovered: &Recovered,
-        next: Next,
-        body: &mut Ready,
-        executor: &mut H,
-    ) -> LeftBehind {
+    fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool {
         self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, executor));
-        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, executor))
+        self.relations.recover(&*self.road, recovered, body, |told| self.told(told, executor))
     }
 
     fn ended(&self, head: &mut Head) {
@@ -353,7 +347,7 @@ impl Core {
     pub(super) fn set_exits(&self) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut bodies: Vec<Ready> = std::iter::from_fn(|| self.road.queues.take_any()).collect();
         let exit = Exit::Terminated(Reason::Shutdown);
-        let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?(&mut || false)).collect();
+        let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?()).collect();
         bodies.into_iter().for_each(|body| self.road.queues.push(body));
         calls
     }

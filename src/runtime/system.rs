@@ -17,7 +17,6 @@ use crate::process::{
 };
 use crate::sched::body::{Machine, Ready, Stage};
 use crate::sched::cell::{Birth, Marks};
-use crate::sched::machine::HasProcess;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 

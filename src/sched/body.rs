@@ -100,7 +100,7 @@ pub(crate) struct Given {
 }
 
 /// Returns the replacement for a state machine that has failed with this exit, if there is one.
-type Recover = dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send;
+type Recover = dyn FnMut(&Exit) -> Option<Box<Successor>> + Send;
 
 /// The function that replaces a state machine that has failed and whose own `recover` returns nothing.
 pub(crate) struct RecoverWith {
@@ -175,10 +175,8 @@ pub(crate) struct Kind {
     pub(crate) new_mailbox: fn() -> Box<dyn AnyMailbox>,
 }
 
-/// Sets the exit latch that joiners wait for.
-///
-/// If there are wakers or callbacks, it asks the given function whether to call them now. Otherwise it returns them.
-pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Option<Box<dyn FnOnce() + Send>>>;
+/// Sets the exit latch that joiners wait for. Returns the calls of wakers and callbacks, if there are any.
+pub(crate) type LastWord = Box<dyn FnOnce() -> Option<Box<dyn FnOnce() + Send>>>;
 
 /// The user's state machine, with its type erased.
 pub(crate) trait Machine: Any + Send {
@@ -200,7 +198,7 @@ pub(crate) trait Machine: Any + Send {
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
     /// Calls `recover`. Returns the replacement, if there is one.
-    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
+    fn recover(&mut self, exit: &Exit) -> Option<Box<Successor>>;
 
     /// Calls `close`.
     fn close(&mut self);
@@ -298,17 +296,17 @@ pub(crate) enum Verdict {
 }
 
 /// A state machine that replaces another.
-pub(crate) trait Successor: Send {
+pub(crate) struct Successor {
     /// Makes a body for the same process, with the events that waited in the old one. Also returns those of another
     /// type.
-    fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
-
+    pub(crate) succeed: Box<Succeed>,
     /// Whether it also replaces a state machine that has failed and was asked to stop.
-    fn even_if_stopping(&mut self) -> &mut bool;
-
+    pub(crate) even_if_stopping: bool,
     /// Signals that its predecessor has taken, and that it is given again.
-    fn given_back(&mut self) -> &mut Vec<Control>;
+    pub(crate) given_back: Vec<Control>,
 }
+
+type Succeed = dyn FnOnce(Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) + Send;
 
 /// The output to which a step writes its yields.
 ///
@@ -338,7 +336,7 @@ pub struct StepOutput {
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
-    pub(crate) successor: Option<Box<dyn Successor>>,
+    pub(crate) successor: Option<Box<Successor>>,
 }
 
 /// One yield, in its place among the others.

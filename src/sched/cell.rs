@@ -36,7 +36,6 @@ mod related;
 mod replacing;
 
 pub(crate) use self::asking::AskWait;
-pub(crate) use self::replacing::Next;
 pub(crate) use super::marks::{Birth, Marks};
 use crate::latch::Latch;
 use crate::outcome::Reason;
@@ -132,16 +131,6 @@ pub(crate) struct Vacated {
     pub(crate) marks: Marks,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
-}
-
-/// Things that a failed state machine leaves to its successor.
-pub(crate) struct LeftBehind {
-    /// Whether the parent that has spawned this process with a link was notified that it goes on.
-    pub(crate) told: bool,
-    /// Messages that have arrived for the process, and are for its successor.
-    pub(crate) inbox: Released,
-    /// Signals for the failed state machine alone. The caller drops them outside the lock.
-    pub(crate) signals: Vec<Signal>,
 }
 
 /// The state of a process, as seen from outside.

@@ -126,12 +126,10 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.tell_related(pid, &exit, executor);
     }
     drop_contained(exit);
-    if let Some(last_word) = last_word {
+    if let Some(calls) = last_word.and_then(|set_exit| set_exit()) {
         // Wakers and callbacks of joiners may take long.
-        last_word(&mut || {
-            executor.let_go();
-            true
-        });
+        executor.let_go();
+        calls();
     }
     if marks.has(Marks::WATCHED) {
         road.roll.strike();

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::cell::{LeftBehind, Next};
 use super::road::{Executor, Road};
 use crate::outcome::Exit;
 use crate::primitives::Arc;
@@ -58,9 +57,9 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Ends the timers, pool work and handlers of a state machine that has failed and is replaced.
     fn abandons(&self, head: &mut Head);
 
-    /// Ends its relations and groups as well, and begins the next incarnation of the process in hand.
-    fn recover<H: Executor>(&self, recovered: &Recovered, next: Next, body: &mut Ready, executor: &mut H)
-    -> LeftBehind;
+    /// Ends the relations and subscriptions that it had begun, and notifies the processes that are linked to it.
+    /// Returns whether its parent was notified. The successor is in hand.
+    fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool;
 
     /// Releases everything else that an ended process had.
     fn ended(&self, head: &mut Head);

@@ -103,7 +103,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 close(executor, &mut body);
                 perform(engine, executor, out, &mut body);
                 if let Some(successor) = out.successor.take() {
-                    body = upgrade(road, executor, body, successor, stepped.taken);
+                    body = upgrade(road, executor, body, *successor, stepped.taken);
                 }
                 // Behind the others, like a process that continues: it might do the same again.
                 return After::Ready(body);

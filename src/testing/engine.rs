@@ -16,7 +16,7 @@ use crate::process::{
     ProcessAsk, Recovered, Relate, Subscription, TimerFired,
 };
 use crate::sched::body::{Head, Host, NoVacancy, Ready, Work, Yield};
-use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
+use crate::sched::cell::{Birth, Cell, Missing};
 use crate::sched::counters::Counters;
 use crate::sched::engine::Engine;
 use crate::sched::mailbox::{Signal, Unwanted};
@@ -350,12 +350,8 @@ impl Engine for TestEngine {
         cancel.cancel(Reason::Ended);
     }
 
-    fn recover<H: Executor>(&self, _: &Recovered, next: Next, body: &mut Ready, _: &mut H) -> LeftBehind {
-        let incarnation = body.head.next_incarnation();
-        let mut inbox = self.cell().recover(next, incarnation, false);
-        let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.mailbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
-        LeftBehind { told: false, inbox, signals }
+    fn recovers<H: Executor>(&self, _: &Recovered, _: &Ready, _: &mut H) -> bool {
+        false
     }
 
     fn ended(&self, _: &mut Head) {}

@@ -8,40 +8,40 @@
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, Released, TRAPS};
 use crate::primitives::enter;
-use crate::sched::body::Kind;
-use crate::sched::mailbox::{Bound, Signal};
+use crate::sched::body::{Kind, Ready};
+use crate::sched::mailbox::Signal;
 
 /// The bits of a stamp that hold the incarnation.
 const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
 
 const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its own");
 
-/// The state machine that replaces another one, as far as a cell needs it.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) kind: &'static Kind,
-    pub(crate) bound: Option<Bound>,
-    /// The number of messages that the last step of the old one had taken.
-    pub(crate) taken: u32,
-}
-
 impl Cell {
-    /// Replaces the state machine because a step has asked for it. Returns the inbox of the old one.
-    pub(crate) fn upgrade(&self, next: Next) -> Released {
-        let fresh = BodyState::out(next.kind, next.bound);
-        enter(&self.inner).replace(next, fresh)
+    /// Replaces the state machine by the one in hand because a step has asked for it. That step has taken this many
+    /// messages. Returns the inbox of the old one.
+    pub(crate) fn upgrade(&self, body: &Ready, taken: u32) -> Released {
+        let fresh = BodyState::out(body.machine.kind(), body.head.bound());
+        enter(&self.inner).replace(body.machine.kind(), fresh, taken)
     }
 
-    /// Replaces a state machine that has failed. Returns the inbox of the old one.
+    /// Replaces a state machine that has failed by the one in hand. Returns the inbox of the old one, and the signals
+    /// that only the old one wanted, from the inbox and the body.
     ///
     /// From now on answers to its commands are refused. Exits are trapped as at its birth.
     #[cold]
-    pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Released {
-        let fresh = BodyState::out(next.kind, next.bound);
-        let mut inner = enter(&self.inner);
-        inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
-        inner.set_flag(TRAPS, traps);
-        inner.replace(next, fresh)
+    pub(crate) fn recover(&self, body: &mut Ready, taken: u32) -> (Released, Vec<Signal>) {
+        let incarnation = body.head.next_incarnation();
+        let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
+        let fresh = BodyState::out(body.machine.kind(), body.head.bound());
+        let mut inbox = {
+            let mut inner = enter(&self.inner);
+            inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
+            inner.set_flag(TRAPS, traps);
+            inner.replace(body.machine.kind(), fresh, taken)
+        };
+        let mut signals = body.machine.mailbox().take_of_failed();
+        inbox.mailbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
+        (inbox, signals)
     }
 
     /// Whether a request to stop has arrived while the body is out.
@@ -53,10 +53,10 @@ impl Cell {
 
 impl Inner {
     /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
-    fn replace(&mut self, next: Next, fresh: BodyState) -> Released {
+    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Released {
         self.steps += 1;
-        self.queued = self.queued.saturating_sub(next.taken);
-        self.kind = Some(next.kind);
+        self.queued = self.queued.saturating_sub(taken);
+        self.kind = Some(kind);
         std::mem::replace(&mut self.body, fresh).into_inbox()
     }
 
