@@ -4,7 +4,7 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::engine::{Notes, ReadyBody, TestEngine};
+use super::engine::{Notes, TestEngine};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
@@ -151,8 +151,8 @@ impl<P: Process> Driver<P> {
             Some(1)
         });
         match posted {
-            Ok((Some(ready), _)) => self.engine.put(ReadyBody::Here(ready)),
-            Ok((None, _)) | Err(Missed::NoSuchProcess) => {}
+            Ok((woken, _)) => woken.into_iter().for_each(|ready| self.engine.road.inject(ready)),
+            Err(Missed::NoSuchProcess) => {}
             Err(Missed::WrongType(_)) => panic!("{} no longer takes {}", self.pid, type_name::<P::Message>()),
         }
         self
@@ -181,7 +181,7 @@ impl<P: Process> Driver<P> {
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         if let After::Ready(body) = after {
-            self.engine.put(ReadyBody::Here(body));
+            self.engine.road.inject(body);
         }
         let status = self.status();
         if status == Status::Ended {
@@ -213,10 +213,11 @@ impl<P: Process> Driver<P> {
 
     /// Returns the status of the process.
     pub fn status(&self) -> Status {
-        match &*lock(&self.engine.ready) {
-            ReadyBody::Here(_) => return Status::Ready,
-            ReadyBody::OnPool(_) => return Status::ReadyOnPool,
-            ReadyBody::Nowhere => {}
+        if !self.engine.road.queues.is_global_empty() {
+            return Status::Ready;
+        }
+        if lock(&self.engine.on_pool).is_some() {
+            return Status::ReadyOnPool;
         }
         match self.engine.cell().look().map(|look| look.rest) {
             Some(Rest::Idle) => Status::Idle,
