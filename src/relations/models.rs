@@ -11,7 +11,7 @@ use crate::process::{
     described_body,
 };
 use crate::sched::body::Ready;
-use crate::sched::cell::{Birth, Cell, Marks};
+use crate::sched::cell::{Birth, Cell, DOOMED, RELATED, TRAPS};
 use crate::sched::ending::vacate;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 
@@ -53,7 +53,7 @@ fn body(slot: u32) -> Ready {
 
 fn two(traps: bool) -> Arc<Two> {
     let two = Two { relations: Relations::new(), cells: [Cell::new(), Cell::new()], dooms: AtomicUsize::new(0) };
-    let birth = Birth { marks: Marks::default().with(Marks::TRAPS, traps), ..Birth::default() };
+    let birth = Birth { marks: if traps { TRAPS } else { 0 }, ..Birth::default() };
     for cell in &two.cells {
         assert!(cell.install(1, body(0).machine.kind(), birth, 0, || false));
     }
@@ -81,7 +81,7 @@ impl Ended {
 fn end(two: &Two, slot: u32) -> Ended {
     let mut exit = Exit::Terminated(Reason::Cancelled);
     let vacated = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), &mut exit);
-    if vacated.marks.has(Marks::RELATED) {
+    if vacated.marks & RELATED != 0 {
         two.relations.ended(two, pid(slot), &exit, |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
@@ -278,7 +278,7 @@ fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
         let ends = loom::thread::spawn(move || end(&other, 1));
         let (_, successor) = recover(&two, 0, false);
         let ended = ends.join().unwrap();
-        let doomed = usize::from(two.cells[0].vacate().marks.has(Marks::DOOMED));
+        let doomed = usize::from(two.cells[0].vacate().marks & DOOMED != 0);
         assert_eq!(two.dooms.load(Ordering::SeqCst), doomed, "the other one that was doomed has ended so");
         assert!(doomed == 0 || !ended.by_link(), "one of them has ended the other");
         drop(successor);
@@ -297,7 +297,7 @@ fn the_other_end_links_itself_while_this_one_recovers() {
         let (_, successor) = recover(&two, 0, true);
         links.join().unwrap();
         assert_eq!(two.relations.len(), 2);
-        assert!(two.cells[0].vacate().marks.has(Marks::RELATED));
+        assert!(two.cells[0].vacate().marks & RELATED != 0);
         let mut told = Vec::new();
         two.relations.ended(&*two, pid(0), &Exit::Done(()), |one| told.push(one));
         let (exits, recoveries) = heard(&two, 1, body(1));

@@ -22,12 +22,12 @@ use crate::groups::Groups;
 use crate::name_table::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
-use crate::primitives::{Arc, AtomicU64, Mutex, Weak};
+use crate::primitives::{Arc, AtomicU64, Mutex};
 use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::body::{Ready, StepOutput};
 use crate::sched::queue::Queues;
-use crate::sched::road::{Reaper, Road};
+use crate::sched::road::Road;
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
@@ -315,8 +315,8 @@ impl RuntimeBuilder {
             for_pool: Mutex::default(),
             me: me.clone(),
         });
-        let reaper: Weak<dyn Reaper> = core.me.clone();
-        road.reaper.get_or_init(|| reaper);
+        let reaper = core.me.clone();
+        road.reap.get_or_init(|| Box::new(move || reaper.upgrade().into_iter().for_each(|core| core.reap(drop))));
         let worker_threads = Arc::new(WorkerThreads::new(self.stack_size));
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));

@@ -1,7 +1,7 @@
 //! Effects: the yields that are more than messages, and how they are performed.
 
 use std::any::{Any, TypeId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, 
 use crate::sched::cell::Missing;
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
-use crate::sched::road::{Executor, OutsideExecutor, Reaper, Road};
+use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
@@ -253,10 +253,6 @@ impl Engine for Core {
         self.relate_process(relate, body.head.pid, executor)
     }
 
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        self.forget_told_of(body, unwanted);
-    }
-
     fn bond(&self, child: Pid, bond: Bond) {
         self.relations.bond(&*self.road, child, bond);
     }
@@ -305,10 +301,6 @@ impl Engine for Core {
         }
     }
 
-    fn forget(&self, pid: Pid) {
-        self.names.ended(pid);
-    }
-
     fn to_pool(&self, ready: Ready) {
         let Some(core) = self.shared() else { return };
         let pid = ready.head.pid;
@@ -350,12 +342,6 @@ impl Core {
         let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?()).collect();
         bodies.into_iter().for_each(|body| self.road.queues.push(body));
         calls
-    }
-}
-
-impl Reaper for Core {
-    fn reap(&self) {
-        Core::reap(self, drop);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Missing, Rest};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::stuck_steps::StuckSteps;
-use crate::sched::worker_view::WorkerView;
+use crate::sched::stuck_steps::WorkerView;
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,14 +1,12 @@
 //! Relations, carried out. Links and monitors begin and end, and related processes are told of an end.
 
-use std::collections::HashSet;
-
 use super::dispatch::Core;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::AtomicUsize;
 use crate::process::{CommandError, Pid, Relate};
 use crate::relations::{Cells, Told};
-use crate::sched::body::{Head, Ready};
+use crate::sched::body::Head;
 use crate::sched::cell::Cell;
 use crate::sched::mailbox::Unwanted;
 use crate::sched::road::{Executor, Road};
@@ -72,14 +70,6 @@ impl Core {
         rare.asked.take().for_each(|ask| drop(ask.decide_with(Err(CommandError::Dropped))));
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
-        }
-    }
-
-    /// Takes these events out of the mailbox in hand, and out of the inbox.
-    pub(super) fn forget_told_of(&self, body: &mut Ready, unwanted: &HashSet<Unwanted>) {
-        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
-        if let Some(cell) = self.road.table.cell(body.head.pid) {
-            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::process::{
     Accepts, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target, described_body,
 };
 use crate::sched::body::{Machine, Ready, Stage};
-use crate::sched::cell::{Birth, Marks};
+use crate::sched::cell::{Birth, TRAPS};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 
@@ -73,7 +73,7 @@ impl Runtime {
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
-        let marks = Marks::default().with(Marks::TRAPS, options.traps);
+        let marks = if options.traps { TRAPS } else { 0 };
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));

@@ -21,7 +21,7 @@
 //! | took none and passed none over, and there are some | rests | stepped again, with all that is there |
 //! | the same, after `Wait`: it was not offered the messages | stepped again | stepped again |
 //!
-//! The third row is [`Want::NewEvent`]. The inbox shows whether something has come. It is empty when a step is given
+//! The third row is [`Verdict::Declined`]. The inbox shows whether something has come. It is empty when a step is given
 //! its events, or holds only events that were not shown to the step. Events found there go to the body at once. So no
 //! event is found there as new twice. With a bound the inbox also holds older messages, for which the share of the
 //! step had no room. So there a mark says whether a message has come. The mark is set with the message, and cleared
@@ -36,12 +36,13 @@ mod related;
 mod replacing;
 
 pub(crate) use self::asking::AskWait;
-pub(crate) use super::marks::{Birth, Marks};
+use super::marks::{BOUNDED, BY_SHUTDOWN, FLAGS, HAS_FAILED, NO_THREAD, WAITS, doom};
+pub(crate) use super::marks::{Birth, DOOMED, RELATED, TRAPS, WATCHED};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Pid};
-use crate::sched::body::{Kind, Ready, Stepped};
+use crate::sched::body::{Kind, Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 
@@ -62,21 +63,6 @@ pub(crate) enum Missed {
     WrongType(fn() -> &'static str),
 }
 
-/// The wish of a process after a step that did not end it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// To be stepped again.
-    Again,
-    /// To be stepped again on the pool.
-    AgainOnPool,
-    /// To be stepped when there is an event that it has not been shown.
-    AnyEvent,
-    /// To be stepped when a new event has come since the step began. The step took none of its events.
-    NewEvent,
-    /// To be stepped when there is a signal.
-    Signal,
-}
-
 /// The outcome of a step.
 #[must_use]
 pub(crate) enum Settled {
@@ -86,10 +72,8 @@ pub(crate) enum Settled {
     AskFuture(Pid),
     /// The process is to be stepped again.
     Again(Ready),
-    /// The process is to be ended.
-    Doomed(Ready),
-    /// The process waits for a signal, and none can come.
-    WaitsForNothing(Ready),
+    /// The process is to be ended: it is doomed, or it waits for a signal and none can come.
+    Ends(Ready),
 }
 
 /// The inbox of a cell or a part of it, and the senders to notify.
@@ -99,17 +83,6 @@ pub(crate) struct Released {
     pub(crate) mailbox: Option<Box<dyn AnyMailbox>>,
     /// Senders that wait for room.
     pub(crate) waiting: Vec<Latch<()>>,
-}
-
-/// The outcome of dooming a process.
-#[must_use]
-pub(crate) enum Doomed {
-    /// The process was at rest. The caller has the body now, and must end it.
-    Woken(Ready),
-    /// The thread that has the body will find out.
-    Noted,
-    /// It was doomed before.
-    Already,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -126,9 +99,9 @@ pub(crate) enum LinkTold {
 /// The contents of the cell of a process that has ended.
 pub(crate) struct Vacated {
     pub(crate) inbox: Released,
-    /// If they include [`Marks::RELATED`], others are notified of the end: only now, when the cell is vacant. See the
-    /// table of `relations.rs`.
-    pub(crate) marks: Marks,
+    /// If they include [`RELATED`], others are notified of the end: only now, when the cell is vacant. See the table of
+    /// `relations.rs`.
+    pub(crate) marks: u64,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
 }
@@ -181,20 +154,6 @@ enum BodyState {
     OutBounded(Box<BoundedMailbox>),
 }
 
-/// The process rests until a command is answered. Messages do not wake it.
-const WAITS: u64 = 1;
-/// The mailbox has a bound.
-const BOUNDED: u64 = 1 << 1;
-/// The process has recovered from a failure, or is about to. Linked processes may have been notified.
-const HAS_FAILED: u64 = 1 << 8;
-const DOOMED: u64 = Marks::DOOMED.bits();
-const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
-const WATCHED: u64 = Marks::WATCHED.bits();
-const NO_THREAD: u64 = Marks::NO_THREAD.bits();
-const TRAPS: u64 = Marks::TRAPS.bits();
-const RELATED: u64 = Marks::RELATED.bits();
-const FLAGS: u64 = 0x3ff;
-
 const INCARNATION_SHIFT: u32 = 10;
 
 /// In units of 1,024 microseconds since the start of the runtime. 38 bits reach for nine years.
@@ -235,7 +194,7 @@ impl Cell {
             drop(inner);
             return false;
         }
-        let flags = birth.marks.bits() | if birth.bound.is_some() { BOUNDED } else { 0 };
+        let flags = birth.marks | if birth.bound.is_some() { BOUNDED } else { 0 };
         *inner = Inner {
             body,
             kind: Some(kind),
@@ -295,12 +254,12 @@ impl Cell {
 
     /// Puts the body to rest after a step, unless there is an event for the process.
     #[inline(always)]
-    pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+    pub(crate) fn settle(&self, mut body: Ready, stepped: Stepped) -> Settled {
         let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
         // The usual case: the process waits for any event, and there is none.
-        if want == Want::AnyEvent
+        if stepped.verdict == Verdict::Idle
             && !stepped.unseen
             && !stepped.signals
             && stepped.taken <= 1
@@ -312,13 +271,13 @@ impl Cell {
             std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
             return Settled::Resting;
         }
-        Cell::settle_otherwise(inner, body, want, stepped)
+        Cell::settle_otherwise(inner, body, stepped)
     }
 
     #[inline(never)]
-    fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+    fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, stepped: Stepped) -> Settled {
         if inner.stamp & DOOMED != 0 {
-            return Settled::Doomed(body);
+            return Settled::Ends(body);
         }
         let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
         let mut spare = None;
@@ -329,24 +288,25 @@ impl Cell {
             let mailbox = body.machine.mailbox();
             let is_bounded = bounds.is_some();
             news = bounds.map_or(inbox.messages() > 0, |bounds| bounds.has_new) || inbox.has_signals();
-            let stay = is_bounded || (mailbox.messages() > 0 && want != Want::NewEvent);
+            let stay = is_bounded || (mailbox.messages() > 0 && stepped.verdict != Verdict::Declined);
             let completions = mailbox.absorb(inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
         }
-        let again = match want {
-            Want::Again | Want::AgainOnPool => true,
-            Want::AnyEvent => messages || signals,
-            Want::NewEvent => news,
-            Want::Signal => signals,
+        let again = match stepped.verdict {
+            Verdict::Idle => messages || signals,
+            Verdict::Declined => news,
+            Verdict::Wait => signals,
+            _ => true,
         };
-        body.head.waits = want == Want::Signal;
+        let waits = stepped.verdict == Verdict::Wait;
+        body.head.waits = waits;
         if again {
             return Settled::Again(body);
         }
-        if want == Want::Signal && body.head.outstanding == 0 {
-            return Settled::WaitsForNothing(body);
+        if waits && body.head.outstanding == 0 {
+            return Settled::Ends(body);
         }
         match std::mem::replace(&mut inner.body, BodyState::Vacant) {
             BodyState::OutBounded(mut bounded) => {
@@ -363,7 +323,6 @@ impl Cell {
         if stepped.taken > 1 || spare.is_some() {
             body.machine.mailbox().shrink();
         }
-        let waits = want == Want::Signal;
         let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
         // The old value has no body and no inbox. Forgetting it saves the check for what to drop.
@@ -413,16 +372,15 @@ impl Cell {
         enter(&self.inner).wake()
     }
 
-    /// Decides that the process is to be ended instead of stepped.
-    pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Doomed, Missing> {
+    /// Decides that the process is to be ended instead of stepped. Returns its body if it was at rest. The caller must
+    /// end it then. Otherwise the thread that has the body will find out.
+    pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Option<Ready>, Missing> {
         let mut inner = enter(&self.inner);
-        match inner.missing(pid) {
-            Some(Missing::Ended) if inner.is_live(pid) => return Ok(Doomed::Already),
-            Some(missing) => return Err(missing),
-            None => {}
+        if let Some(missing) = inner.missing(pid) {
+            return Err(missing);
         }
         inner.stamp |= DOOMED | if by_shutdown { BY_SHUTDOWN } else { 0 };
-        Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
+        Ok(inner.wake())
     }
 
     /// Records that there is no thread for the blocking step of a process, which is about to be doomed.
@@ -448,7 +406,7 @@ impl Cell {
     pub(crate) fn vacate(&self) -> Vacated {
         let mut inner = enter(&self.inner);
         let inbox = std::mem::replace(&mut inner.body, BodyState::Vacant).into_inbox();
-        Vacated { inbox, marks: Marks::of(inner.stamp & FLAGS), queued: std::mem::take(&mut inner.queued) }
+        Vacated { inbox, marks: inner.stamp & FLAGS, queued: std::mem::take(&mut inner.queued) }
     }
 
     /// Returns the kind of this process, even after its end, until another process takes the slot.
@@ -546,7 +504,7 @@ impl Inner {
     }
 
     fn doom(&self) -> Option<Reason> {
-        Marks::of(self.stamp).doom()
+        doom(self.stamp)
     }
 
     fn set_flag(&mut self, flag: u64, on: bool) {

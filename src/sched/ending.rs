@@ -1,7 +1,8 @@
 //! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
-use super::cell::{Cell, Marks, Released, Vacated};
+use super::cell::{Cell, DOOMED, RELATED, Released, Vacated, WATCHED};
 use super::engine::Engine;
+use super::marks::doom;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
@@ -122,7 +123,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         _ => road.table.give_back_after(pid),
     }
     // The state is dropped and the slot is free. A notified process may already spawn another process there.
-    if marks.has(Marks::RELATED) {
+    if marks & RELATED != 0 {
         engine.tell_related(pid, &exit, executor);
     }
     drop_contained(exit);
@@ -131,7 +132,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         executor.let_go();
         calls();
     }
-    if marks.has(Marks::WATCHED) {
+    if marks & WATCHED != 0 {
         road.roll.strike();
     }
 }
@@ -142,7 +143,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
-    if let Some(reason) = vacated.marks.doom() {
+    if let Some(reason) = doom(vacated.marks) {
         dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
@@ -190,10 +191,9 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     else {
         return;
     };
-    if marks.has(Marks::DOOMED) {
+    if marks & DOOMED != 0 {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
-    engine.forget(pid);
     let mut unseen = queued;
     if let Some(inbox) = &inbox.mailbox {
         unseen = unseen.saturating_sub(inbox.messages() as u32);
@@ -207,10 +207,9 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
     road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
-    if marks.has(Marks::RELATED) {
-        engine.tell_related(pid, &exit, executor);
-    }
-    if marks.has(Marks::WATCHED) {
+    // Also without relations: the name is lost with the head.
+    engine.tell_related(pid, &exit, executor);
+    if marks & WATCHED != 0 {
         road.roll.strike();
     }
 }

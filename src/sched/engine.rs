@@ -1,7 +1,5 @@
 //! The part of the runtime that does more for a process than deliver messages.
 
-use std::collections::HashSet;
-
 use super::road::{Executor, Road};
 use crate::outcome::Exit;
 use crate::primitives::Arc;
@@ -39,9 +37,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// no longer wants. No more such events follow, unless the process begins the relation anew.
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted>;
 
-    /// Removes unwanted events from the mailbox of the process in hand.
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready);
-
     /// Relates a process that is not in the table yet to its parent.
     fn bond(&self, child: Pid, bond: Bond);
 
@@ -63,9 +58,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     /// Releases everything else that an ended process had.
     fn ended(&self, head: &mut Head);
-
-    /// Releases all that can be found of an ended process whose head is lost.
-    fn forget(&self, pid: Pid);
 
     /// Runs the next step of this process on the pool.
     fn to_pool(&self, ready: Ready);

@@ -47,11 +47,7 @@ const KEPT_AT_REST: usize = 256;
 impl<M> Queue<M> {
     #[inline]
     pub(crate) fn push(&mut self, envelope: Envelope<M>) {
-        match self {
-            Queue::Empty => *self = Queue::One(envelope),
-            Queue::Many(many) => many.push_back(envelope),
-            Queue::One(_) => self.push_second(envelope),
-        }
+        self.push_parts(envelope.from, envelope.message);
     }
 
     /// As `push`, for the parts of an envelope.
@@ -250,18 +246,6 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Whether the process was asked to stop. The request may wait here, or a step may have taken it from here.
     fn is_asked_to_stop(&mut self) -> bool {
         self.signals().as_ref().is_some_and(|signals| signals.is_asked_to_stop())
-    }
-
-    /// Puts the request to stop that a step has taken in front of all events, to be taken again.
-    fn ask_to_stop_again(&mut self) {
-        self.signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
-    }
-
-    /// Puts signals that a step has taken in front of all events, to be taken again.
-    fn give_back(&mut self, given_back: Vec<Control>) {
-        if !given_back.is_empty() {
-            self.signals().get_or_insert_default().give_back(given_back);
-        }
     }
 
     /// Takes out the signals that only the failed state machine wanted.

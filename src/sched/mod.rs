@@ -19,7 +19,6 @@ pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;
 mod search;
-pub(crate) mod worker_view;
 pub(crate) mod stuck_steps;
 pub(crate) mod road;
 pub(crate) mod router;

@@ -60,7 +60,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
         }
         drop_contained(signal);
     }
-    body.machine.mailbox().ask_to_stop_again();
+    body.machine.mailbox().signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     take_over(road, executor, cell, &mut body, inbox, refused);
     tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
@@ -98,7 +98,9 @@ fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, pa
 /// take.
 fn succeed(successor: Successor, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) {
     let (mut body, refused) = (successor.succeed)(old);
-    body.machine.mailbox().give_back(successor.given_back);
+    if !successor.given_back.is_empty() {
+        body.machine.mailbox().signals().get_or_insert_default().give_back(successor.given_back);
+    }
     (body, refused)
 }
 

@@ -6,13 +6,13 @@ use super::counters::{Count, Counters};
 use super::queue::Queues;
 use super::sleep::Sleep;
 use super::stuck_steps::StuckSteps;
+pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
-pub(crate) use super::worker_view::WorkerView;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
-use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
@@ -46,19 +46,14 @@ pub(crate) struct Road {
     pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to exit.
     pub(crate) stopped: AtomicBool,
-    /// Ends processes that become ready after the workers have exited.
-    pub(crate) reaper: OnceLock<Weak<dyn Reaper>>,
+    /// Ends everything that is in the queues. Called for processes that become ready after the workers have exited.
+    pub(crate) reap: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
     pub(crate) stock: usize,
     /// Whether the start of every step is recorded, and not only at intervals.
     pub(crate) exact_times: bool,
-}
-
-/// Ends everything that is in the queues.
-pub(crate) trait Reaper: Send + Sync {
-    fn reap(&self);
 }
 
 /// The number of processes that a shutdown still waits for.
@@ -127,12 +122,12 @@ pub(crate) trait Executor {
         None
     }
 
-    /// Whether nothing else is ready for this worker. Then a process that continues need not make room.
-    fn is_alone(&mut self) -> bool;
-
-    /// The process in hand is stepped again at once. Its last step may have made others ready: other workers are
-    /// notified of them, because this worker will not take them now.
-    fn goes_on(&mut self) {}
+    /// Whether the process in hand is stepped again at once. It `may` be, unless it has woken the next process. It also
+    /// is if nothing else is ready, because then it need not make room. Its last step may have made others ready:
+    /// other workers are notified of them, because this worker will not take them now.
+    fn goes_on(&mut self, may: bool) -> bool {
+        may
+    }
 
     /// User code that may take long is about to run after the step. Ready processes must be where other workers find them.
     fn let_go(&mut self);
@@ -165,7 +160,7 @@ impl Road {
             table,
             queues,
             sleep: Sleep::new(workers),
-            views: std::iter::repeat_with(|| Arc::new(WorkerView::new())).take(workers).collect(),
+            views: std::iter::repeat_with(|| Arc::new(WorkerView::default())).take(workers).collect(),
             workers,
             stuck_steps: None,
             outside: Counters::shared(),
@@ -178,7 +173,7 @@ impl Road {
             roll: Roll::new(),
             ask_cycles: Mutex::new(()),
             stopped: AtomicBool::new(false),
-            reaper: OnceLock::new(),
+            reap: OnceLock::new(),
             budget,
             stock: 0,
             exact_times: false,
@@ -194,9 +189,9 @@ impl Road {
         // A thread that was delayed between two lines may come after the workers have exited. Both sides have a fence
         // between their write and their read (`work_added` here, `end_workers` there). So one of them sees the other.
         if self.stopped.load(Ordering::SeqCst)
-            && let Some(reaper) = self.reaper.get().and_then(Weak::upgrade)
+            && let Some(reap) = self.reap.get()
         {
-            reaper.reap();
+            reap();
         }
     }
 
@@ -267,10 +262,6 @@ impl Executor for OutsideExecutor<'_> {
 
     fn spawned(&mut self, ready: Ready) {
         self.road.inject(ready);
-    }
-
-    fn is_alone(&mut self) -> bool {
-        false
     }
 
     fn let_go(&mut self) {}

@@ -2,7 +2,7 @@
 
 use std::any::{Any, type_name};
 
-use super::cell::{Doomed, Missed, Missing};
+use super::cell::{Missed, Missing};
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
@@ -197,17 +197,16 @@ impl Road {
         let cell = self.table.cell(pid).ok_or(Missing::Never)?;
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
-        let doomed = cell.doom(pid, by_shutdown);
-        if !matches!(doomed, Ok(Doomed::Woken(_) | Doomed::Noted)) {
-            self.dooms.fetch_sub(1, Ordering::SeqCst);
+        match cell.doom(pid, by_shutdown) {
+            Ok(woken) => {
+                woken.into_iter().for_each(|ready| executor.woken(ready));
+                Ok(true)
+            }
+            Err(missing) => {
+                self.dooms.fetch_sub(1, Ordering::SeqCst);
+                if missing == Missing::Ended { Ok(false) } else { Err(missing) }
+            }
         }
-        match doomed {
-            Ok(Doomed::Woken(ready)) => executor.woken(ready),
-            Ok(Doomed::Noted) => {}
-            Ok(Doomed::Already) | Err(Missing::Ended) => return Ok(false),
-            Err(Missing::Never) => return Err(Missing::Never),
-        }
-        Ok(true)
     }
 
     /// Whether the PID's process lives, and is not about to be ended.

@@ -13,23 +13,23 @@ impl Own {
     #[inline(never)]
     pub(super) fn begins_watched(&mut self, pid: Pid) {
         self.pulse_stops();
-        self.view.pulse.sight.note(StepActivity::Step);
+        self.view.sight.note(StepActivity::Step);
         self.shows_step_of(pid);
         self.beat += 1;
         // Ordering: Release, so that a look that sees this beat sees the process of the step.
-        self.view.pulse.beat.store(self.beat, Ordering::Release);
+        self.view.beat.store(self.beat, Ordering::Release);
     }
 
     /// Stops the pulse. Until it goes on, what others see of this worker belongs to no step.
     #[inline(never)]
     fn pulse_stops(&mut self) {
-        let pulse = &self.view.pulse;
+        let view = &self.view;
         self.beat = (self.beat + 1) & !1;
-        pulse.beat.store(self.beat, Ordering::Relaxed);
+        view.beat.store(self.beat, Ordering::Relaxed);
         // Ordering: pairs with the fence of a look. If the look reads anything that is written from here on, it reads
         // this beat as well, and knows that the step before is over.
         fence(Ordering::Release);
-        if pulse.reported.load(Ordering::Relaxed) {
+        if view.reported.load(Ordering::Relaxed) {
             self.was_reported();
         }
     }

@@ -248,6 +248,16 @@ impl Own {
         view.current.store(pid.to_word(), Ordering::Release);
     }
 
+    /// Whether nothing else is ready for this worker.
+    fn is_alone(&mut self) -> bool {
+        self.next.is_none()
+            && self.nothing_waits()
+            && !self.is_to_rob()
+            && !self.road.stopped.load(Ordering::Relaxed)
+            // A spare that is to exit must also do so if a process always continues.
+            && !self.is_surplus()
+    }
+
     pub(super) fn nothing_waits(&self) -> bool {
         self.deque.is_empty() && self.road.queues.is_global_empty()
     }
@@ -304,19 +314,13 @@ impl Executor for Own {
         self.next.as_ref().map(|next| next.head.pid)
     }
 
-    fn is_alone(&mut self) -> bool {
-        // A spare that is to exit must also do so if a process always continues.
-        let is_to_leave = self.is_surplus();
-        self.next.is_none()
-            && self.nothing_waits()
-            && !self.is_to_rob()
-            && !self.road.stopped.load(Ordering::Relaxed)
-            && !is_to_leave
-    }
-
     #[inline]
-    fn goes_on(&mut self) {
-        self.tell_of_rest();
+    fn goes_on(&mut self, may: bool) -> bool {
+        let goes_on = may && self.next.is_none() || self.is_alone();
+        if goes_on {
+            self.tell_of_rest();
+        }
+        goes_on
     }
 
     fn let_go(&mut self) {
@@ -334,7 +338,7 @@ impl Executor for Own {
 
     #[inline]
     fn sight(&self) -> Option<&Sight> {
-        self.is_watched.then_some(&self.view.pulse.sight)
+        self.is_watched.then_some(&self.view.sight)
     }
 
     fn about_now(&self) -> u64 {

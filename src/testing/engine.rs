@@ -4,13 +4,13 @@
 //! other processes. Messages, children and commands are recorded for the test.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
-use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::outcome::{Exit, Failure, Reason};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::{
     Answer, AnswerTo, AskLink, Bond, CancelRequest, CommandError, Directory, Monitor, NameError, Naming, Pid,
@@ -288,10 +288,6 @@ impl Engine for TestEngine {
         None
     }
 
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
-    }
-
     // Does nothing. Only a child has relations, a name or groups from its start, and children are not stepped.
     fn bond(&self, _: Pid, _: Bond) {}
 
@@ -331,8 +327,6 @@ impl Engine for TestEngine {
     }
 
     fn ended(&self, _: &mut Head) {}
-
-    fn forget(&self, _: Pid) {}
 
     fn to_pool(&self, ready: Ready) {
         *lock(&self.on_pool) = Some(ready);

@@ -128,7 +128,6 @@ const ORDER: &[&str] = &[
     "sched/queue",
     "sched/sleep",
     "sched/search",
-    "sched/worker_view",
     "sched/stuck_steps",
     "sched/stuck_steps/models",
     "sched/road",

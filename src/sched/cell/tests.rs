@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::{Birth, BodyState, Cell, Settled, Want};
+use super::{Birth, BodyState, Cell, Settled};
 use crate::primitives::enter;
 use crate::process::{Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
 use crate::sched::body::{Ready, Stepped, Verdict};
@@ -40,7 +40,7 @@ fn a_mailbox_with_a_bound_keeps_no_large_buffer_at_rest() {
     let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u64>>().unwrap();
     assert_eq!(std::iter::from_fn(|| mailbox.pop_message()).count(), BURST as usize);
     let stepped = Stepped { verdict: Verdict::Idle, unseen: false, signals: false, taken: BURST };
-    assert!(matches!(cell.settle(body, Want::AnyEvent, stepped), Settled::Resting));
+    assert!(matches!(cell.settle(body, stepped), Settled::Resting));
     let inner = enter(&cell.inner);
     let BodyState::Resting(body) = &inner.body else { panic!("it rests") };
     let bounded = body.head.rare.as_ref().unwrap().bounded.as_ref().unwrap();
