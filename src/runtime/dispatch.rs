@@ -18,7 +18,7 @@ use crate::process::{
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, NoVacancy, Ready, Stage, StepOutput, Work, Yield};
-use crate::sched::cell::Missing;
+use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
@@ -79,7 +79,7 @@ impl Core {
         pid: Pid,
         by_shutdown: bool,
     ) -> Result<bool, Missing> {
-        let told = self.road.terminate(executor, pid, by_shutdown);
+        let told = self.road.terminate(executor, pid, if by_shutdown { BY_SHUTDOWN } else { 0 });
         self.leave_pool(pid);
         told
     }
@@ -324,7 +324,7 @@ impl Core {
         while let Some(ready) = self.road.queues.take_any() {
             let pid = ready.head.pid;
             first(identity(&ready));
-            let _ = self.road.terminate(&mut self.executor(), pid, true);
+            let _ = self.road.terminate(&mut self.executor(), pid, BY_SHUTDOWN);
             match contain(|| turn(self, &mut self.executor(), &mut out, ready)) {
                 Ok(After::Ready(ready)) => self.road.queues.push(ready),
                 Ok(After::Nothing) => {}
@@ -492,11 +492,8 @@ impl Drop for PoolTurn {
             return;
         }
         if let Some(ready) = self.core.take_from_pool(self.pid) {
-            let no_thread = self.core.why_no_job() == Reason::NoThread;
-            if no_thread && let Some(cell) = self.core.road.table.cell(self.pid) {
-                cell.has_no_thread(self.pid);
-            }
-            let _ = self.core.road.terminate(&mut self.core.executor(), self.pid, !no_thread);
+            let why = if self.core.why_no_job() == Reason::NoThread { NO_THREAD } else { BY_SHUTDOWN };
+            let _ = self.core.road.terminate(&mut self.core.executor(), self.pid, why);
             self.core.road.inject(ready);
         }
     }

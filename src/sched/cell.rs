@@ -36,8 +36,8 @@ mod related;
 mod replacing;
 
 pub(crate) use self::asking::AskWait;
-use super::marks::{BOUNDED, BY_SHUTDOWN, FLAGS, HAS_FAILED, NO_THREAD, WAITS, doom};
-pub(crate) use super::marks::{Birth, DOOMED, RELATED, TRAPS, WATCHED};
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::primitives::{Brief, BriefGuard, enter};
@@ -372,23 +372,17 @@ impl Cell {
         enter(&self.inner).wake()
     }
 
-    /// Decides that the process is to be ended instead of stepped. Returns its body if it was at rest. The caller must
+    /// Decides that the process is to be ended instead of stepped. `why` is [`BY_SHUTDOWN`], [`NO_THREAD`] or 0.
+    ///
+    /// Returns its body if it was at rest. The caller must
     /// end it then. Otherwise the thread that has the body will find out.
-    pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Option<Ready>, Missing> {
+    pub(crate) fn doom(&self, pid: Pid, why: u64) -> Result<Option<Ready>, Missing> {
         let mut inner = enter(&self.inner);
         if let Some(missing) = inner.missing(pid) {
             return Err(missing);
         }
-        inner.stamp |= DOOMED | if by_shutdown { BY_SHUTDOWN } else { 0 };
+        inner.stamp |= DOOMED | why;
         Ok(inner.wake())
-    }
-
-    /// Records that there is no thread for the blocking step of a process, which is about to be doomed.
-    pub(crate) fn has_no_thread(&self, pid: Pid) {
-        let mut inner = enter(&self.inner);
-        if inner.missing(pid).is_none() {
-            inner.stamp |= NO_THREAD;
-        }
     }
 
     /// Whether something urgent has arrived: a signal, or the decision to end the process.

@@ -21,11 +21,11 @@ pub(super) const BOUNDED: u64 = 1 << 1;
 /// The process is to be ended instead of stepped.
 pub(crate) const DOOMED: u64 = 1 << 2;
 /// The process is to be ended because the runtime shuts down.
-pub(super) const BY_SHUTDOWN: u64 = 1 << 3;
+pub(crate) const BY_SHUTDOWN: u64 = 1 << 3;
 /// The shutdown waits for its end.
 pub(crate) const WATCHED: u64 = 1 << 4;
 /// The process is to be ended because there is no thread for its blocking step.
-pub(super) const NO_THREAD: u64 = 1 << 5;
+pub(crate) const NO_THREAD: u64 = 1 << 5;
 /// The process traps the exits of linked processes.
 pub(crate) const TRAPS: u64 = 1 << 6;
 /// Other processes may have to be notified of its end, or it may have names.

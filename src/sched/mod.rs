@@ -29,7 +29,6 @@ mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;
 mod find_work;
-mod watched;
 
 #[cfg(all(test, loom))]
 mod models;

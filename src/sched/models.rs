@@ -190,7 +190,7 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
         let (cell, body) = in_hand();
         let other = loom::thread::spawn({
             let cell = cell.clone();
-            move || cell.doom(Pid::FIRST, false).expect("nobody else dooms it")
+            move || cell.doom(Pid::FIRST, 0).expect("nobody else dooms it")
         });
         let kept = settle(&cell, body, Verdict::Idle);
         let woken = other.join().unwrap();

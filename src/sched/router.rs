@@ -188,16 +188,11 @@ impl Road {
 
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was
     /// one.
-    pub(crate) fn terminate<H: Executor>(
-        &self,
-        executor: &mut H,
-        pid: Pid,
-        by_shutdown: bool,
-    ) -> Result<bool, Missing> {
+    pub(crate) fn terminate<H: Executor>(&self, executor: &mut H, pid: Pid, why: u64) -> Result<bool, Missing> {
         let cell = self.table.cell(pid).ok_or(Missing::Never)?;
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
-        match cell.doom(pid, by_shutdown) {
+        match cell.doom(pid, why) {
             Ok(woken) => {
                 woken.into_iter().for_each(|ready| executor.woken(ready));
                 Ok(true)

@@ -13,8 +13,8 @@ use crate::process::{
     Address, Answer, AnswerTo, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent,
     LinkedBy, Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
 };
-use crate::sched::body::StepOutput;
-use crate::sched::cell::{Missed, Rest};
+use crate::sched::body::{Machine as _, StepOutput};
+use crate::sched::cell::{Birth, Missed, Rest};
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sched::turn::{After, turn};
@@ -106,7 +106,9 @@ impl<P: Process> Driver<P> {
     ) -> Driver<P> {
         let engine = TestEngine::new(&clock, pid, step_events);
         let exit = Latch::new();
-        engine.begin(described_body(process, pid, options, Some(exit.clone())));
+        let body = described_body(process, pid, options, Some(exit.clone()));
+        engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
+        engine.road.inject(body);
         Driver { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), pid, clock, exit }
     }
 
@@ -165,7 +167,7 @@ impl<P: Process> Driver<P> {
     }
 
     fn tell(&mut self, control: Control) {
-        drop(self.engine.signal(Signal::Control(control)));
+        drop(self.engine.road.signal(&mut self.engine.executor(), self.pid, Signal::Control(control)));
     }
 
     /// Moves the clock. Timers and time limits that are then over are answered.
@@ -206,7 +208,7 @@ impl<P: Process> Driver<P> {
 
     /// Ends the process like a runtime that terminates it.
     pub fn terminate(&mut self) {
-        if self.engine.terminate() {
+        if matches!(self.engine.road.terminate(&mut self.engine.executor(), self.pid, 0), Ok(true)) {
             self.step();
         }
     }
@@ -233,7 +235,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the number of steps that the process has taken.
     pub fn steps(&self) -> usize {
-        self.engine.steps() as usize
+        self.engine.road.outside.steps.get() as usize
     }
 
     /// Takes the oldest message that the process has sent or asked with, and its receiver.

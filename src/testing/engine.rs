@@ -17,9 +17,9 @@ use crate::process::{
     ProcessAsk, Recovered, Relate, Subscription, TimerFired,
 };
 use crate::sched::body::{Head, Host, NoVacancy, Ready, Work, Yield};
-use crate::sched::cell::{Birth, Cell, Missing};
+use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
-use crate::sched::mailbox::{Signal, Unwanted};
+use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
@@ -90,13 +90,6 @@ impl TestEngine {
         })
     }
 
-    /// Begins the life of the process.
-    pub(super) fn begin(&self, body: Ready) {
-        let kind = body.machine.kind();
-        self.cell().install(self.pid.generation(), kind, Birth::default(), 0, || false);
-        self.road.inject(body);
-    }
-
     pub(super) fn cell(&self) -> &Cell {
         self.road.table.cell(self.pid).expect("the cell was made with the engine")
     }
@@ -113,22 +106,8 @@ impl TestEngine {
         Some(body)
     }
 
-    pub(super) fn steps(&self) -> u64 {
-        self.road.outside.steps.get()
-    }
-
     pub(super) fn cancel_token(&self) -> CancelToken {
         lock(&self.cancel).clone()
-    }
-
-    /// Puts a signal into the mailbox of the process. Returns the signal if the process has ended.
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), (Missing, Signal)> {
-        self.road.signal(&mut self.executor(), self.pid, signal)
-    }
-
-    /// Makes the next turn end the process. Returns whether there was a process to end.
-    pub(super) fn terminate(&self) -> bool {
-        self.road.terminate(&mut self.executor(), self.pid, false).unwrap_or(false)
     }
 
     fn note<T>(&self, write: impl FnOnce(&mut Notes) -> T) -> T {
