@@ -86,12 +86,12 @@ fn end(two: &Two, slot: u32) -> Ended {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
     }
-    Ended { inbox: vacated.inbox.mailbox, exit }
+    Ended { inbox: vacated.inbox.map(|inbox| inbox.mailbox), exit }
 }
 
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
-    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.mailbox else { return Vec::new() };
+    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox) else { return Vec::new() };
     let signals = inbox.take_signals().unwrap_or_default();
     let is_nobody = |exit: &Exit| matches!(exit, Exit::Terminated(Reason::NoSuchProcess));
     signals
@@ -214,15 +214,15 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
         assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
     });
     let (left, signals) = two.cells[slot as usize].recover(&mut successor, 0);
-    if let Some(mut inbox) = left.mailbox {
-        successor.machine.mailbox().absorb(&mut *inbox, usize::MAX);
+    if let Some(mut inbox) = left {
+        successor.machine.mailbox().absorb(&mut *inbox.mailbox, usize::MAX);
     }
     (signals.len(), successor)
 }
 
 /// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
-    let inbox = two.cells[slot as usize].vacate().inbox.mailbox;
+    let inbox = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox);
     let mailboxes =
         inbox.into_iter().map(|mut inbox| inbox.take_signals()).chain([body.machine.mailbox().take_signals()]);
     let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
@@ -345,6 +345,6 @@ fn an_answer_comes_while_its_process_recovers() {
         let refused = answers.join().unwrap();
         assert_eq!(forgotten + usize::from(refused), 1, "late, once");
         assert!(!successor.machine.mailbox().has_signals());
-        assert!(two.cells[0].vacate().inbox.mailbox.is_none_or(|inbox| !inbox.has_signals()));
+        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.mailbox.has_signals()));
     });
 }

@@ -76,11 +76,19 @@ pub(crate) enum Settled {
     Ends(Ready),
 }
 
-/// The inbox of a cell or a part of it, and the senders to notify.
+/// Messages and senders that a bounded mailbox has released.
 #[derive(Default)]
 #[must_use]
-pub(crate) struct Released {
-    pub(crate) mailbox: Option<Box<dyn AnyMailbox>>,
+pub(crate) struct Freed {
+    /// Messages that were pushed out.
+    pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
+    /// Senders that wait for room, if there is some.
+    pub(crate) waiting: Vec<Latch<()>>,
+}
+
+/// The inbox of a cell, taken out.
+pub(crate) struct Inbox {
+    pub(crate) mailbox: Box<dyn AnyMailbox>,
     /// Senders that wait for room.
     pub(crate) waiting: Vec<Latch<()>>,
 }
@@ -98,7 +106,7 @@ pub(crate) enum LinkTold {
 
 /// The contents of the cell of a process that has ended.
 pub(crate) struct Vacated {
-    pub(crate) inbox: Released,
+    pub(crate) inbox: Option<Inbox>,
     /// If they include [`RELATED`], others are notified of the end: only now, when the cell is vacant. See the table of
     /// `relations.rs`.
     pub(crate) marks: u64,
@@ -308,17 +316,15 @@ impl Cell {
         if waits && body.head.outstanding == 0 {
             return Settled::Ends(body);
         }
-        match std::mem::replace(&mut inner.body, BodyState::Vacant) {
-            BodyState::OutBounded(mut bounded) => {
-                bounded.mailbox.shrink();
-                body.head.rare().bounded = Some(bounded);
-            }
-            BodyState::Out(Some(mut inbox)) => {
+        if let BodyState::Out(inbox) = &mut inner.body {
+            spare = inbox.take();
+            if let Some(inbox) = &mut spare {
                 // A process that rests until a command is answered may leave messages there.
-                body.machine.mailbox().absorb(&mut *inbox, usize::MAX);
-                spare = Some(inbox);
+                body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
             }
-            _ => {}
+        } else if let BodyState::OutBounded(mut bounded) = std::mem::replace(&mut inner.body, BodyState::Vacant) {
+            bounded.mailbox.shrink();
+            body.head.rare().bounded = Some(bounded);
         }
         if stepped.taken > 1 || spare.is_some() {
             body.machine.mailbox().shrink();
@@ -346,25 +352,25 @@ impl Cell {
     }
 
     /// Gives a process with a bounded mailbox at most `budget` messages before its step. That makes room.
-    pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Released {
+    pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body);
-        let BodyState::OutBounded(bounded) = &mut inner.body else { return Released::default() };
+        let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);
-        Released { mailbox: oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, waiting: bounded.waiting_for_room() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
-    pub(crate) fn hold(&self, body: &mut Ready) -> Released {
+    pub(crate) fn hold(&self, body: &mut Ready) -> Freed {
         let mut inner = enter(&self.inner);
         let oldest = inner.push_out(body);
-        let BodyState::OutBounded(bounded) = &mut inner.body else { return Released::default() };
+        let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         bounded.bounds.held = body.machine.held();
-        Released { mailbox: oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, waiting: bounded.waiting_for_room() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -566,13 +572,14 @@ impl BodyState {
     }
 
     /// Takes the inbox out.
-    fn into_inbox(self) -> Released {
+    #[inline]
+    fn into_inbox(self) -> Option<Inbox> {
         match self {
-            BodyState::Out(mailbox) => Released { mailbox, waiting: Vec::new() },
+            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),
             BodyState::OutBounded(mut bounded) => {
-                Released { waiting: bounded.take_waiting(), mailbox: Some(bounded.mailbox) }
+                Some(Inbox { waiting: bounded.take_waiting(), mailbox: bounded.mailbox })
             }
-            BodyState::Resting(_) | BodyState::Vacant => Released::default(),
+            BodyState::Resting(_) | BodyState::Vacant => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
-use super::cell::{Cell, DOOMED, RELATED, Released, Vacated, WATCHED};
+use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
 use super::road::{Executor, Road};
@@ -72,12 +72,10 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
 }
 
 /// Reports and drops what has arrived for a process that has ended.
-fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, inbox: Released) {
-    if let Some(mut mailbox) = inbox.mailbox {
-        bury(road, executor, pid, &mut *mailbox, DeadLetterReason::Ended);
-        mailbox.drop_signals();
-    }
+fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
+    bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
     tell_of_room(inbox.waiting);
+    inbox.mailbox.drop_signals();
 }
 
 /// Ends a process: closes it, vacates its PID, releases everything it had, and notifies the waiters.
@@ -111,7 +109,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
-    bury_inbox(road, executor, pid, inbox);
+    if let Some(inbox) = inbox {
+        bury_inbox(road, executor, pid, inbox);
+    }
     body.machine.mailbox().drop_signals();
     let counters = executor.counters();
     counters.ended(&exit);
@@ -147,7 +147,7 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
         dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
-            *exit = Exit::Terminated(killer(&mut vacated.inbox.mailbox, body).unwrap_or(reason));
+            *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
         }
     }
     vacated
@@ -164,8 +164,8 @@ fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
 
 /// Returns the link through which the process was ended, if there was one.
 #[cold]
-fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<Reason> {
-    let killer = inbox.as_mut().and_then(|inbox| inbox.take_killer());
+fn killer(inbox: &mut Option<Inbox>, body: &mut Ready) -> Option<Reason> {
+    let killer = inbox.as_mut().and_then(|inbox| inbox.mailbox.take_killer());
     killer.or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
 }
 
@@ -195,10 +195,10 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
     let mut unseen = queued;
-    if let Some(inbox) = &inbox.mailbox {
-        unseen = unseen.saturating_sub(inbox.messages() as u32);
+    if let Some(inbox) = inbox {
+        unseen = unseen.saturating_sub(inbox.mailbox.messages() as u32);
+        bury_inbox(road, executor, pid, inbox);
     }
-    bury_inbox(road, executor, pid, inbox);
     // The messages in the body are lost. They are counted all the same.
     let counters = executor.counters();
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));

@@ -101,6 +101,17 @@ struct LaneOf<M> {
 /// The largest buffer, in bytes, that a lane keeps from one busy time to the next.
 const KEPT: usize = 64 * 1024;
 
+impl<M> LaneOf<M> {
+    /// As `fill`, for a mailbox with bounds.
+    #[inline(never)]
+    fn offer(&mut self, count: u32, from: Option<Pid>, mailbox: &mut Mailbox<M>, bounds: &mut Bounds) -> u32 {
+        let before = self.dead.len();
+        let letters = self.letters.drain(..count as usize);
+        self.dead.extend(letters.filter_map(|message| bounds.offer(mailbox, Envelope { from, message })));
+        count - (self.dead.len() - before) as u32
+    }
+}
+
 impl<M: Send + 'static> Lane for LaneOf<M> {
     fn fill(
         &mut self,
@@ -111,10 +122,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
     ) -> Option<u32> {
         let (from, mailbox) = (Some(from), (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?);
         if let Some(bounds) = bounds {
-            let before = self.dead.len();
-            let letters = self.letters.drain(..count as usize);
-            self.dead.extend(letters.filter_map(|message| bounds.offer(mailbox, Envelope { from, message })));
-            return Some(count - (self.dead.len() - before) as u32);
+            return Some(self.offer(count, from, mailbox, bounds));
         }
         if count == 1 {
             if let Some(message) = self.letters.pop_front() {

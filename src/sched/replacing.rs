@@ -2,7 +2,7 @@
 //!
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
-use super::cell::{Cell, Released};
+use super::cell::{Cell, Freed, Inbox};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Executor, Road};
@@ -111,17 +111,16 @@ fn take_over<H: Executor>(
     executor: &mut H,
     cell: &Cell,
     body: &mut Ready,
-    inbox: Released,
+    mut inbox: Option<Inbox>,
     refused: Option<Box<dyn AnyMailbox>>,
 ) {
-    let Released { mailbox: mut inbox, waiting } = inbox;
-    if let Some(inbox) = &mut inbox {
-        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+    if let Some(Inbox { mailbox, waiting }) = &mut inbox {
+        let completions = body.machine.mailbox().absorb(&mut **mailbox, usize::MAX);
         body.head.answered(completions);
+        tell_of_room(std::mem::take(waiting));
     }
-    tell_of_room(waiting);
     let mut dead = 0;
-    for mut mailbox in [refused, inbox].into_iter().flatten() {
+    for mut mailbox in [refused, inbox.map(|inbox| inbox.mailbox)].into_iter().flatten() {
         dead += mailbox.messages() as u32;
         let takes = Some((body.machine.kind().message_name)());
         let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadLetterReason::WrongType) };
@@ -139,8 +138,8 @@ pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body
 }
 
 /// Reports messages that have lost their place in a bounded mailbox, and notifies senders that wait for room.
-pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Released) {
-    if let Some(mut oldest) = freed.mailbox {
+pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
+    if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
     tell_of_room(freed.waiting);

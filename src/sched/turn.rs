@@ -266,7 +266,9 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                         && !child.head.is_bounded()
                         && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
                     {
-                        outbox.lane(lane).settle();
+                        if count > 1 {
+                            outbox.lane(lane).settle();
+                        }
                         given += count;
                         orders.next();
                     }

@@ -430,7 +430,7 @@ impl Executor for Own {
 
     #[inline]
     fn sight(&self) -> Option<&Sight> {
-        self.is_watched.then_some(&self.view.sight)
+        if self.is_watched { Some(&self.view.sight) } else { None }
     }
 
     fn about_now(&self) -> u64 {

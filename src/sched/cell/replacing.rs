@@ -6,7 +6,7 @@
 //! or in the mailbox of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed
 //! state machine reaches its successor.
 
-use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, Released, TRAPS};
+use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inbox, Inner, TRAPS};
 use crate::primitives::enter;
 use crate::sched::body::{Kind, Ready};
 use crate::sched::mailbox::Signal;
@@ -19,7 +19,7 @@ const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its 
 impl Cell {
     /// Replaces the state machine by the one in hand because a step has asked for it. That step has taken this many
     /// messages. Returns the inbox of the old one.
-    pub(crate) fn upgrade(&self, body: &Ready, taken: u32) -> Released {
+    pub(crate) fn upgrade(&self, body: &Ready, taken: u32) -> Option<Inbox> {
         let fresh = BodyState::out(body.machine.kind(), body.head.bound());
         enter(&self.inner).replace(body.machine.kind(), fresh, taken)
     }
@@ -29,7 +29,7 @@ impl Cell {
     ///
     /// From now on answers to its commands are refused. Exits are trapped as at its birth.
     #[cold]
-    pub(crate) fn recover(&self, body: &mut Ready, taken: u32) -> (Released, Vec<Signal>) {
+    pub(crate) fn recover(&self, body: &mut Ready, taken: u32) -> (Option<Inbox>, Vec<Signal>) {
         let incarnation = body.head.next_incarnation();
         let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
         let fresh = BodyState::out(body.machine.kind(), body.head.bound());
@@ -40,7 +40,7 @@ impl Cell {
             inner.replace(body.machine.kind(), fresh, taken)
         };
         let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.mailbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
+        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.mailbox.take_of_failed()));
         (inbox, signals)
     }
 
@@ -53,7 +53,7 @@ impl Cell {
 
 impl Inner {
     /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
-    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Released {
+    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Option<Inbox> {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
         self.kind = Some(kind);
