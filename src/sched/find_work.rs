@@ -54,7 +54,7 @@ impl<E: Engine> Searcher for Worker<E> {
     }
 
     /// Looks everywhere but in the hand-off slot.
-    // Inlined also into the search: with each look that finds nothing, an idle worker is later asleep.
+    // Inlined into the search as well, because an idle worker looks many times before it sleeps.
     #[inline(always)]
     fn look(&mut self) -> Option<Ready> {
         self.searches = self.searches.wrapping_add(1);
