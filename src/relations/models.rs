@@ -92,7 +92,7 @@ fn end(two: &Two, slot: u32) -> Ended {
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
     let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox) else { return Vec::new() };
-    let signals = inbox.take_signals().unwrap_or_default();
+    let signals = inbox.signals().take().unwrap_or_default();
     let is_nobody = |exit: &Exit| matches!(exit, Exit::Terminated(Reason::NoSuchProcess));
     signals
         .control
@@ -224,7 +224,7 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
     let inbox = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox);
     let mailboxes =
-        inbox.into_iter().map(|mut inbox| inbox.take_signals()).chain([body.machine.mailbox().take_signals()]);
+        inbox.into_iter().map(|mut inbox| inbox.signals().take()).chain([body.machine.mailbox().signals().take()]);
     let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
     let count = |is: fn(&Control) -> bool| control.iter().filter(|control| is(control)).count();
     let (exits, recoveries) =
@@ -261,7 +261,7 @@ fn the_other_end_ends_while_this_one_recovers() {
             let (exits, recoveries) = heard(&two, 0, successor);
             let of_other = usize::from(makers.contains(&1));
             assert_eq!((exits, recoveries), (of_other, 0), "told of the link of the other, and of nothing else");
-            let told = ended.inbox.as_mut().and_then(|inbox| inbox.take_signals()).unwrap_or_default();
+            let told = ended.inbox.as_mut().and_then(|inbox| inbox.signals().take()).unwrap_or_default();
             assert!(told.control.len() <= 1, "the exit of the failed one, or its recovery");
             assert_eq!(two.relations.len(), 0, "and nothing is left over");
         });

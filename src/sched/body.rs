@@ -493,7 +493,7 @@ impl StepOutput {
         }
         self.outbox.clear();
         if self.orders.capacity() > KEPT_ORDERS {
-            self.orders = Vec::new();
+            self.shrink();
         }
     }
 }

@@ -66,17 +66,6 @@ fn name_of<P: Process>() -> &'static str {
     })
 }
 
-/// The kind of a type of process. There is one for the whole program.
-struct KindOf<P>(PhantomData<P>);
-
-impl<P: Process> KindOf<P> {
-    const KIND: Kind = Kind {
-        process: name_of::<P>,
-        message_name: type_name::<P::Message>,
-        new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
-    };
-}
-
 /// Makes the body of a new process.
 pub(crate) fn new_body<P: Process>(
     process: P,
@@ -105,6 +94,12 @@ pub(crate) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> 
 }
 
 impl<P: Process> Typed<P> {
+    const KIND: Kind = Kind {
+        process: name_of::<P>,
+        message_name: type_name::<P::Message>,
+        new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
+    };
+
     /// Returns a process that has not begun.
     pub(crate) fn into_process(self) -> P {
         match self.process {
@@ -127,7 +122,7 @@ impl<P: Process> Typed<P> {
 
 impl<P: Process> Machine for Typed<P> {
     fn kind(&self) -> &'static Kind {
-        &KindOf::<P>::KIND
+        &Self::KIND
     }
 
     fn mailbox(&mut self) -> &mut dyn AnyMailbox {

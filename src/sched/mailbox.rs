@@ -228,11 +228,6 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Returns the signals.
     fn signals(&mut self) -> &mut Option<Box<Signals>>;
 
-    /// Takes the signals out.
-    fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.signals().take()
-    }
-
     /// Takes the link through which the process was ended, if it was recorded here.
     fn take_killer(&mut self) -> Option<LinkedExit> {
         self.signals().as_mut()?.take_killer()
@@ -255,7 +250,7 @@ pub(crate) trait AnyMailbox: Any + Send {
 
     /// Drops the signals, each by itself: an answer is a user's value, and so is an error in an exit.
     fn drop_signals(&mut self) {
-        if let Some(signals) = self.take_signals() {
+        if let Some(signals) = self.signals().take() {
             signals.drop_each();
         }
     }
@@ -268,7 +263,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
-        let signals = other.take_signals();
+        let signals = other.signals().take();
         let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
             // From a mailbox of another type, only the signals are moved. The messages among which its completions
             // had their places are not moved, so the completions come next.
