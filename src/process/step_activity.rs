@@ -1,8 +1,8 @@
 //! The activity of a step, where another thread can see it. It exists for the watchdog, and only if there is one.
 //!
-//! A watched worker gives the [`Events`](super::Events) of each step its [`Sight`]. Such events, like those of a mailbox
-//! with signals, take a slower path, on which the event is noted. Without a watchdog there is no sight, and the path of
-//! a message does not test for one.
+//! A watched worker gives the [`Events`](super::Events) of each step its [`Sight`]. Such events, like those of a
+//! mailbox with signals, take a slower path, on which the event is noted. Without a watchdog there is no sight, and the
+//! path of a message does not test for one.
 
 use std::fmt;
 

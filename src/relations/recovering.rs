@@ -8,8 +8,8 @@
 //! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the
 //!    link, takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other
 //!    end has made the link, notes in its half that R has not, and tells it of the recovery.
-//! 3. In `Cell::recover`, begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it takes out the events
-//!    of the relations that R had begun, and the answers to R's commands.
+//! 3. In `Cell::recover`, begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it
+//!    takes out the events of the relations that R had begun, and the answers to R's commands.
 //!
 //! **Against the end of the other end, E.** E's end first takes all of E's halves. Then it takes R's half, and tells
 //! R by it. In both steps it has the shard of the process whose halves it takes. So either step 2 or E's end takes

@@ -129,7 +129,8 @@ pub(crate) trait Executor {
         may
     }
 
-    /// User code that may take long is about to run after the step. Ready processes must be where other workers find them.
+    /// User code that may take long is about to run after the step. Ready processes must be where other workers find
+    /// them.
     fn let_go(&mut self);
 
     /// Records that a step begins, and shows [`StepActivity::Step`].

@@ -67,8 +67,8 @@ pub(crate) struct WorkerView {
     pub(crate) current: AtomicU64,
     /// When the step began, in nanoseconds since the start of the runtime.
     pub(crate) since: AtomicU64,
-    /// The pulse: a number that is odd while a step and its follow-up run, and different for each. Only a watched worker
-    /// writes this and what follows.
+    /// The pulse: a number that is odd while a step and its follow-up run, and different for each. Only a watched
+    /// worker writes this and what follows.
     pub(crate) beat: AtomicU64,
     /// Whether the step with this beat was reported. Then its end is reported, too.
     pub(crate) reported: AtomicBool,
