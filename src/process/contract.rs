@@ -156,7 +156,7 @@ pub enum Step<O> {
 
 /// A state machine that replaces another, made with [`Upgrade::to`].
 pub struct Upgrade<O> {
-    pub(crate) successor: Box<dyn Successor>,
+    pub(crate) successor: Box<Successor>,
     pub(crate) leaves: std::marker::PhantomData<fn() -> O>,
 }
 
@@ -164,7 +164,7 @@ impl<O> Upgrade<O> {
     /// Makes the process recover even if it was asked to stop. If the failed state machine had taken the request, the
     /// next one receives the latest request again, before any message. In a [`Step::Upgrade`] this changes nothing.
     pub fn even_if_stopping(mut self) -> Upgrade<O> {
-        *self.successor.even_if_stopping() = true;
+        self.successor.even_if_stopping = true;
         self
     }
 
@@ -172,7 +172,7 @@ impl<O> Upgrade<O> {
     /// changes of groups and requests to stop that its predecessor has taken. Messages and completions cannot be
     /// given back, and are dropped.
     pub(crate) fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
-        *self.successor.given_back() = events.into_iter().filter_map(Event::into_control).collect();
+        self.successor.given_back = events.into_iter().filter_map(Event::into_control).collect();
         self
     }
 }

@@ -6,6 +6,7 @@ use super::command::{CancelRequest, Completion};
 use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
+use super::step_activity::{Sight, StepActivity};
 use crate::pid::Pid;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
@@ -84,6 +85,10 @@ pub struct Events<'a, M> {
     // read of two values that were just written separately.
     taken: u64,
     sender: Option<Pid>,
+    // The place where a step that is watched shows its activity.
+    sight: Option<&'a Sight>,
+    // Whether the next event is a message of the mailbox, unless there are signals. Nobody looks at the step then.
+    plain: bool,
 }
 
 /// A summary of the events that a step has taken. The lower half is the number of messages. The upper half has a mark
@@ -117,8 +122,10 @@ impl<'a, M> Events<'a, M> {
         kept: Option<Kept<M>>,
         messages: bool,
         budget: u32,
+        sight: Option<&'a Sight>,
     ) -> Events<'a, M> {
-        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None }
+        let plain = messages && kept.is_none() && sight.is_none();
+        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, sight, plain }
     }
 
     /// The summary of the events that the step has taken so far.
@@ -170,7 +177,7 @@ impl<'a, M> Events<'a, M> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
         let signals = signals.as_mut()?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
-        signals.takes_control(&control);
+        self.note(control.activity());
         self.taken |= MORE;
         Some(control)
     }
@@ -181,14 +188,14 @@ impl<'a, M> Events<'a, M> {
         let completed = signals.next_completion(messages)?;
         self.budget -= 1;
         self.taken |= MORE;
-        signals.takes_completion(completed.tag());
+        self.note(StepActivity::Completed { tag: completed.tag() });
         Some(completed)
     }
 
-    /// Records that this step is given a message that is no longer in the queue. Other threads look at this record.
-    fn takes_kept(&self, from: Option<Pid>) {
-        if let Some(signals) = &self.mailbox.signals {
-            signals.takes_kept(from);
+    /// Shows the activity of the step, if another thread looks at it.
+    fn note(&self, activity: StepActivity) {
+        if let Some(sight) = self.sight {
+            sight.note(activity);
         }
     }
 
@@ -196,27 +203,15 @@ impl<'a, M> Events<'a, M> {
     /// moved, so a predicate that panics loses nothing.
     #[inline(never)]
     fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
-        let Mailbox { messages, signals } = &mut *self.mailbox;
-        if let Some(signals) = signals
-            && signals.is_empty()
-            && self.kept.is_none()
-            && self.messages
-        {
-            // There are no signals to take, but another thread may be looking at the step.
-            let Some(next) = messages.front().filter(|_| self.budget > 0) else { return Next::Nothing };
-            if wanted(&next.message) {
-                signals.takes_message(next.from);
-                return Next::Message;
-            }
-            self.pass_new();
-        } else if let Some(control) = self.control() {
+        let has_signals = self.mailbox.has_signals();
+        if has_signals && let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
         if self.messages {
             while let Some(oldest) = self.kept.as_mut().and_then(|kept| kept.front()) {
                 let from = oldest.from;
                 if wanted(&oldest.message) {
-                    self.takes_kept(from);
+                    self.note(StepActivity::Message { from });
                     return Next::Kept;
                 }
                 let passed = self.kept.as_mut().and_then(|kept| kept.pop_front());
@@ -225,26 +220,21 @@ impl<'a, M> Events<'a, M> {
             self.kept = None;
         }
         while self.budget > 0 {
-            if let Some(completed) = self.completion() {
+            if has_signals && let Some(completed) = self.completion() {
                 return Next::Completed(completed);
             }
-            let Mailbox { messages, signals } = &mut *self.mailbox;
-            let Some(next) = messages.front().filter(|_| self.messages) else { break };
+            let Some(next) = self.mailbox.messages.front().filter(|_| self.messages) else { break };
+            let from = next.from;
             if wanted(&next.message) {
-                signals.iter_mut().for_each(|signals| signals.takes_message(next.from));
+                self.note(StepActivity::Message { from });
+                self.mailbox.signals.iter_mut().for_each(|signals| signals.popped += 1);
                 return Next::Message;
             }
-            self.pass_new();
-        }
-        Next::Nothing
-    }
-
-    /// Passes over the oldest message of the mailbox.
-    fn pass_new(&mut self) {
-        if let Some(envelope) = self.mailbox.pop_message() {
+            let Some(envelope) = self.mailbox.pop_message() else { break };
             self.budget -= 1;
             self.pass(envelope);
         }
+        Next::Nothing
     }
 
     #[inline(always)]
@@ -286,7 +276,7 @@ impl<M> Iterator for Events<'_, M> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
-        let plain = self.mailbox.signals.is_none() && self.kept.is_none() && self.messages;
+        let plain = self.plain && self.mailbox.signals.is_none();
         let next = if plain { Next::Message } else { self.look(|_| true) };
         self.take_next(next)
     }
@@ -341,7 +331,7 @@ mod tests {
         mailbox.signal(completed(7));
         mailbox.messages.push(Envelope { from: None, message: 3 });
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, true, 100);
+        let mut events = Events::new(&mut mailbox, None, true, 100, None);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
         assert_eq!(events.taken().messages(), 3);
     }
@@ -351,7 +341,7 @@ mod tests {
         let mut mailbox = filled([1]);
         mailbox.signal(completed(7));
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, false, 100);
+        let mut events = Events::new(&mut mailbox, None, false, 100, None);
         assert_eq!(names(&mut events), ["cancel", "c7"]);
         assert_eq!(mailbox.messages.len(), 1);
     }
@@ -359,12 +349,12 @@ mod tests {
     #[test]
     fn what_is_passed_over_stays_in_order_in_front_of_what_comes_later() {
         let mut mailbox = filled(1..=6);
-        let mut events = Events::new(&mut mailbox, None, true, 5);
+        let mut events = Events::new(&mut mailbox, None, true, 5, None);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
         assert_eq!(events.taken().messages(), 2);
         let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 5);
+        let mut events = Events::new(&mut mailbox, kept, true, 5, None);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
     }
 
@@ -375,7 +365,7 @@ mod tests {
             mailbox.signal(completed(7));
             mailbox.signal(cancel());
             let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
-            let mut events = Events::new(&mut mailbox, kept, true, 100);
+            let mut events = Events::new(&mut mailbox, kept, true, 100, None);
             deal(&mut events);
             !events.taken().is_nothing()
         }
@@ -384,18 +374,18 @@ mod tests {
         assert!(touches(|events| drop(events.next())), "a signal");
         // Each kind by itself.
         let mut mailbox = filled([]);
-        let mut events = Events::new(&mut mailbox, None, true, 100);
+        let mut events = Events::new(&mut mailbox, None, true, 100, None);
         assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
         mailbox.signal(completed(7));
-        let mut events = Events::new(&mut mailbox, None, true, 100);
+        let mut events = Events::new(&mut mailbox, None, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "that is no message");
         let mut mailbox = filled([1, 2]);
-        let mut events = Events::new(&mut mailbox, None, true, 100);
+        let mut events = Events::new(&mut mailbox, None, true, 100, None);
         assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "none was taken");
         let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 100);
+        let mut events = Events::new(&mut mailbox, kept, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 1);
     }
@@ -403,11 +393,11 @@ mod tests {
     #[test]
     fn the_bound_counts_what_is_new_so_that_what_was_left_cannot_hide_it() {
         let mut mailbox = filled(0..10);
-        let mut events = Events::new(&mut mailbox, None, true, 4);
+        let mut events = Events::new(&mut mailbox, None, true, 4, None);
         assert!(events.select(|_| false).is_none());
         let kept = events.into_kept();
         assert_eq!(kept.as_ref().unwrap().len(), 4);
-        let mut events = Events::new(&mut mailbox, kept, true, 4);
+        let mut events = Events::new(&mut mailbox, kept, true, 4, None);
         assert_eq!(names(&mut events), ["0", "1", "2", "3", "4", "5", "6", "7"]);
         assert_eq!(mailbox.messages.len(), 2);
     }

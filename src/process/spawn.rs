@@ -11,8 +11,8 @@ use super::relation::{Bond, Monitor};
 use crate::outcome::{Exit, Rejected, contain, tell_log};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
-use crate::sched::body::{Given, Ready, RecoverWith, StepOutput, Yield};
-use crate::sched::machine::{ExitLatch, HasProcess, body_in, new_body};
+use crate::sched::body::{Body, Given, Ready, RecoverWith, StepOutput, Yield};
+use crate::sched::machine::{ExitLatch, Typed, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
 /// Options of a new process. By default it is entered at `"main"` without input, has no name, and has a mailbox
@@ -214,7 +214,7 @@ pub(crate) fn described_body<P: Process>(
     pid: Pid,
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
-) -> Box<crate::sched::body::Body<impl crate::sched::body::Machine + HasProcess<P>>> {
+) -> Box<Body<Typed<P>>> {
     let SpawnOptions { name, entry, bound, traps, given, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
     if name.is_some() || bound.is_some() || traps || given.is_some() {

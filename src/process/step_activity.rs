@@ -1,8 +1,8 @@
 //! The activity of a step, where another thread can see it. It exists for the watchdog, and only if there is one.
 //!
-//! A step whose mailbox has signals takes a slower path for each event. So a watched worker gives every step some
-//! [`Signals`](crate::sched::signals::Signals), empty if need be, with its [`Sight`] in them. The event is noted on
-//! that path. Without a watchdog there is no sight, and the path of a message does not test for one.
+//! A watched worker gives the [`Events`](super::Events) of each step its [`Sight`]. Such events, like those of a
+//! mailbox with signals, take a slower path, on which the event is noted. Without a watchdog there is no sight, and the
+//! path of a message does not test for one.
 
 use std::fmt;
 
@@ -80,11 +80,13 @@ const KIND_BITS: u32 = 4;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 const WRITING: u64 = 1 << KIND_BITS;
 
-impl Sight {
-    pub(crate) fn new() -> Sight {
+impl Default for Sight {
+    fn default() -> Sight {
         Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0) }
     }
+}
 
+impl Sight {
     #[inline]
     pub(crate) fn note(&self, doing: StepActivity) {
         let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_read() {
-        let sight = Sight::new();
+        let sight = Sight::default();
         assert_eq!(sight.read(), Some(StepActivity::Step));
         let pid = Pid::new(3, 7, 9).unwrap();
         let all = [

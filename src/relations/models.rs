@@ -11,7 +11,7 @@ use crate::process::{
     described_body,
 };
 use crate::sched::body::Ready;
-use crate::sched::cell::{Birth, Cell, Marks, Next};
+use crate::sched::cell::{Birth, Cell, DOOMED, RELATED, TRAPS};
 use crate::sched::ending::vacate;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 
@@ -53,7 +53,7 @@ fn body(slot: u32) -> Ready {
 
 fn two(traps: bool) -> Arc<Two> {
     let two = Two { relations: Relations::new(), cells: [Cell::new(), Cell::new()], dooms: AtomicUsize::new(0) };
-    let birth = Birth { marks: Marks::default().with(Marks::TRAPS, traps), ..Birth::default() };
+    let birth = Birth { marks: if traps { TRAPS } else { 0 }, ..Birth::default() };
     for cell in &two.cells {
         assert!(cell.install(1, body(0).machine.kind(), birth, 0, || false));
     }
@@ -81,18 +81,18 @@ impl Ended {
 fn end(two: &Two, slot: u32) -> Ended {
     let mut exit = Exit::Terminated(Reason::Cancelled);
     let vacated = vacate(&two.dooms, &two.cells[slot as usize], &mut body(slot), &mut exit);
-    vacated.untold.tell(|| {
+    if vacated.marks & RELATED != 0 {
         two.relations.ended(two, pid(slot), &exit, |told| {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
-    });
-    Ended { inbox: vacated.inbox, exit }
+    }
+    Ended { inbox: vacated.inbox.map(|inbox| inbox.mailbox), exit }
 }
 
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
-    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox else { return Vec::new() };
-    let signals = inbox.take_signals().unwrap_or_default();
+    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox) else { return Vec::new() };
+    let signals = inbox.signals().take().unwrap_or_default();
     let is_nobody = |exit: &Exit| matches!(exit, Exit::Terminated(Reason::NoSuchProcess));
     signals
         .control
@@ -210,21 +210,21 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
     let recovered = Recovered { pid: pid(slot), exit, by: RecoveredBy::Process };
     let mut successor = body(slot);
     successor.head.rare().traps = traps;
-    let next = Next { kind: successor.machine.kind(), bound: None, taken: 0 };
-    let mut left = two.relations.recover(two, &recovered, next, &mut successor, |told| {
+    two.relations.recover(two, &recovered, &successor, |told| {
         assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
     });
-    if let Some(inbox) = &mut left.inbox {
-        successor.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+    let (left, signals) = two.cells[slot as usize].recover(&mut successor, 0);
+    if let Some(mut inbox) = left {
+        successor.machine.mailbox().absorb(&mut *inbox.mailbox, usize::MAX);
     }
-    (left.signals.len(), successor)
+    (signals.len(), successor)
 }
 
 /// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
-    let inbox = two.cells[slot as usize].vacate().inbox;
+    let inbox = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox);
     let mailboxes =
-        inbox.into_iter().map(|mut inbox| inbox.take_signals()).chain([body.machine.mailbox().take_signals()]);
+        inbox.into_iter().map(|mut inbox| inbox.signals().take()).chain([body.machine.mailbox().signals().take()]);
     let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
     let count = |is: fn(&Control) -> bool| control.iter().filter(|control| is(control)).count();
     let (exits, recoveries) =
@@ -261,7 +261,7 @@ fn the_other_end_ends_while_this_one_recovers() {
             let (exits, recoveries) = heard(&two, 0, successor);
             let of_other = usize::from(makers.contains(&1));
             assert_eq!((exits, recoveries), (of_other, 0), "told of the link of the other, and of nothing else");
-            let told = ended.inbox.as_mut().and_then(|inbox| inbox.take_signals()).unwrap_or_default();
+            let told = ended.inbox.as_mut().and_then(|inbox| inbox.signals().take()).unwrap_or_default();
             assert!(told.control.len() <= 1, "the exit of the failed one, or its recovery");
             assert_eq!(two.relations.len(), 0, "and nothing is left over");
         });
@@ -278,7 +278,7 @@ fn the_other_end_is_ended_by_a_failure_while_it_ends_by_itself() {
         let ends = loom::thread::spawn(move || end(&other, 1));
         let (_, successor) = recover(&two, 0, false);
         let ended = ends.join().unwrap();
-        let doomed = usize::from(two.cells[0].vacate().marks.has(Marks::DOOMED));
+        let doomed = usize::from(two.cells[0].vacate().marks & DOOMED != 0);
         assert_eq!(two.dooms.load(Ordering::SeqCst), doomed, "the other one that was doomed has ended so");
         assert!(doomed == 0 || !ended.by_link(), "one of them has ended the other");
         drop(successor);
@@ -297,7 +297,7 @@ fn the_other_end_links_itself_while_this_one_recovers() {
         let (_, successor) = recover(&two, 0, true);
         links.join().unwrap();
         assert_eq!(two.relations.len(), 2);
-        assert!(two.cells[0].vacate().marks.has(Marks::RELATED));
+        assert!(two.cells[0].vacate().marks & RELATED != 0);
         let mut told = Vec::new();
         two.relations.ended(&*two, pid(0), &Exit::Done(()), |one| told.push(one));
         let (exits, recoveries) = heard(&two, 1, body(1));
@@ -345,6 +345,6 @@ fn an_answer_comes_while_its_process_recovers() {
         let refused = answers.join().unwrap();
         assert_eq!(forgotten + usize::from(refused), 1, "late, once");
         assert!(!successor.machine.mailbox().has_signals());
-        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.has_signals()));
+        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.mailbox.has_signals()));
     });
 }

@@ -8,8 +8,8 @@
 //! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the
 //!    link, takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other
 //!    end has made the link, notes in its half that R has not, and tells it of the recovery.
-//! 3. Begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it takes out the events
-//!    of the relations that R had begun, and the answers to R's commands.
+//! 3. In `Cell::recover`, begins the next incarnation of R, and takes the inbox of its cell. From both mailboxes it
+//!    takes out the events of the relations that R had begun, and the answers to R's commands.
 //!
 //! **Against the end of the other end, E.** E's end first takes all of E's halves. Then it takes R's half, and tells
 //! R by it. In both steps it has the shard of the process whose halves it takes. So either step 2 or E's end takes
@@ -38,44 +38,25 @@ use super::Told;
 use super::tell_exit;
 use crate::process::{LinkedBy, Pid, Recovered};
 use crate::sched::body::Ready;
-use crate::sched::cell::{LeftBehind, LinkTold, Next};
+use crate::sched::cell::LinkTold;
 use crate::sched::mailbox::Control;
 
 impl Relations {
-    /// The state machine of a process has failed, and the one in hand replaces it.
+    /// Steps 1 and 2. Returns whether the parent of the process was told that it goes on. The successor is in hand.
     #[cold]
     pub(crate) fn recover(
         &self,
         cells: &impl Cells,
         recovered: &Recovered,
-        next: Next,
-        body: &mut Ready,
-        then: impl FnMut(Told),
-    ) -> LeftBehind {
+        body: &Ready,
+        mut then: impl FnMut(Told),
+    ) -> bool {
         if let Some(cell) = cells.cell(recovered.pid) {
             cell.fails();
         }
         // The head stays with the process for all its life, and so does the parent.
         let bond = body.head.rare.as_ref().and_then(|rare| rare.bond);
         let parent = bond.filter(|bond| bond.link).map(|bond| bond.parent);
-        let told = self.give_up(cells, recovered, parent, then);
-        let incarnation = body.head.next_incarnation();
-        let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
-        let mut inbox = cells.cell(recovered.pid).and_then(|cell| cell.recover(next, incarnation, traps));
-        let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
-        LeftBehind { told, inbox, signals }
-    }
-
-    /// Ends the relations that the failed state machine had begun. Returns whether its parent was told that the
-    /// process goes on.
-    fn give_up(
-        &self,
-        cells: &impl Cells,
-        recovered: &Recovered,
-        parent: Option<Pid>,
-        mut then: impl FnMut(Told),
-    ) -> bool {
         let pid = recovered.pid;
         let taken = self.shard(pid).take(pid, |entry| {
             let links: Vec<Pid> = entry.links.keys().copied().collect();
@@ -89,14 +70,14 @@ impl Relations {
         let mut parent_told = false;
         for partner in links {
             let mut told = false;
-            then(self.give_up_link(cells, recovered, partner, &mut told));
+            then(self.recover_link(cells, recovered, partner, &mut told));
             parent_told |= told && parent == Some(partner);
         }
         parent_told
     }
 
-    /// The same for one link.
-    fn give_up_link(&self, cells: &impl Cells, recovered: &Recovered, partner: Pid, told: &mut bool) -> Told {
+    /// Ends the part of the failed state machine in one link.
+    fn recover_link(&self, cells: &impl Cells, recovered: &Recovered, partner: Pid, told: &mut bool) -> Told {
         let pid = recovered.pid;
         let mut both = self.both(pid, partner);
         let Some(half) = both.first().entries.get_mut(&pid).and_then(|entry| entry.links.get_mut(&partner)) else {

@@ -54,8 +54,8 @@ impl Runtime {
 
 fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) {
     let full = || ask.refuse(CommandError::Full(to));
-    if let Err(refused) = core.road.ask(to, message, full) {
-        let (message, why) = Rejected::into_parts(refused);
+    if let Err(refused) = core.road.offer(to, message, false, full) {
+        let (message, why) = Rejected::into_parts(refused.message);
         ask.refuse(why.into());
         // A drop of the message drops the reply in it, which answers. If the message held no reply, no answer would
         // ever come.

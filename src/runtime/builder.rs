@@ -252,16 +252,11 @@ impl RuntimeBuilder {
         for (index, deque) in deques.into_iter().enumerate() {
             // If a thread cannot be started, the drop of the runtime ends the threads that were.
             let thread = format!("{name}-worker-{index}");
-            let Some(watchdog_timer) = &shutdown.watchdog_timer else {
-                let mut worker = new_worker::<false>(core, index, deque, seed);
-                shutdown.worker_threads.start(thread, move || worker.run()).map_err(BuildError::Start)?;
-                continue;
-            };
-            let mut worker = new_worker::<true>(core, index, deque, seed);
+            let mut worker = new_worker(core, index, deque, seed);
             if index < workers {
                 // The worker keeps it, because the worker may be stuck for longer than the runtime has handles. The
                 // end of its step is reported all the same.
-                let watchdog_timer = watchdog_timer.clone();
+                let watchdog_timer = shutdown.watchdog_timer.clone();
                 let works = move || {
                     worker.run();
                     drop(watchdog_timer);
@@ -340,8 +335,8 @@ impl RuntimeBuilder {
             for_pool: Mutex::default(),
             me: me.clone(),
         });
-        let reaps = core.me.clone();
-        road.reaper.get_or_init(|| Box::new(move || reaps.upgrade().into_iter().for_each(|core| core.reap(drop))));
+        let reaper = core.me.clone();
+        road.reap.get_or_init(|| Box::new(move || reaper.upgrade().into_iter().for_each(|core| core.reap(drop))));
         let worker_threads = Arc::new(WorkerThreads::new(self.stack_size));
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
@@ -351,19 +346,14 @@ impl RuntimeBuilder {
     }
 }
 
-fn new_worker<const WATCHED: bool>(
-    core: &Arc<Core>,
-    index: usize,
-    deque: Deque<Ready>,
-    seed: u64,
-) -> Worker<Core, WATCHED> {
+fn new_worker(core: &Arc<Core>, index: usize, deque: Deque<Ready>, seed: u64) -> Worker<Core> {
     Worker::new(core.clone(), core.road.clone(), index, deque, StepOutput::new(core.clone()), seed)
 }
 
 #[cfg(all(test, not(loom)))]
 impl RuntimeBuilder {
     /// Makes a runtime whose workers have no threads: the test gives the turns.
-    pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core, false>>) {
+    pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core>>) {
         let (runtime, deques, seed) = self.assemble().unwrap();
         let core = runtime.core();
         let workers =

@@ -1,7 +1,7 @@
 //! Effects: the yields that are more than messages, and how they are performed.
 
 use std::any::TypeId;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Handler, NoSuchProcessError, Pid, ProcessIdentity, Recovered,
-    Relate, SpawnError, Target, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, DeadLetter, DeadLetterReason, Handler, NoSuchProcessError, Pid,
+    ProcessIdentity, Recovered, Relate, SpawnError, Target, TimerFired,
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
-use crate::sched::cell::{LeftBehind, Missing, Next};
+use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
-use crate::sched::router::{AskPost, NoSuchName, Router};
+use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
 
@@ -89,7 +89,7 @@ impl Core {
         pid: Pid,
         by_shutdown: bool,
     ) -> Result<bool, NoSuchProcessError> {
-        let told = self.road.terminate(executor, pid, by_shutdown);
+        let told = self.road.terminate(executor, pid, if by_shutdown { BY_SHUTDOWN } else { 0 });
         self.leave_pool(pid);
         told.map_err(|_| NoSuchProcessError::Pid(pid))
     }
@@ -117,11 +117,16 @@ impl Core {
     ) {
         let counters = executor.counters();
         counters.add(&counters.accepted, 1);
-        let mut post = AskPost::new(Router::new(&self.road, executor), &ask);
-        outbox.deliver(lane, 1, to, head.pid, &mut post);
+        let mut is_refused = false;
+        self.road.deliver(executor, outbox.lane(lane), 1, (head.pid, to), |letter| {
+            if let Some(why) = why_dead(letter) {
+                is_refused = true;
+                ask.refuse(why);
+            }
+        });
         // Otherwise the question is not read here: the process that answers it may be about to write it, on another
         // processor.
-        if post.is_refused() && ask.is_decided() {
+        if is_refused && ask.is_decided() {
             return;
         }
         // Without a limit there is no timer, and the clock is not read.
@@ -217,8 +222,9 @@ impl Engine for Core {
             Yield::SendNowhere { lane, why } => {
                 let counters = executor.counters();
                 counters.add(&counters.accepted, 1);
-                let mut post = NoSuchName { router: Router::new(&self.road, executor), why: &why };
-                outbox.deliver(lane, 1, self.nobody(), pid, &mut post);
+                let nowhere = DeadLetter::new(self.nobody(), DeadLetterReason::NoSuchName);
+                let letter = DeadLetter { name: why.name(), from: Some(pid), ..nowhere };
+                self.road.bury(executor, outbox.lane(lane), 1, &letter, |_| ());
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
             Yield::Reply(reply) => {
@@ -288,13 +294,6 @@ impl Engine for Core {
         None
     }
 
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
-        if let Some(cell) = self.road.table.cell(body.head.pid) {
-            cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
-        }
-    }
-
     fn bond(&self, child: Pid, bond: Bond) {
         self.relations.bond(&*self.road, child, bond);
     }
@@ -329,15 +328,9 @@ impl Engine for Core {
         rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
     }
 
-    fn recover<H: Executor>(
-        &self,
-        recovered: &Recovered,
-        next: Next,
-        body: &mut Ready,
-        executor: &mut H,
-    ) -> LeftBehind {
+    fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool {
         self.groups.recovered(&*self.road, recovered.pid, |told| self.told(told, executor));
-        self.relations.recover(&*self.road, recovered, next, body, |told| self.told(told, executor))
+        self.relations.recover(&*self.road, recovered, body, |told| self.told(told, executor))
     }
 
     fn ended(&self, head: &mut Head) {
@@ -347,10 +340,6 @@ impl Engine for Core {
         }
         self.take_work_back(rare);
         rare.asked.take().for_each(|ask| ask.forget_timer());
-    }
-
-    fn forget(&self, pid: Pid) {
-        self.names.ended(pid);
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -376,7 +365,7 @@ impl Core {
         while let Some(ready) = self.road.queues.take_any() {
             let pid = ready.head.pid;
             first(identity(&ready));
-            let _ = self.road.terminate(&mut self.executor(), pid, true);
+            let _ = self.road.terminate(&mut self.executor(), pid, BY_SHUTDOWN);
             match contain(|| turn(self, &mut self.executor(), &mut out, ready)) {
                 Ok(After::Ready(ready)) => self.road.queues.push(ready),
                 Ok(After::Nothing) => {}
@@ -391,7 +380,7 @@ impl Core {
     pub(super) fn set_exits(&self) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut bodies: Vec<Ready> = std::iter::from_fn(|| self.road.queues.take_any()).collect();
         let exit = Exit::Terminated(Reason::Shutdown);
-        let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?(&mut || false)).collect();
+        let calls = bodies.iter_mut().filter_map(|body| body.machine.last_word(&exit)?()).collect();
         bodies.into_iter().for_each(|body| self.road.queues.push(body));
         calls
     }
@@ -530,11 +519,8 @@ impl Drop for PoolTurn {
             return;
         }
         if let Some(ready) = self.core.take_from_pool(self.pid) {
-            let no_thread = self.core.why_no_job() == Reason::NoThread;
-            if no_thread && let Some(cell) = self.core.road.table.cell(self.pid) {
-                cell.has_no_thread(self.pid);
-            }
-            let _ = self.core.road.terminate(&mut self.core.executor(), self.pid, !no_thread);
+            let why = if self.core.why_no_job() == Reason::NoThread { NO_THREAD } else { BY_SHUTDOWN };
+            let _ = self.core.road.terminate(&mut self.core.executor(), self.pid, why);
             self.core.road.inject(ready);
         }
     }

@@ -9,7 +9,7 @@ use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Rest};
 use crate::sched::road::Road;
-use crate::sched::worker_view::WorkerView;
+use crate::sched::stuck_steps::WorkerView;
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,9 +18,8 @@ use crate::process::{
     described_body,
 };
 use crate::sched::body::{CountedHost, Machine, Ready, Stage};
-use crate::sched::cell::{Birth, Marks, Missing};
+use crate::sched::cell::{Birth, Missing, TRAPS};
 use crate::sched::counters::{Count, Counters};
-use crate::sched::machine::HasProcess;
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
@@ -80,7 +79,7 @@ impl Runtime {
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
-        let marks = Marks::default().with(Marks::TRAPS, options.traps);
+        let marks = if options.traps { TRAPS } else { 0 };
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
@@ -152,7 +151,7 @@ impl Runtime {
         let deadline = clock.deadline(limit);
         let mut message = message;
         loop {
-            let refused = match self.core().road.offer(pid, message, true) {
+            let refused = match self.core().road.offer(pid, message, true, || ()) {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
@@ -464,7 +463,7 @@ mod tests {
         wait(&begun);
         let road = &runtime.core().road;
         road.send(process.pid(), 1_u32).unwrap();
-        let waits = || road.offer(process.pid(), 2_u32, true).err().and_then(|refused| refused.room).unwrap();
+        let waits = || road.offer(process.pid(), 2_u32, true, || ()).err().and_then(|refused| refused.room).unwrap();
         let rooms = [waits(), waits()];
         assert!(rooms.iter().all(|room| !room.is_set()));
         gate.set(()).unwrap();

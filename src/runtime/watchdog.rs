@@ -38,11 +38,11 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
 ///
-/// A runtime without a watchdog has no cost for it. With one, each step costs some 25 nanoseconds more. While
-/// processes are stepped, a timer looks at all workers. It looks four times within the limit, but not more often than
-/// once in a millisecond and not less often than once in a second. A step is reported by the look at which it is
-/// known to have run for the limit. That is later by one interval between looks at most. There are no looks while all
-/// workers are idle.
+/// A runtime without a watchdog pays a few instructions a step for it. With one, each step costs some 25 nanoseconds
+/// more. While processes are stepped, a timer looks at all workers. It looks four times within the limit, but not
+/// more often than once in a millisecond and not less often than once in a second. A step is reported by the look at
+/// which it is known to have run for the limit. That is later by one interval between looks at most. There are no
+/// looks while all workers are idle.
 ///
 /// ```
 /// use procession::Runtime;

@@ -29,7 +29,7 @@ pub(super) struct WorkerThread {
 /// A worker that waits for a thread.
 pub(super) struct Spare {
     pub(super) name: String,
-    pub(super) worker: Worker<Core, true>,
+    pub(super) worker: Worker<Core>,
 }
 
 impl WorkerThreads {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::outbox::Outbox;
@@ -23,6 +24,7 @@ use crate::process::names::Naming;
 use crate::process::names::PendingNames;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
+use crate::process::step_activity::Sight;
 use crate::process::target::NoSuchProcessError;
 use crate::timer::TimerKey;
 
@@ -76,7 +78,7 @@ pub(crate) struct Rare {
     timers_full: usize,
     pub(crate) asked: OpenAsks,
     /// The bounded mailbox, if there is one, while the body is at rest.
-    pub(crate) bounded: Option<Box<dyn AnyMailbox>>,
+    pub(crate) bounded: Option<Box<BoundedMailbox>>,
     pub(crate) bound: Option<Bound>,
     /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
@@ -97,7 +99,7 @@ pub(crate) struct Given {
 }
 
 /// Returns the replacement for a state machine that has failed with this exit, if there is one.
-type Recover = dyn FnMut(&Exit) -> Option<Box<dyn Successor>> + Send;
+type Recover = dyn FnMut(&Exit) -> Option<Box<Successor>> + Send;
 
 /// The function that replaces a state machine that has failed and whose own `recover` returns nothing.
 pub(crate) struct RecoverWith {
@@ -170,13 +172,10 @@ pub(crate) struct Kind {
     pub(crate) process: fn() -> &'static str,
     pub(crate) message_name: fn() -> &'static str,
     pub(crate) new_mailbox: fn() -> Box<dyn AnyMailbox>,
-    pub(crate) new_bounded: fn(Bound) -> Box<dyn AnyMailbox>,
 }
 
-/// Sets the exit latch that joiners wait for.
-///
-/// If there are wakers or callbacks, it asks the given function whether to call them now. Otherwise it returns them.
-pub(crate) type LastWord = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Option<Box<dyn FnOnce() + Send>>>;
+/// Sets the exit latch that joiners wait for. Returns the calls of wakers and callbacks, if there are any.
+pub(crate) type LastWord = Box<dyn FnOnce() -> Option<Box<dyn FnOnce() + Send>>>;
 
 /// The user's state machine, with its type erased.
 pub(crate) trait Machine: Any + Send {
@@ -188,8 +187,8 @@ pub(crate) trait Machine: Any + Send {
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
 
-    /// Calls `step` once, with at most `budget` new events.
-    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped;
+    /// Calls `step` once, with at most `budget` new events. If there is a `sight`, the step shows its activity there.
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped;
 
     /// The number of messages that it was given and that no step has taken.
     fn held(&self) -> usize;
@@ -198,7 +197,7 @@ pub(crate) trait Machine: Any + Send {
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
 
     /// Calls `recover`. Returns the replacement, if there is one.
-    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>>;
+    fn recover(&mut self, exit: &Exit) -> Option<Box<Successor>>;
 
     /// Calls `close`.
     fn close(&mut self);
@@ -296,17 +295,17 @@ pub(crate) enum Verdict {
 }
 
 /// A state machine that replaces another.
-pub(crate) trait Successor: Send {
+pub(crate) struct Successor {
     /// Makes a body for the same process, with the events that waited in the old one. Also returns those of another
     /// type.
-    fn succeed(self: Box<Self>, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>);
-
+    pub(crate) succeed: Box<Succeed>,
     /// Whether it also replaces a state machine that has failed and was asked to stop.
-    fn even_if_stopping(&mut self) -> &mut bool;
-
+    pub(crate) even_if_stopping: bool,
     /// Signals that its predecessor has taken, and that it is given again.
-    fn given_back(&mut self) -> &mut Vec<Control>;
+    pub(crate) given_back: Vec<Control>,
 }
+
+type Succeed = dyn FnOnce(Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) + Send;
 
 /// The output to which a step writes its yields.
 ///
@@ -335,7 +334,7 @@ pub struct StepOutput {
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
-    pub(crate) successor: Option<Box<dyn Successor>>,
+    pub(crate) successor: Option<Box<Successor>>,
 }
 
 /// One yield, in its place among the others.
@@ -491,7 +490,7 @@ impl StepOutput {
         }
         self.outbox.clear();
         if self.orders.capacity() > KEPT_ORDERS {
-            self.orders = Vec::new();
+            self.shrink();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
-use super::mailbox::{AnyMailbox, Bound, Envelope, Grave, Mailbox, Overflow, Signal, Signals};
+use super::mailbox::{AnyMailbox, Bound, Envelope, Mailbox, Overflow};
 use crate::latch::Latch;
 use crate::process::dead_letter::DeadLetterReason;
 
@@ -14,67 +14,69 @@ use crate::process::dead_letter::DeadLetterReason;
 /// messages that the step then leaves. So there may be twice as many as the bound allows. Nothing more is accepted
 /// until there is room again. A mailbox that drops the oldest also accepts a message in the place of one that a step
 /// has left. That one is older than all messages here, and is dropped before the next step.
-pub(crate) struct BoundedMailbox<M> {
-    inner: Mailbox<M>,
-    bound: Bound,
-    // The number of messages that steps were given and have left. They are in the body.
-    held: usize,
-    // Whether a message has arrived since a step was last given its share.
-    has_new: bool,
+pub(crate) struct BoundedMailbox {
+    pub(crate) mailbox: Box<dyn AnyMailbox>,
+    pub(crate) bounds: Bounds,
+}
+
+/// The bound of a mailbox, and the places that are taken.
+pub(crate) struct Bounds {
+    pub(crate) bound: Bound,
+    /// The number of messages that steps were given and have left. They are in the body.
+    pub(crate) held: usize,
+    /// Whether a message has arrived since a step was last given its share.
+    pub(crate) has_new: bool,
     // Senders outside that wait for room. They are notified when there is room, or when the process has ended.
     waiting: Vec<Latch<()>>,
 }
 
-/// The result of offering a message.
-pub(crate) enum Offer<M> {
-    Taken,
-    Refused(Envelope<M>),
-    /// A message is dead: this one or an older one.
-    Dead(Envelope<M>, DeadLetterReason),
+impl BoundedMailbox {
+    pub(crate) fn new(mailbox: Box<dyn AnyMailbox>, bound: Bound) -> Box<BoundedMailbox> {
+        Box::new(BoundedMailbox { mailbox, bounds: Bounds { bound, held: 0, has_new: false, waiting: Vec::new() } })
+    }
+
+    /// Returns the mailbox and its bounds.
+    pub(crate) fn open(&mut self) -> (&mut dyn AnyMailbox, Option<&mut Bounds>) {
+        (&mut *self.mailbox, Some(&mut self.bounds))
+    }
+
+    /// Takes out the latches of senders that wait for room, if there is some.
+    pub(crate) fn waiting_for_room(&mut self) -> Vec<Latch<()>> {
+        if self.bounds.has_room(self.mailbox.messages()) { self.take_waiting() } else { Vec::new() }
+    }
+
+    /// Takes out the latches of senders that wait for room.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Latch<()>> {
+        std::mem::take(&mut self.bounds.waiting)
+    }
 }
 
-impl<M> BoundedMailbox<M> {
-    pub(crate) fn new(bound: Bound) -> BoundedMailbox<M> {
-        BoundedMailbox { inner: Mailbox::new(), bound, held: 0, has_new: false, waiting: Vec::new() }
-    }
-
-    pub(crate) fn limit(&self) -> usize {
-        self.bound.limit
-    }
-
-    pub(crate) fn offer(&mut self, envelope: Envelope<M>) -> Offer<M> {
-        let has_room = match self.bound.overflow {
-            Overflow::DropOldest => self.inner.messages.len() < self.bound.limit,
-            Overflow::Refuse | Overflow::DropNewest => self.has_room(),
-        };
-        if has_room {
-            self.push(envelope);
-            return Offer::Taken;
-        }
+impl Bounds {
+    /// Offers a message to the mailbox of these bounds. Returns the message that has no place there: this one, or the
+    /// oldest one.
+    pub(crate) fn offer<M>(
+        &mut self,
+        mailbox: &mut Mailbox<M>,
+        envelope: Envelope<M>,
+    ) -> Option<(Envelope<M>, DeadLetterReason)> {
+        let messages = mailbox.messages.len();
+        let mut oldest = None;
         match self.bound.overflow {
-            Overflow::Refuse => Offer::Refused(envelope),
-            Overflow::DropNewest => Offer::Dead(envelope, DeadLetterReason::DroppedNewest),
-            Overflow::DropOldest => {
-                let oldest = self.inner.pop_message();
-                self.push(envelope);
-                oldest.map_or(Offer::Taken, |oldest| Offer::Dead(oldest, DeadLetterReason::DroppedOldest))
+            Overflow::Refuse if !self.has_room(messages) => return Some((envelope, DeadLetterReason::Full)),
+            Overflow::DropNewest if !self.has_room(messages) => {
+                return Some((envelope, DeadLetterReason::DroppedNewest));
             }
+            Overflow::DropOldest if messages >= self.bound.limit => oldest = mailbox.pop_message(),
+            Overflow::Refuse | Overflow::DropNewest | Overflow::DropOldest => {}
         }
-    }
-
-    fn push(&mut self, envelope: Envelope<M>) {
-        self.inner.messages.push(envelope);
+        mailbox.messages.push(envelope);
         self.has_new = true;
+        Some((oldest?, DeadLetterReason::DroppedOldest))
     }
 
-    /// Whether it keeps a buffer.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn has_buffer(&self) -> bool {
-        matches!(self.inner.messages, super::mailbox::Queue::Many(_))
-    }
-
-    fn has_room(&self) -> bool {
-        self.held + self.inner.messages.len() < self.bound.limit
+    /// Whether there is room for another message beside these.
+    fn has_room(&self, messages: usize) -> bool {
+        self.held + messages < self.bound.limit
     }
 
     /// Returns a latch that is set when there is room.
@@ -85,64 +87,11 @@ impl<M> BoundedMailbox<M> {
         self.waiting.push(room.clone());
         room
     }
-}
 
-impl<M: Send + 'static> AnyMailbox for BoundedMailbox<M> {
-    fn plain(&mut self) -> &mut dyn AnyMailbox {
-        &mut self.inner
-    }
-
-    fn hold(&mut self, held: usize) {
-        self.held = held;
-    }
-
-    fn has_room(&self) -> bool {
-        self.has_room()
-    }
-
-    fn has_new(&self) -> bool {
-        self.has_new
-    }
-
-    fn offered(&mut self) {
-        self.has_new = false;
-    }
-
-    fn take_waiting(&mut self) -> Vec<Latch<()>> {
-        std::mem::take(&mut self.waiting)
-    }
-
+    /// The number of latches kept for senders that wait for room, or have waited.
     #[cfg(all(test, not(loom)))]
-    fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
-    }
-
-    fn signal(&mut self, signal: Signal) {
-        self.inner.signal(signal);
-    }
-
-    fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
-        self.inner.absorb(other, limit)
-    }
-
-    fn messages(&self) -> usize {
-        self.inner.messages()
-    }
-
-    fn has_signals(&self) -> bool {
-        self.inner.has_signals()
-    }
-
-    fn shrink(&mut self) {
-        AnyMailbox::shrink(&mut self.inner);
-    }
-
-    fn bury(&mut self, grave: &mut Grave<'_>) {
-        self.inner.bury(grave);
-    }
-
-    fn signals(&mut self) -> &mut Option<Box<Signals>> {
-        self.inner.signals()
     }
 }
 
@@ -151,15 +100,16 @@ mod tests {
     use super::*;
 
     fn offers(overflow: Overflow) -> (Vec<String>, Vec<u32>) {
-        let mut mailbox = BoundedMailbox::new(Bound { limit: 2, overflow });
+        let mut mailbox = Mailbox::new();
+        let mut bounds = BoundedMailbox::new(Box::new(Mailbox::<u32>::new()), Bound { limit: 2, overflow }).bounds;
         let told = (1..=4)
-            .map(|message| match mailbox.offer(Envelope { from: None, message }) {
-                Offer::Taken => String::from("taken"),
-                Offer::Refused(back) => format!("{} refused", back.message),
-                Offer::Dead(dead, why) => format!("{} dead, {why}", dead.message),
+            .map(|message| match bounds.offer(&mut mailbox, Envelope { from: None, message }) {
+                None => String::from("taken"),
+                Some((back, DeadLetterReason::Full)) => format!("{} refused", back.message),
+                Some((dead, why)) => format!("{} dead, {why}", dead.message),
             })
             .collect();
-        let left = std::iter::from_fn(|| mailbox.inner.pop_message()).map(|envelope| envelope.message).collect();
+        let left = std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect();
         (told, left)
     }
 

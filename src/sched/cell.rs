@@ -21,7 +21,7 @@
 //! | took none and passed none over, and there are some | rests | stepped again, with all that is there |
 //! | the same, after `Wait`: it was not offered the messages | stepped again | stepped again |
 //!
-//! The third row is [`Want::NewEvent`]. The inbox shows whether something has come. It is empty when a step is given
+//! The third row is [`Verdict::Declined`]. The inbox shows whether something has come. It is empty when a step is given
 //! its events, or holds only events that were not shown to the step. Events found there go to the body at once. So no
 //! event is found there as new twice. With a bound the inbox also holds older messages, for which the share of the
 //! step had no room. So there a mark says whether a message has come. The mark is set with the message, and cleared
@@ -36,15 +36,15 @@ mod related;
 mod replacing;
 
 pub(crate) use self::asking::AskWait;
-pub(crate) use self::replacing::Next;
-pub(crate) use super::marks::{Birth, Marks};
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::latch::Latch;
 use crate::outcome::Reason;
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Pid};
-use crate::sched::body::{Kind, Ready, Stepped};
+use crate::sched::body::{Kind, Ready, Stepped, Verdict};
+use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
-use crate::sched::outbox::{Missed, Opened};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +55,12 @@ pub(crate) enum Missing {
     Ended,
 }
 
-/// The wish of a process after a step that did not end it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// To be stepped again.
-    Again,
-    /// To be stepped again on the pool.
-    AgainOnPool,
-    /// To be stepped when there is an event that it has not been shown.
-    AnyEvent,
-    /// To be stepped when a new event has come since the step began. The step took none of its events.
-    NewEvent,
-    /// To be stepped when there is a signal.
-    Signal,
+/// Why a mailbox was not opened. It is small, because it is the result of every post.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Missed {
+    NoSuchProcess,
+    /// The mailbox has another type. The function returns the name of its type.
+    WrongType(fn() -> &'static str),
 }
 
 /// The outcome of a step.
@@ -79,10 +72,8 @@ pub(crate) enum Settled {
     AskFuture(Pid),
     /// The process is to be stepped again.
     Again(Ready),
-    /// The process is to be ended.
-    Doomed(Ready),
-    /// The process waits for a signal, and none can come.
-    WaitsForNothing(Ready),
+    /// The process is to be ended: it is doomed, or it waits for a signal and none can come.
+    Ends(Ready),
 }
 
 /// Messages and senders that a bounded mailbox has released.
@@ -95,15 +86,11 @@ pub(crate) struct Freed {
     pub(crate) waiting: Vec<Latch<()>>,
 }
 
-/// The outcome of dooming a process.
-#[must_use]
-pub(crate) enum Doomed {
-    /// The process was at rest. The caller has the body now, and must end it.
-    Woken(Ready),
-    /// The thread that has the body will find out.
-    Noted,
-    /// It was doomed before.
-    Already,
+/// The inbox of a cell, taken out.
+pub(crate) struct Inbox {
+    pub(crate) mailbox: Box<dyn AnyMailbox>,
+    /// Senders that wait for room.
+    pub(crate) waiting: Vec<Latch<()>>,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -119,43 +106,12 @@ pub(crate) enum LinkTold {
 
 /// The contents of the cell of a process that has ended.
 pub(crate) struct Vacated {
-    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
-    pub(crate) marks: Marks,
-    pub(crate) untold: Untold,
+    pub(crate) inbox: Option<Inbox>,
+    /// If they include [`RELATED`], others are notified of the end: only now, when the cell is vacant. See the table of
+    /// `relations.rs`.
+    pub(crate) marks: u64,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
-}
-
-/// The right to notify others of the end of a process. It exists only after the cell is vacant: see the table of
-/// `relations.rs`.
-#[must_use]
-pub(crate) struct Untold {
-    /// Whether there may be processes to notify.
-    is_related: bool,
-}
-
-impl Untold {
-    fn of(marks: Marks) -> Untold {
-        Untold { is_related: marks.has(Marks::RELATED) }
-    }
-
-    /// Calls `tell`, which notifies all related processes.
-    #[inline]
-    pub(crate) fn tell(self, tell: impl FnOnce()) {
-        if self.is_related {
-            tell();
-        }
-    }
-}
-
-/// Things that a failed state machine leaves to its successor.
-pub(crate) struct LeftBehind {
-    /// Whether the parent that has spawned this process with a link was notified that it goes on.
-    pub(crate) told: bool,
-    /// Messages that have arrived for the process, and are for its successor.
-    pub(crate) inbox: Option<Box<dyn AnyMailbox>>,
-    /// Signals for the failed state machine alone. The caller drops them outside the lock.
-    pub(crate) signals: Vec<Signal>,
 }
 
 /// The state of a process, as seen from outside.
@@ -200,23 +156,11 @@ struct Inner {
 enum BodyState {
     Vacant,
     Resting(Ready),
-    /// The body is out. The mailbox holds what has arrived in the meantime. A bounded mailbox is always here then.
+    /// The body is out. The mailbox holds what has arrived in the meantime.
     Out(Option<Box<dyn AnyMailbox>>),
+    /// As `Out`, for a process whose mailbox has a bound. It is in the body only while that rests.
+    OutBounded(Box<BoundedMailbox>),
 }
-
-/// The process rests until a command is answered. Messages do not wake it.
-const WAITS: u64 = 1;
-/// The mailbox has a bound.
-const BOUNDED: u64 = 1 << 1;
-/// The process has recovered from a failure, or is about to. Linked processes may have been notified.
-const HAS_FAILED: u64 = 1 << 8;
-const DOOMED: u64 = Marks::DOOMED.bits();
-const BY_SHUTDOWN: u64 = Marks::BY_SHUTDOWN.bits();
-const WATCHED: u64 = Marks::WATCHED.bits();
-const NO_THREAD: u64 = Marks::NO_THREAD.bits();
-const TRAPS: u64 = Marks::TRAPS.bits();
-const RELATED: u64 = Marks::RELATED.bits();
-const FLAGS: u64 = 0x3ff;
 
 const INCARNATION_SHIFT: u32 = 10;
 
@@ -252,15 +196,15 @@ impl Cell {
         born: u64,
         closed: impl FnOnce() -> bool,
     ) -> bool {
-        let inbox = birth.bound.map(kind.new_bounded);
+        let body = BodyState::out(kind, birth.bound);
         let mut inner = enter(&self.inner);
         if closed() {
             drop(inner);
             return false;
         }
-        let flags = birth.marks.bits() | if inbox.is_some() { BOUNDED } else { 0 };
+        let flags = birth.marks | if birth.bound.is_some() { BOUNDED } else { 0 };
         *inner = Inner {
-            body: BodyState::Out(inbox),
+            body,
             kind: Some(kind),
             steps: 0,
             stamp: (born >> BORN_UNIT) << BORN_SHIFT | flags,
@@ -272,30 +216,28 @@ impl Cell {
 
     /// Opens the mailbox of a living process, and calls `fill` under the lock.
     ///
-    /// `fill` returns by how many messages the mailbox has grown, or `None` if it is for another type. A returned body
-    /// has been woken. The number is how many messages wait now.
+    /// `fill` is given the mailbox, and its bounds if it has any. It returns by how many messages the mailbox has
+    /// grown, or `None` if it is for another type. A returned body has been woken. The number is how many messages wait
+    /// now.
     #[inline(always)]
     pub(crate) fn post<F>(&self, pid: Pid, fill: F) -> Result<(Option<Ready>, u32), Missed>
     where
-        F: FnOnce(Opened<'_>) -> Option<u32>,
+        F: FnOnce(&mut dyn AnyMailbox, Option<&mut Bounds>) -> Option<u32>,
     {
         let mut inner = enter(&self.inner);
         let Some(kind) = inner.kind.filter(|_| inner.missing(pid).is_none()) else { return Err(Missed::NoSuchProcess) };
-        let opened = if inner.stamp & BOUNDED != 0 {
-            let mailbox = match &mut inner.body {
-                BodyState::Resting(body) => body.head.rare().bounded.as_deref_mut(),
-                BodyState::Out(inbox) => inbox.as_deref_mut(),
-                BodyState::Vacant => None,
-            };
-            Opened::Bounded(mailbox.ok_or(Missed::NoSuchProcess)?)
-        } else {
-            match &mut inner.body {
-                BodyState::Resting(body) => Opened::Free(body.machine.mailbox()),
-                BodyState::Out(inbox) => Opened::Free(&mut **inbox.get_or_insert_with(kind.new_mailbox)),
-                BodyState::Vacant => return Err(Missed::NoSuchProcess),
-            }
+        let has_bound = inner.stamp & BOUNDED != 0;
+        let (mailbox, bounds) = match &mut inner.body {
+            BodyState::Resting(body) if has_bound => match &mut body.head.rare().bounded {
+                Some(bounded) => bounded.open(),
+                None => return Err(Missed::NoSuchProcess),
+            },
+            BodyState::Resting(body) => (body.machine.mailbox(), None),
+            BodyState::Out(inbox) => (&mut **inbox.get_or_insert_with(kind.new_mailbox), None),
+            BodyState::OutBounded(bounded) => bounded.open(),
+            BodyState::Vacant => return Err(Missed::NoSuchProcess),
         };
-        let Some(more) = fill(opened) else { return Err(Missed::WrongType(kind.message_name)) };
+        let Some(more) = fill(mailbox, bounds) else { return Err(Missed::WrongType(kind.message_name)) };
         inner.queued += more;
         let queued = inner.queued;
         Ok((if more > 0 && inner.stamp & WAITS == 0 { inner.wake() } else { None }, queued))
@@ -320,12 +262,12 @@ impl Cell {
 
     /// Puts the body to rest after a step, unless there is an event for the process.
     #[inline(always)]
-    pub(crate) fn settle(&self, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+    pub(crate) fn settle(&self, mut body: Ready, stepped: Stepped) -> Settled {
         let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
         // The usual case: the process waits for any event, and there is none.
-        if want == Want::AnyEvent
+        if stepped.verdict == Verdict::Idle
             && !stepped.unseen
             && !stepped.signals
             && stepped.taken <= 1
@@ -337,61 +279,56 @@ impl Cell {
             std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
             return Settled::Resting;
         }
-        Cell::settle_otherwise(inner, body, want, stepped)
+        Cell::settle_otherwise(inner, body, stepped)
     }
 
     #[inline(never)]
-    fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, want: Want, stepped: Stepped) -> Settled {
+    fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, stepped: Stepped) -> Settled {
         if inner.stamp & DOOMED != 0 {
-            return Settled::Doomed(body);
+            return Settled::Ends(body);
         }
         let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
         let mut spare = None;
-        if let BodyState::Out(Some(inbox)) = &mut inner.body {
+        if let Some((inbox, bounds)) = inner.body.inbox() {
             // Messages under a bound stay here until a step is about to be given them. Other messages stay until
             // those before them are stepped. So they are never copied: the empty queue moves in the other direction.
             // A process that took nothing gets new events at once, so that the next step finds no new events here.
-            let bounded = body.head.is_bounded();
             let mailbox = body.machine.mailbox();
-            news = inbox.has_new() || inbox.has_signals();
-            let stay = bounded || (mailbox.messages() > 0 && want != Want::NewEvent);
-            let completions = mailbox.absorb(&mut **inbox, if stay { 0 } else { usize::MAX });
+            let is_bounded = bounds.is_some();
+            news = bounds.map_or(inbox.messages() > 0, |bounds| bounds.has_new) || inbox.has_signals();
+            let stay = is_bounded || (mailbox.messages() > 0 && stepped.verdict != Verdict::Declined);
+            let completions = mailbox.absorb(inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
         }
-        let again = match want {
-            Want::Again | Want::AgainOnPool => true,
-            Want::AnyEvent => messages || signals,
-            Want::NewEvent => news,
-            Want::Signal => signals,
+        let again = match stepped.verdict {
+            Verdict::Idle => messages || signals,
+            Verdict::Declined => news,
+            Verdict::Wait => signals,
+            _ => true,
         };
-        body.head.waits = want == Want::Signal;
+        let waits = stepped.verdict == Verdict::Wait;
+        body.head.waits = waits;
         if again {
             return Settled::Again(body);
         }
-        if want == Want::Signal && body.head.outstanding == 0 {
-            return Settled::WaitsForNothing(body);
+        if waits && body.head.outstanding == 0 {
+            return Settled::Ends(body);
         }
-        if let BodyState::Out(inbox @ Some(_)) = &mut inner.body {
-            let mut inbox = inbox.take();
-            if inner.stamp & BOUNDED != 0 {
-                if let Some(inbox) = &mut inbox {
-                    inbox.shrink();
-                }
-                body.head.rare().bounded = inbox;
-            } else {
+        if let BodyState::Out(inbox) = &mut inner.body {
+            spare = inbox.take();
+            if let Some(inbox) = &mut spare {
                 // A process that rests until a command is answered may leave messages there.
-                if let Some(inbox) = &mut inbox {
-                    body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
-                }
-                spare = inbox;
+                body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
             }
+        } else if let BodyState::OutBounded(mut bounded) = std::mem::replace(&mut inner.body, BodyState::Vacant) {
+            bounded.mailbox.shrink();
+            body.head.rare().bounded = Some(bounded);
         }
         if stepped.taken > 1 || spare.is_some() {
             body.machine.mailbox().shrink();
         }
-        let waits = want == Want::Signal;
         let asked = if waits { body.head.waits_for() } else { None };
         inner.set_flag(WAITS, waits);
         // The old value has no body and no inbox. Forgetting it saves the check for what to drop.
@@ -407,10 +344,7 @@ impl Cell {
     #[inline]
     pub(crate) fn hand_over(&self, body: &mut Ready) -> Option<Box<dyn AnyMailbox>> {
         let mut inner = enter(&self.inner);
-        if inner.stamp & BOUNDED != 0 {
-            return None;
-        }
-        let BodyState::Out(inbox @ Some(_)) = &mut inner.body else { return None };
+        let BodyState::Out(inbox) = &mut inner.body else { return None };
         let mut inbox = inbox.take()?;
         let completions = body.machine.mailbox().absorb(&mut *inbox, usize::MAX);
         body.head.answered(completions);
@@ -418,27 +352,25 @@ impl Cell {
     }
 
     /// Gives a process with a bounded mailbox at most `budget` messages before its step. That makes room.
-    pub(crate) fn fill(&self, body: &mut Ready, bound: Bound, budget: u32) -> Freed {
+    pub(crate) fn fill(&self, body: &mut Ready, budget: u32) -> Freed {
         let mut inner = enter(&self.inner);
-        let oldest = inner.push_out(body, bound);
-        let BodyState::Out(Some(inbox)) = &mut inner.body else { return Freed::default() };
+        let oldest = inner.push_out(body);
+        let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
-        let completions = mailbox.absorb(&mut **inbox, wanted);
-        inbox.offered();
+        let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
+        bounded.bounds.has_new = false;
         body.head.answered(completions);
-        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
-        Freed { oldest, waiting }
+        Freed { oldest, waiting: bounded.waiting_for_room() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
-    pub(crate) fn hold(&self, body: &mut Ready, bound: Bound) -> Freed {
+    pub(crate) fn hold(&self, body: &mut Ready) -> Freed {
         let mut inner = enter(&self.inner);
-        let oldest = inner.push_out(body, bound);
-        let BodyState::Out(Some(inbox)) = &mut inner.body else { return Freed::default() };
-        inbox.hold(body.machine.held());
-        let waiting = if inbox.has_room() { inbox.take_waiting() } else { Vec::new() };
-        Freed { oldest, waiting }
+        let oldest = inner.push_out(body);
+        let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
+        bounded.bounds.held = body.machine.held();
+        Freed { oldest, waiting: bounded.waiting_for_room() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -446,31 +378,23 @@ impl Cell {
         enter(&self.inner).wake()
     }
 
-    /// Decides that the process is to be ended instead of stepped.
-    pub(crate) fn doom(&self, pid: Pid, by_shutdown: bool) -> Result<Doomed, Missing> {
+    /// Decides that the process is to be ended instead of stepped. `why` is [`BY_SHUTDOWN`], [`NO_THREAD`] or 0.
+    ///
+    /// Returns its body if it was at rest. The caller must
+    /// end it then. Otherwise the thread that has the body will find out.
+    pub(crate) fn doom(&self, pid: Pid, why: u64) -> Result<Option<Ready>, Missing> {
         let mut inner = enter(&self.inner);
-        match inner.missing(pid) {
-            Some(Missing::Ended) if inner.is_live(pid) => return Ok(Doomed::Already),
-            Some(missing) => return Err(missing),
-            None => {}
+        if let Some(missing) = inner.missing(pid) {
+            return Err(missing);
         }
-        inner.stamp |= DOOMED | if by_shutdown { BY_SHUTDOWN } else { 0 };
-        Ok(inner.wake().map_or(Doomed::Noted, Doomed::Woken))
-    }
-
-    /// Records that there is no thread for the blocking step of a process, which is about to be doomed.
-    pub(crate) fn has_no_thread(&self, pid: Pid) {
-        let mut inner = enter(&self.inner);
-        if inner.missing(pid).is_none() {
-            inner.stamp |= NO_THREAD;
-        }
+        inner.stamp |= DOOMED | why;
+        Ok(inner.wake())
     }
 
     /// Whether something urgent has arrived: a signal, or the decision to end the process.
     pub(crate) fn is_urgent(&self) -> bool {
-        let inner = enter(&self.inner);
-        let has_signals = matches!(&inner.body, BodyState::Out(Some(inbox)) if inbox.has_signals());
-        has_signals || inner.stamp & DOOMED != 0
+        let mut inner = enter(&self.inner);
+        inner.body.inbox().is_some_and(|(inbox, _)| inbox.has_signals()) || inner.stamp & DOOMED != 0
     }
 
     /// The reason why the process is to be ended, if it is.
@@ -481,12 +405,8 @@ impl Cell {
     /// Vacates the cell of a process that has ended. From now on its PID names no process.
     pub(crate) fn vacate(&self) -> Vacated {
         let mut inner = enter(&self.inner);
-        let inbox = match std::mem::replace(&mut inner.body, BodyState::Vacant) {
-            BodyState::Out(inbox) => inbox,
-            BodyState::Resting(_) | BodyState::Vacant => None,
-        };
-        let (queued, marks) = (std::mem::take(&mut inner.queued), Marks::of(inner.stamp & FLAGS));
-        Vacated { inbox, marks, untold: Untold::of(marks), queued }
+        let inbox = std::mem::replace(&mut inner.body, BodyState::Vacant).into_inbox();
+        Vacated { inbox, marks: inner.stamp & FLAGS, queued: std::mem::take(&mut inner.queued) }
     }
 
     /// Returns the kind of this process, even after its end, until another process takes the slot.
@@ -499,7 +419,7 @@ impl Cell {
     pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
         let is_out = {
             let inner = enter(&self.inner);
-            inner.is_live(pid) && matches!(inner.body, BodyState::Out(_))
+            inner.is_live(pid) && !matches!(inner.body, BodyState::Resting(_))
         };
         // No thread has the body, so nothing can have changed.
         is_out.then(|| self.vacate())
@@ -530,11 +450,11 @@ impl Cell {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         match &enter(&self.inner).body {
-            BodyState::Resting(body) => body.head.rare.as_ref().and_then(|rare| Some(rare.bounded.as_ref()?.waiting())),
-            BodyState::Out(inbox) => inbox.as_ref().map(|inbox| inbox.waiting()),
-            BodyState::Vacant => None,
+            BodyState::Resting(body) => body.head.rare.as_ref().and_then(|rare| rare.bounded.as_ref()),
+            BodyState::OutBounded(bounded) => Some(bounded),
+            BodyState::Out(_) | BodyState::Vacant => None,
         }
-        .unwrap_or_default()
+        .map_or(0, |bounded| bounded.bounds.waiting())
     }
 
     /// Returns the state of the process that lives here, if there is one.
@@ -542,7 +462,7 @@ impl Cell {
         let inner = enter(&self.inner);
         let rest = match inner.body {
             BodyState::Vacant => return None,
-            BodyState::Out(_) => Rest::Out,
+            BodyState::Out(_) | BodyState::OutBounded(_) => Rest::Out,
             BodyState::Resting(_) if inner.stamp & WAITS != 0 => Rest::Waiting,
             BodyState::Resting(_) => Rest::Idle,
         };
@@ -560,12 +480,10 @@ impl Cell {
 impl Inner {
     /// Removes surplus messages from the body, under a bound that drops the oldest. They are older than all messages
     /// here.
-    fn push_out(&mut self, body: &mut Ready, bound: Bound) -> Option<Box<dyn AnyMailbox>> {
-        let BodyState::Out(Some(inbox)) = &self.body else { return None };
-        if bound.overflow != Overflow::DropOldest {
-            return None;
-        }
-        let oldest = body.machine.push_out(bound.limit.saturating_sub(inbox.messages()))?;
+    fn push_out(&mut self, body: &mut Ready) -> Option<Box<dyn AnyMailbox>> {
+        let BodyState::OutBounded(bounded) = &self.body else { return None };
+        let Bound { limit, overflow: Overflow::DropOldest } = bounded.bounds.bound else { return None };
+        let oldest = body.machine.push_out(limit.saturating_sub(bounded.mailbox.messages()))?;
         self.queued = self.queued.saturating_sub(oldest.messages() as u32);
         Some(oldest)
     }
@@ -586,7 +504,7 @@ impl Inner {
     }
 
     fn doom(&self) -> Option<Reason> {
-        Marks::of(self.stamp).doom()
+        doom(self.stamp)
     }
 
     fn set_flag(&mut self, flag: u64, on: bool) {
@@ -601,8 +519,10 @@ impl Inner {
             return None;
         }
         let BodyState::Resting(mut body) = std::mem::replace(&mut self.body, BodyState::Out(None)) else { return None };
-        if self.stamp & BOUNDED != 0 {
-            self.body = BodyState::Out(body.head.rare().bounded.take());
+        if self.stamp & BOUNDED != 0
+            && let Some(bounded) = body.head.rare().bounded.take()
+        {
+            self.body = BodyState::OutBounded(bounded);
         }
         Some(body)
     }
@@ -614,13 +534,52 @@ impl Inner {
                 body.machine.mailbox().signal(signal);
                 self.wake()
             }
-            BodyState::Out(inbox) => {
-                if let Some(kind) = self.kind {
-                    inbox.get_or_insert_with(kind.new_mailbox).signal(signal);
+            BodyState::Vacant => None,
+            _ => {
+                if let Some(inbox) = self.make_inbox() {
+                    inbox.signal(signal);
                 }
                 None
             }
-            BodyState::Vacant => None,
+        }
+    }
+
+    /// Returns the inbox, and makes it if there is none.
+    fn make_inbox(&mut self) -> Option<&mut dyn AnyMailbox> {
+        if let (BodyState::Out(inbox @ None), Some(kind)) = (&mut self.body, self.kind) {
+            *inbox = Some((kind.new_mailbox)());
+        }
+        Some(self.body.inbox()?.0)
+    }
+}
+
+impl BodyState {
+    /// The state of a process whose body is out.
+    fn out(kind: &'static Kind, bound: Option<Bound>) -> BodyState {
+        match bound {
+            Some(bound) => BodyState::OutBounded(BoundedMailbox::new((kind.new_mailbox)(), bound)),
+            None => BodyState::Out(None),
+        }
+    }
+
+    /// Returns the inbox, with its bounds if it has any.
+    fn inbox(&mut self) -> Option<(&mut dyn AnyMailbox, Option<&mut Bounds>)> {
+        match self {
+            BodyState::Out(Some(inbox)) => Some((&mut **inbox, None)),
+            BodyState::OutBounded(bounded) => Some(bounded.open()),
+            BodyState::Out(None) | BodyState::Resting(_) | BodyState::Vacant => None,
+        }
+    }
+
+    /// Takes the inbox out.
+    #[inline]
+    fn into_inbox(self) -> Option<Inbox> {
+        match self {
+            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),
+            BodyState::OutBounded(mut bounded) => {
+                Some(Inbox { waiting: bounded.take_waiting(), mailbox: bounded.mailbox })
+            }
+            BodyState::Resting(_) | BodyState::Vacant => None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
-use super::cell::{Cell, Marks, Vacated};
+use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
+use super::marks::doom;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
@@ -70,6 +71,13 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Reports and drops what has arrived for a process that has ended.
+fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
+    bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
+    tell_of_room(inbox.waiting);
+    inbox.mailbox.drop_signals();
+}
+
 /// Ends a process: closes it, vacates its PID, releases everything it had, and notifies the waiters.
 #[inline(never)]
 pub(crate) fn end<E: Engine, H: Executor>(
@@ -84,7 +92,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     executor.shows(StepActivity::AfterStep);
     close(executor, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { inbox, marks, untold, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
+    let Vacated { inbox, marks, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();
@@ -101,10 +109,8 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
-    if let Some(mut inbox) = inbox {
-        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
+    if let Some(inbox) = inbox {
+        bury_inbox(road, executor, pid, inbox);
     }
     body.machine.mailbox().drop_signals();
     let counters = executor.counters();
@@ -117,16 +123,16 @@ pub(crate) fn end<E: Engine, H: Executor>(
         _ => road.table.give_back_after(pid),
     }
     // The state is dropped and the slot is free. A notified process may already spawn another process there.
-    untold.tell(|| engine.tell_related(pid, &exit, executor));
-    drop_contained(exit);
-    if let Some(last_word) = last_word {
-        // Wakers and callbacks of joiners may take long.
-        last_word(&mut || {
-            executor.let_go();
-            true
-        });
+    if marks & RELATED != 0 {
+        engine.tell_related(pid, &exit, executor);
     }
-    if marks.has(Marks::WATCHED) {
+    drop_contained(exit);
+    if let Some(calls) = last_word.and_then(|set_exit| set_exit()) {
+        // Wakers and callbacks of joiners may take long.
+        executor.let_go();
+        calls();
+    }
+    if marks & WATCHED != 0 {
         road.roll.strike();
     }
 }
@@ -137,7 +143,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
 #[inline(always)]
 pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &mut Exit) -> Vacated {
     let mut vacated = cell.vacate();
-    if let Some(reason) = vacated.marks.doom() {
+    if let Some(reason) = doom(vacated.marks) {
         dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
@@ -158,8 +164,8 @@ fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
 
 /// Returns the link through which the process was ended, if there was one.
 #[cold]
-fn killer(inbox: &mut Option<Box<dyn AnyMailbox>>, body: &mut Ready) -> Option<Reason> {
-    let killer = inbox.as_mut().and_then(|inbox| inbox.take_killer());
+fn killer(inbox: &mut Option<Inbox>, body: &mut Ready) -> Option<Reason> {
+    let killer = inbox.as_mut().and_then(|inbox| inbox.mailbox.take_killer());
     killer.or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
 }
 
@@ -180,21 +186,18 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, marks, untold, queued })) =
+    let Some((cell, Vacated { inbox, marks, queued })) =
         road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
     else {
         return;
     };
-    if marks.has(Marks::DOOMED) {
+    if marks & DOOMED != 0 {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
-    engine.forget(pid);
     let mut unseen = queued;
-    if let Some(mut inbox) = inbox {
-        unseen = unseen.saturating_sub(inbox.messages() as u32);
-        bury(road, executor, pid, &mut *inbox, DeadLetterReason::Ended);
-        tell_of_room(inbox.take_waiting());
-        inbox.drop_signals();
+    if let Some(inbox) = inbox {
+        unseen = unseen.saturating_sub(inbox.mailbox.messages() as u32);
+        bury_inbox(road, executor, pid, inbox);
     }
     // The messages in the body are lost. They are counted all the same.
     let counters = executor.counters();
@@ -204,8 +207,9 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
     road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     road.table.give_back_after(pid);
-    untold.tell(|| engine.tell_related(pid, &exit, executor));
-    if marks.has(Marks::WATCHED) {
+    // Also without relations: the name is lost with the head.
+    engine.tell_related(pid, &exit, executor);
+    if marks & WATCHED != 0 {
         road.roll.strike();
     }
 }

@@ -1,10 +1,6 @@
 //! The part of the runtime that does more for a process than deliver messages.
 
-use std::collections::HashSet;
-
-use super::cell::{LeftBehind, Next};
 use super::road::{Executor, Road};
-use super::router::Router;
 use crate::outcome::Exit;
 use crate::primitives::Arc;
 use crate::process::{Bond, Pid, Recovered, Relate, SpawnError};
@@ -25,7 +21,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
         (from, to): (Pid, Pid),
         executor: &mut H,
     ) {
-        outbox.deliver(lane, count, to, from, &mut Router::new(self.road(), executor));
+        self.road().deliver(executor, outbox.lane(lane), count, (from, to), |_| ());
     }
 
     /// Handles a child that a step has spawned. Returns it if it is to be stepped by this scheduler.
@@ -40,9 +36,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Begins or ends a relation of the process in hand. Returns an event that the process may have got already and
     /// no longer wants. No more such events follow, unless the process begins the relation anew.
     fn relate<H: Executor>(&self, relate: Relate, body: &mut Ready, executor: &mut H) -> Option<Unwanted>;
-
-    /// Removes unwanted events from the mailbox of the process in hand.
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready);
 
     /// Relates a process that is not in the table yet to its parent.
     fn bond(&self, child: Pid, bond: Bond);
@@ -59,15 +52,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Ends the timers, pool work and handlers of a state machine that has failed and is replaced.
     fn abandons(&self, head: &mut Head);
 
-    /// Ends its relations and groups as well, and begins the next incarnation of the process in hand.
-    fn recover<H: Executor>(&self, recovered: &Recovered, next: Next, body: &mut Ready, executor: &mut H)
-    -> LeftBehind;
+    /// Ends the relations and subscriptions that it had begun, and notifies the processes that are linked to it.
+    /// Returns whether its parent was notified. The successor is in hand.
+    fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool;
 
     /// Releases everything else that an ended process had.
     fn ended(&self, head: &mut Head);
-
-    /// Releases all that can be found of an ended process whose head is lost.
-    fn forget(&self, pid: Pid);
 
     /// Runs the next step of this process on the pool.
     fn to_pool(&self, ready: Ready);

@@ -19,7 +19,7 @@ const BOTTOM_FIRST: u32 = 127;
 /// The steps after which a busy worker looks whether another one is stuck.
 pub(super) const STEPS_A_LOOK_ELSEWHERE: u32 = 64;
 
-impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
+impl<E: Engine> Worker<E> {
     /// Looks first into the global queue, or into the deque of a stuck worker.
     #[cold]
     fn look_beyond(&mut self) -> Option<Ready> {
@@ -38,7 +38,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     }
 }
 
-impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
+impl<E: Engine> Searcher for Worker<E> {
     type Work = Ready;
 
     #[inline]
@@ -54,7 +54,8 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
     }
 
     /// Looks everywhere but in the hand-off slot.
-    #[inline]
+    // Inlined into the search as well, because an idle worker looks many times before it sleeps.
+    #[inline(always)]
     fn look(&mut self) -> Option<Ready> {
         self.searches = self.searches.wrapping_add(1);
         if (self.searches == self.global_at || self.own.robs)
@@ -96,7 +97,7 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
     }
 
     fn is_surplus(&self) -> bool {
-        WATCHED && self.own.is_surplus()
+        self.own.is_surplus()
     }
 
     fn leaves(&mut self) -> bool {
@@ -112,7 +113,7 @@ impl<E: Engine, const WATCHED: bool> Searcher for Worker<E, WATCHED> {
     }
 }
 
-impl<const WATCHED: bool> Own<WATCHED> {
+impl Own {
     /// Whether the next search begins with the deque of another worker.
     #[inline]
     pub(super) fn is_to_rob(&mut self) -> bool {

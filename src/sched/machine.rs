@@ -6,8 +6,7 @@ use std::marker::PhantomData;
 use super::body::{
     Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
-use super::bounded_mailbox::BoundedMailbox;
-use super::mailbox::{AnyMailbox, Control, Mailbox, Queue};
+use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -15,11 +14,13 @@ use crate::primitives::Arc;
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
+use crate::process::step_activity::Sight;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
 
-struct Typed<P: Process> {
+/// The state machine of a process, with its mailbox.
+pub(crate) struct Typed<P: Process> {
     mailbox: Mailbox<P::Message>,
     rare: Option<Box<TypedRare<P>>>,
     // Empty only between the end of this process and the start of the next one that uses the memory.
@@ -65,25 +66,13 @@ fn name_of<P: Process>() -> &'static str {
     })
 }
 
-/// The kind of a type of process. There is one for the whole program.
-struct KindOf<P>(PhantomData<P>);
-
-impl<P: Process> KindOf<P> {
-    const KIND: Kind = Kind {
-        process: name_of::<P>,
-        message_name: type_name::<P::Message>,
-        new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
-        new_bounded: |bound| Box::new(BoundedMailbox::<P::Message>::new(bound)),
-    };
-}
-
 /// Makes the body of a new process.
 pub(crate) fn new_body<P: Process>(
     process: P,
     pid: Pid,
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
-) -> Box<Body<impl Machine + HasProcess<P>>> {
+) -> Box<Body<Typed<P>>> {
     let rare =
         (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, output: None, kept: None }));
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
@@ -104,21 +93,21 @@ pub(crate) fn body_in<P: Process>(spares: &mut Spares, process: P, pid: Pid) -> 
     new_body(process, pid, None, None)
 }
 
-/// A machine that can return its process if the type is known.
-pub(crate) trait HasProcess<P> {
-    fn into_process(self) -> P;
-}
+impl<P: Process> Typed<P> {
+    const KIND: Kind = Kind {
+        process: name_of::<P>,
+        message_name: type_name::<P::Message>,
+        new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
+    };
 
-impl<P: Process> HasProcess<P> for Typed<P> {
-    fn into_process(self) -> P {
+    /// Returns a process that has not begun.
+    pub(crate) fn into_process(self) -> P {
         match self.process {
             Some(process) => process,
             None => unreachable!("a process is taken out at its end, and this one has not begun"),
         }
     }
-}
 
-impl<P: Process> Typed<P> {
     fn rare(&mut self) -> &mut TypedRare<P> {
         self.rare.get_or_insert_default()
     }
@@ -133,7 +122,7 @@ impl<P: Process> Typed<P> {
 
 impl<P: Process> Machine for Typed<P> {
     fn kind(&self) -> &'static Kind {
-        &KindOf::<P>::KIND
+        &Self::KIND
     }
 
     fn mailbox(&mut self) -> &mut dyn AnyMailbox {
@@ -150,10 +139,10 @@ impl<P: Process> Machine for Typed<P> {
         }
     }
 
-    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32) -> Stepped {
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget);
+        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
@@ -210,7 +199,7 @@ impl<P: Process> Machine for Typed<P> {
         Some(Box::new(out))
     }
 
-    fn recover(&mut self, exit: &Exit) -> Option<Box<dyn Successor>> {
+    fn recover(&mut self, exit: &Exit) -> Option<Box<Successor>> {
         let process = self.process.as_mut()?;
         match contain(|| process.recover(exit)) {
             Ok(upgrade) => upgrade.map(|upgrade| upgrade.successor),
@@ -238,22 +227,18 @@ impl<P: Process> Machine for Typed<P> {
             Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
             Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
         };
-        Some(Box::new(move |makes_calls| {
-            let mut later: Option<Box<dyn FnOnce() + Send>> = None;
+        Some(Box::new(move || {
+            let decided = latch.decide(exit);
             // If nobody else has the latch, the output is dropped here, which may run user code.
-            match latch.decide(exit) {
-                Ok(calls) if !calls.is_empty() => {
-                    if makes_calls() {
-                        calls.make();
-                    } else {
-                        later = Some(Box::new(move || calls.make()));
-                    }
-                }
-                Ok(_) => {}
-                Err(exit) => drop_contained(exit),
-            }
             drop_contained(latch);
-            later
+            match decided {
+                Ok(calls) if !calls.is_empty() => Some(Box::new(move || calls.make()) as Box<_>),
+                Ok(_) => None,
+                Err(exit) => {
+                    drop_contained(exit);
+                    None
+                }
+            }
         }))
     }
 
@@ -291,37 +276,23 @@ impl<P: Process> Machine for Typed<P> {
     }
 }
 
-/// The process that takes over from another, and its entry.
-struct SuccessorOf<P: Process> {
+/// Makes the body of the process that takes over from another.
+fn succeed<P: Process>(
     process: P,
     entry: Option<Box<EntryPoint>>,
-    even_if_stopping: bool,
-    given_back: Vec<Control>,
-}
-
-impl<P: Process> Successor for SuccessorOf<P> {
-    fn succeed(self: Box<Self>, mut old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) {
-        let exit = old.machine.take_exit().and_then(|exit| exit.downcast::<ExitLatch<P::Output>>().ok());
-        let mut waiting = old.machine.take_mailbox();
-        let pid = old.head.pid;
-        let head = std::mem::replace(&mut old.head, Head::new(pid));
-        drop_contained(old);
-        let mut new = new_body(self.process, pid, self.entry, exit.map(|exit| *exit));
-        new.head = Head { waits: false, stage: Stage::New, ..head };
-        // Completions that waited were counted when they arrived. They only change their place.
-        new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
-        new.machine.mailbox().give_back(self.given_back);
-        let refused = (waiting.messages() > 0).then_some(waiting);
-        (new, refused)
-    }
-
-    fn even_if_stopping(&mut self) -> &mut bool {
-        &mut self.even_if_stopping
-    }
-
-    fn given_back(&mut self) -> &mut Vec<Control> {
-        &mut self.given_back
-    }
+    mut old: Ready,
+) -> (Ready, Option<Box<dyn AnyMailbox>>) {
+    let exit = old.machine.take_exit().and_then(|exit| exit.downcast::<ExitLatch<P::Output>>().ok());
+    let mut waiting = old.machine.take_mailbox();
+    let pid = old.head.pid;
+    let head = std::mem::replace(&mut old.head, Head::new(pid));
+    drop_contained(old);
+    let mut new = new_body(process, pid, entry, exit.map(|exit| *exit));
+    new.head = Head { waits: false, stage: Stage::New, ..head };
+    // Completions that waited were counted when they arrived. They only change their place.
+    new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
+    let refused = (waiting.messages() > 0).then_some(waiting);
+    (new, refused)
 }
 
 impl<O> Upgrade<O> {
@@ -341,7 +312,8 @@ impl<O> Upgrade<O> {
     }
 
     fn of<P: Process<Output = O>>(process: P, entry: Option<Box<EntryPoint>>) -> Upgrade<O> {
-        let successor = SuccessorOf { process, entry, even_if_stopping: false, given_back: Vec::new() };
+        let succeed = Box::new(move |old| succeed(process, entry, old));
+        let successor = Successor { succeed, even_if_stopping: false, given_back: Vec::new() };
         Upgrade { successor: Box::new(successor), leaves: PhantomData }
     }
 }

@@ -7,7 +7,6 @@ use std::any::Any;
 use std::collections::{HashSet, VecDeque};
 
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
-use crate::latch::Latch;
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
 
@@ -48,11 +47,7 @@ const KEPT_AT_REST: usize = 256;
 impl<M> Queue<M> {
     #[inline]
     pub(crate) fn push(&mut self, envelope: Envelope<M>) {
-        match self {
-            Queue::Empty => *self = Queue::One(envelope),
-            Queue::Many(many) => many.push_back(envelope),
-            Queue::One(_) => self.push_second(envelope),
-        }
+        self.push_parts(envelope.from, envelope.message);
     }
 
     /// As `push`, for the parts of an envelope.
@@ -214,39 +209,6 @@ pub(crate) type Grave<'a> = dyn FnMut(Option<Pid>, &'static str, &dyn Any) + 'a;
 
 /// A mailbox with its message type erased.
 pub(crate) trait AnyMailbox: Any + Send {
-    /// Returns the mailbox without its bound, if it has one.
-    fn plain(&mut self) -> &mut dyn AnyMailbox;
-
-    /// Lets this many messages, which steps were given and have left, hold their places.
-    fn hold(&mut self, held: usize) {
-        let _ = held;
-    }
-
-    /// Whether the bound, if there is one, has room for another message.
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    /// Whether a message has arrived since a step was last given its share. Without a bound a step is given all
-    /// messages, so each message here has.
-    fn has_new(&self) -> bool {
-        self.messages() > 0
-    }
-
-    /// Records that a step is given its share now.
-    fn offered(&mut self) {}
-
-    /// Takes out the latches of senders that wait for room.
-    fn take_waiting(&mut self) -> Vec<Latch<()>> {
-        Vec::new()
-    }
-
-    /// The number of latches kept for senders that wait for room, or have waited.
-    #[cfg(all(test, not(loom)))]
-    fn waiting(&self) -> usize {
-        0
-    }
-
     fn signal(&mut self, signal: Signal);
 
     /// Moves the contents of `other`, a mailbox of the same type, behind the contents here. At most `limit` messages
@@ -266,16 +228,6 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Returns the signals.
     fn signals(&mut self) -> &mut Option<Box<Signals>>;
 
-    /// Takes the signals out.
-    fn take_signals(&mut self) -> Option<Box<Signals>> {
-        self.signals().take()
-    }
-
-    /// Records the link through which the process is ended.
-    fn kill(&mut self, by: LinkedExit) {
-        self.signals().get_or_insert_default().kill(by);
-    }
-
     /// Takes the link through which the process was ended, if it was recorded here.
     fn take_killer(&mut self) -> Option<LinkedExit> {
         self.signals().as_mut()?.take_killer()
@@ -291,18 +243,6 @@ pub(crate) trait AnyMailbox: Any + Send {
         self.signals().as_ref().is_some_and(|signals| signals.is_asked_to_stop())
     }
 
-    /// Puts the request to stop that a step has taken in front of all events, to be taken again.
-    fn ask_to_stop_again(&mut self) {
-        self.signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
-    }
-
-    /// Puts signals that a step has taken in front of all events, to be taken again.
-    fn give_back(&mut self, given_back: Vec<Control>) {
-        if !given_back.is_empty() {
-            self.signals().get_or_insert_default().give_back(given_back);
-        }
-    }
-
     /// Takes out the signals that only the failed state machine wanted.
     fn take_of_failed(&mut self) -> Vec<Signal> {
         self.signals().as_mut().map_or_else(Vec::new, |signals| signals.take_of_failed())
@@ -310,25 +250,21 @@ pub(crate) trait AnyMailbox: Any + Send {
 
     /// Drops the signals, each by itself: an answer is a user's value, and so is an error in an exit.
     fn drop_signals(&mut self) {
-        if let Some(signals) = self.take_signals() {
+        if let Some(signals) = self.signals().take() {
             signals.drop_each();
         }
     }
 }
 
 impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
-    fn plain(&mut self) -> &mut dyn AnyMailbox {
-        self
-    }
-
     fn signal(&mut self, signal: Signal) {
         let arrived = self.arrived();
         self.signals.get_or_insert_default().add(signal, arrived);
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
-        let signals = other.take_signals();
-        let Some(other) = (other.plain() as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
+        let signals = other.signals().take();
+        let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
             // From a mailbox of another type, only the signals are moved. The messages among which its completions
             // had their places are not moved, so the completions come next.
             return self.absorb_signals(signals, |_| 0);

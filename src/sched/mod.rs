@@ -19,7 +19,6 @@ pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;
 mod search;
-pub(crate) mod worker_view;
 pub(crate) mod stuck_steps;
 pub(crate) mod road;
 pub(crate) mod router;
@@ -30,7 +29,6 @@ mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;
 mod find_work;
-mod watched;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -2,7 +2,7 @@
 //! queue.
 
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
-use super::cell::{Birth, Cell, Doomed, Settled, Want};
+use super::cell::{Birth, Cell, Settled};
 use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex};
 use crate::process::{
@@ -10,10 +10,8 @@ use crate::process::{
     StepOutput, StepResult, described_body,
 };
 use crate::sched::body::{Ready, Stepped, Verdict};
-use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::sched::open_asks::OpenAsks;
-use crate::sched::outbox::Opened;
 
 struct Anybody;
 
@@ -25,8 +23,6 @@ impl Process for Anybody {
         Ok(Step::Idle)
     }
 }
-
-const NOTHING_LEFT: Stepped = Stepped { verdict: Verdict::Idle, unseen: false, signals: false, taken: 0 };
 
 /// A live process with its body in hand.
 fn in_hand() -> (Arc<Cell>, Ready) {
@@ -43,22 +39,17 @@ fn in_hand_with(options: SpawnOptions) -> (Arc<Cell>, Ready) {
 /// A live process at rest.
 fn at_rest() -> Arc<Cell> {
     let (cell, body) = in_hand();
-    assert!(matches!(cell.settle(body, Want::AnyEvent, NOTHING_LEFT), Settled::Resting));
+    assert!(matches!(settled(&cell, body, Verdict::Idle), Settled::Resting));
     cell
 }
 
 fn send(cell: &Cell, message: u32) -> Option<Ready> {
     let envelope = Envelope { from: None, message };
-    cell.post(Pid::FIRST, |opened| {
-        match opened {
-            Opened::Free(mailbox) => {
-                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
-                mailbox.messages.push(envelope);
-            }
-            Opened::Bounded(mailbox) => {
-                let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<BoundedMailbox<u32>>().unwrap();
-                assert!(matches!(mailbox.offer(envelope), Offer::Taken));
-            }
+    cell.post(Pid::FIRST, |mailbox, bounds| {
+        let mailbox = (mailbox as &mut dyn std::any::Any).downcast_mut::<Mailbox<u32>>().unwrap();
+        match bounds {
+            None => mailbox.messages.push(envelope),
+            Some(bounds) => assert!(bounds.offer(mailbox, envelope).is_none()),
         }
         Some(1)
     })
@@ -66,11 +57,15 @@ fn send(cell: &Cell, message: u32) -> Option<Ready> {
     .0
 }
 
-fn settle(cell: &Cell, body: Ready, want: Want) -> Option<Ready> {
-    match cell.settle(body, want, NOTHING_LEFT) {
-        Settled::Again(body) | Settled::Doomed(body) => Some(body),
+/// Puts a process to rest after a step with this verdict, which has left nothing.
+fn settled(cell: &Cell, body: Ready, verdict: Verdict) -> Settled {
+    cell.settle(body, Stepped { verdict, unseen: false, signals: false, taken: 0 })
+}
+
+fn settle(cell: &Cell, body: Ready, verdict: Verdict) -> Option<Ready> {
+    match settled(cell, body, verdict) {
+        Settled::Again(body) | Settled::Ends(body) => Some(body),
         Settled::Resting | Settled::AskFuture(_) => None,
-        Settled::WaitsForNothing(_) => panic!("it waits for an answer"),
     }
 }
 
@@ -83,7 +78,7 @@ fn a_process_is_woken_while_it_is_about_to_rest() {
             let cell = cell.clone();
             move || send(&cell, 7)
         });
-        let kept = settle(&cell, body, Want::AnyEvent);
+        let kept = settle(&cell, body, Verdict::Idle);
         let woken = sender.join().unwrap();
         let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
         assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
@@ -103,12 +98,12 @@ fn a_new_message_wakes_a_process_that_took_nothing() {
             let cell = cell.clone();
             move || send(&cell, 2)
         });
-        let kept = settle(&cell, body, Want::NewEvent);
+        let kept = settle(&cell, body, Verdict::Declined);
         let woken = sender.join().unwrap();
         let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
         assert_eq!(awake.len(), 1, "somebody has the body, and nobody else");
         assert_eq!(awake[0].machine.mailbox().messages(), 2, "and both messages are with it");
-        assert!(settle(&cell, awake.remove(0), Want::NewEvent).is_none(), "nothing is new twice");
+        assert!(settle(&cell, awake.remove(0), Verdict::Declined).is_none(), "nothing is new twice");
     });
 }
 
@@ -118,7 +113,6 @@ fn a_new_message_wakes_a_process_that_took_nothing() {
 fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
     loom::model(|| {
         let options = SpawnOptions::new().mailbox(10, Overflow::Refuse);
-        let bound = options.bound.unwrap();
         let (cell, body) = in_hand_with(options);
         assert!(send(&cell, 1).is_none());
         let sender = loom::thread::spawn({
@@ -126,9 +120,9 @@ fn a_process_with_a_bound_that_took_nothing_is_woken_by_what_is_new() {
             move || send(&cell, 2)
         });
         let step = |mut body: Ready| {
-            drop(cell.fill(&mut body, bound, 2));
-            drop(cell.hold(&mut body, bound));
-            settle(&cell, body, Want::NewEvent)
+            drop(cell.fill(&mut body, 2));
+            drop(cell.hold(&mut body));
+            settle(&cell, body, Verdict::Declined)
         };
         let kept = step(body).and_then(step);
         let woken = sender.join().unwrap();
@@ -157,7 +151,7 @@ fn two_senders_and_one_body() {
         let mut body = awake.pop().unwrap();
         let first = body.machine.take_mailbox().messages();
         assert!(first > 0, "who wakes it brings a message");
-        let mut body = settle(&cell, body, Want::Again).unwrap();
+        let mut body = settle(&cell, body, Verdict::Continue).unwrap();
         assert_eq!(first + body.machine.mailbox().messages(), 2, "and none is lost");
     });
 }
@@ -179,7 +173,7 @@ fn an_answer_wakes_who_waits_and_a_message_does_not() {
                 cell.signal(Pid::FIRST, answer).ok().unwrap()
             }
         });
-        let kept = settle(&cell, body, Want::Signal);
+        let kept = settle(&cell, body, Verdict::Wait);
         let woken = answerer.join().unwrap();
         sender.join().unwrap();
         let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
@@ -196,13 +190,9 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
         let (cell, body) = in_hand();
         let other = loom::thread::spawn({
             let cell = cell.clone();
-            move || match cell.doom(Pid::FIRST, false).unwrap() {
-                Doomed::Woken(body) => Some(body),
-                Doomed::Noted => None,
-                Doomed::Already => panic!("nobody else dooms it"),
-            }
+            move || cell.doom(Pid::FIRST, 0).expect("nobody else dooms it")
         });
-        let kept = settle(&cell, body, Want::AnyEvent);
+        let kept = settle(&cell, body, Verdict::Idle);
         let woken = other.join().unwrap();
         assert_eq!(kept.into_iter().chain(woken).count(), 1);
         assert_eq!(cell.doomed(), Some(Reason::Terminated));
@@ -242,7 +232,7 @@ impl Ring {
 
     /// Puts a process to rest, and looks for a cycle. Returns whether its ask was given up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
-        match self.cells[slot as usize].settle(body, Want::Signal, NOTHING_LEFT) {
+        match settled(&self.cells[slot as usize], body, Verdict::Wait) {
             Settled::AskFuture(asked) => {
                 let closed = closes_cycle(&|pid| self.find(pid), &self.decisions, pid(slot), asked);
                 matches!(closed, Some((_, Decided::Deliver { .. })))
@@ -328,7 +318,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 two_is_told || ring.rest(0, first)
             }
         });
-        let settled = ring.cells[2].settle(three, Want::Signal, NOTHING_LEFT);
+        let settled = settled(&ring.cells[2], three, Verdict::Wait);
         assert!(matches!(settled, Settled::AskFuture(_)));
         // Step 2 of the protocol only saves the lock. It could be deceived earlier, so the search begins with step 3
         // here.

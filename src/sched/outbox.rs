@@ -6,12 +6,11 @@
 use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
 
-use super::bounded_mailbox::{BoundedMailbox, Offer};
+use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
-use crate::process::dead_letter::{DeadLetter, DeadLetterReason, SendError};
-use crate::process::target::NoSuchProcessError;
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 
 /// The lanes of one step output. They are kept from step to step, so that their buffers are reused.
 #[derive(Default)]
@@ -50,22 +49,15 @@ impl Outbox {
     fn find<M: Send + 'static>(&mut self) {
         let wanted = TypeId::of::<M>();
         self.last = self.lanes.iter().position(|(of, _)| *of == wanted).unwrap_or_else(|| {
-            self.lanes.push((wanted, Box::new(LaneOf::<M> { letters: VecDeque::new() })));
+            self.lanes.push((wanted, Box::new(LaneOf::<M> { letters: VecDeque::new(), dead: Vec::new() })));
             self.lanes.len() - 1
         });
     }
 
-    /// Posts the next `count` messages of a lane, all of them to one receiver.
+    /// Returns a lane, whose next messages are delivered.
     #[inline]
-    pub(crate) fn deliver(&mut self, lane: u32, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
-        self.lanes[lane as usize].1.deliver(count, to, from, post);
-    }
-
-    /// Puts the next `count` messages of a lane into a mailbox that no other thread can reach. Returns whether it
-    /// accepts them.
-    #[inline]
-    pub(crate) fn give(&mut self, lane: u32, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool {
-        self.lanes[lane as usize].1.give(count, from, mailbox)
+    pub(crate) fn lane(&mut self, lane: u32) -> &mut dyn Lane {
+        &mut *self.lanes[lane as usize].1
     }
 
     /// Drops the messages that were not sent.
@@ -75,170 +67,99 @@ impl Outbox {
 
     /// Frees large empty buffers.
     pub(crate) fn shrink(&mut self) {
-        self.lanes.iter_mut().for_each(|(_, lane)| lane.shrink());
-    }
-
-    /// Takes the next message of a lane, and its type, for a test that inspects yields.
-    pub(crate) fn pop(&mut self, lane: u32) -> Option<(Box<dyn Any + Send>, &'static str)> {
-        self.lanes[lane as usize].1.pop()
+        self.lanes.iter_mut().for_each(|(_, lane)| _ = lane.settle());
     }
 }
 
-/// Posts letters. The router does this for the executor that steps the process.
-pub(crate) trait Post {
-    /// Opens the mailbox of `to` and calls `fill` under its lock. Wakes its owner if an event should wake it.
-    ///
-    /// `fill` returns by how many messages the mailbox has grown, or `None` if the mailbox is for another type.
-    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed>;
+/// The messages of one type that are not sent yet.
+pub(crate) trait Lane: Any + Send {
+    /// Moves the first `count` messages, which all go to the same receiver, into its open mailbox. Returns by how many
+    /// messages the mailbox has grown, or `None` if it is for another type.
+    fn fill(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>)
+    -> Option<u32>;
 
-    /// Reports a message that no step will get. No mailbox is open.
-    fn dead(&mut self, letter: &DeadLetter<'_>);
-}
+    /// Frees a large empty buffer. Returns whether messages have found no room. They are to be buried.
+    fn settle(&mut self) -> bool;
 
-/// Why a mailbox was not opened. It is small, because it is the result of every post.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Missed {
-    NoSuchProcess,
-    /// The mailbox has another type. The function returns the name of its type.
-    WrongType(fn() -> &'static str),
-}
+    /// Shows to `grave` the messages that have found no room, and the first `missed` messages, whose mailbox was not
+    /// opened, and drops them. `all` has the properties of the missed ones. No mailbox is open.
+    fn bury(&mut self, missed: u32, all: &DeadLetter<'_>, grave: &mut dyn FnMut(&DeadLetter<'_>));
 
-impl Missed {
-    pub(crate) fn into_error(self, pid: Pid, sent: &'static str) -> SendError {
-        match self {
-            Missed::NoSuchProcess => NoSuchProcessError::Pid(pid).into(),
-            Missed::WrongType(takes) => SendError::WrongType { pid, takes: takes(), sent },
-        }
-    }
-
-    fn dead_reason(self) -> DeadLetterReason {
-        match self {
-            Missed::NoSuchProcess => DeadLetterReason::NoSuchProcess,
-            Missed::WrongType(_) => DeadLetterReason::WrongType,
-        }
-    }
-
-    /// Returns the type that the process takes, if that is the reason.
-    fn takes(self) -> Option<&'static str> {
-        match self {
-            Missed::NoSuchProcess => None,
-            Missed::WrongType(takes) => Some(takes()),
-        }
-    }
-}
-
-/// An open mailbox.
-pub(crate) enum Opened<'a> {
-    /// A [`Mailbox`] without a bound.
-    Free(&'a mut dyn AnyMailbox),
-    /// A [`BoundedMailbox`].
-    Bounded(&'a mut dyn AnyMailbox),
-}
-
-trait Lane: Any + Send {
-    fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post);
-    fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool;
+    /// Drops all messages.
     fn clear(&mut self);
-    fn shrink(&mut self);
+
+    /// Takes the next message, and its type, for a test that inspects yields.
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
 }
 
 struct LaneOf<M> {
     letters: VecDeque<M>,
+    /// Messages that a mailbox with a bound has not taken, or has pushed out.
+    dead: Vec<(Envelope<M>, DeadLetterReason)>,
 }
 
 /// The largest buffer, in bytes, that a lane keeps from one busy time to the next.
 const KEPT: usize = 64 * 1024;
 
-/// Dead messages with their senders.
-type Dead<M> = Vec<(Envelope<M>, DeadLetterReason)>;
-
-#[cold]
-fn tell_of_dead<M: Send + 'static>(dead: Dead<M>, to: Pid, takes: Option<&'static str>, post: &mut dyn Post) {
-    for (envelope, reason) in dead {
-        let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
-        let type_name = type_name::<M>();
-        post.dead(&DeadLetter { from, type_name, takes, message, ..DeadLetter::new(to, reason) });
-        drop_contained(envelope);
-    }
-}
-
-impl<M: Send + 'static> LaneOf<M> {
-    /// Posts the first `count` letters, which all go to the same receiver, into its open mailbox. Returns by how many
-    /// messages the mailbox has grown.
-    #[inline(always)]
-    fn fill(&mut self, count: u32, from: Pid, opened: Opened<'_>, dead: &mut Dead<M>) -> Option<u32> {
-        let from = Some(from);
-        match opened {
-            Opened::Free(mailbox) => {
-                let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
-                if count == 1 {
-                    if let Some(message) = self.letters.pop_front() {
-                        mailbox.messages.push_parts(from, message);
-                    }
-                } else {
-                    let letters = self.letters.drain(..count as usize);
-                    mailbox.messages.extend(letters.map(|message| Envelope { from, message }));
-                }
-                Some(count)
-            }
-            Opened::Bounded(mailbox) => {
-                let mailbox = (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<M>>()?;
-                let mut more = 0;
-                for message in self.letters.drain(..count as usize) {
-                    match mailbox.offer(Envelope { from, message }) {
-                        Offer::Taken => more += 1,
-                        Offer::Refused(envelope) => dead.push((envelope, DeadLetterReason::Full)),
-                        Offer::Dead(envelope, why) => dead.push((envelope, why)),
-                    }
-                }
-                Some(more)
-            }
-        }
-    }
-}
-
-impl<M: Send + 'static> LaneOf<M> {
-    /// Reports the first `count` letters as dead: the mailbox of their receiver was not opened.
-    #[cold]
-    fn bury(&mut self, count: u32, to: Pid, from: Pid, missed: Missed, post: &mut dyn Post) {
+impl<M> LaneOf<M> {
+    /// As `fill`, for a mailbox with bounds.
+    #[inline(never)]
+    fn offer(&mut self, count: u32, from: Option<Pid>, mailbox: &mut Mailbox<M>, bounds: &mut Bounds) -> u32 {
+        let before = self.dead.len();
         let letters = self.letters.drain(..count as usize);
-        let dead = letters.map(|message| (Envelope { from: Some(from), message }, missed.dead_reason())).collect();
-        tell_of_dead(dead, to, missed.takes(), post);
+        self.dead.extend(letters.filter_map(|message| bounds.offer(mailbox, Envelope { from, message })));
+        count - (self.dead.len() - before) as u32
     }
 }
 
 impl<M: Send + 'static> Lane for LaneOf<M> {
-    fn deliver(&mut self, count: u32, to: Pid, from: Pid, post: &mut dyn Post) {
-        let mut dead = Vec::new();
-        let posted = post.post(to, &mut |opened| self.fill(count, from, opened, &mut dead));
-        if let Err(missed) = posted {
-            self.bury(count, to, from, missed, post);
+    fn fill(
+        &mut self,
+        count: u32,
+        from: Pid,
+        mailbox: &mut dyn AnyMailbox,
+        bounds: Option<&mut Bounds>,
+    ) -> Option<u32> {
+        let (from, mailbox) = (Some(from), (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?);
+        if let Some(bounds) = bounds {
+            return Some(self.offer(count, from, mailbox, bounds));
         }
-        if !dead.is_empty() {
-            tell_of_dead(dead, to, None, post);
+        if count == 1 {
+            if let Some(message) = self.letters.pop_front() {
+                mailbox.messages.push_parts(from, message);
+            }
+        } else {
+            let letters = self.letters.drain(..count as usize);
+            mailbox.messages.extend(letters.map(|message| Envelope { from, message }));
         }
-        // Consecutive letters are one order, so a small list of orders does not mean that this buffer is small.
-        self.shrink();
+        Some(count)
     }
 
-    fn give(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox) -> bool {
-        let given = self.fill(count, from, Opened::Free(mailbox), &mut Vec::new()).is_some();
-        self.shrink();
-        given
+    fn settle(&mut self) -> bool {
+        // Consecutive letters are one order, so a small list of orders does not mean that this buffer is small.
+        if self.letters.capacity() * size_of::<M>() > KEPT && self.letters.is_empty() {
+            self.letters = VecDeque::new();
+        }
+        !self.dead.is_empty()
+    }
+
+    #[cold]
+    fn bury(&mut self, missed: u32, all: &DeadLetter<'_>, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
+        let missed =
+            self.letters.drain(..missed as usize).map(|message| (Envelope { from: all.from, message }, all.reason));
+        for (envelope, reason) in std::mem::take(&mut self.dead).into_iter().chain(missed) {
+            let (from, message) = (envelope.from, Some(&envelope.message as &dyn Any));
+            grave(&DeadLetter { from, reason, type_name: type_name::<M>(), message, ..*all });
+            drop_contained(envelope);
+        }
+        self.settle();
     }
 
     fn clear(&mut self) {
         while let Some(letter) = self.letters.pop_front() {
             drop_contained(letter);
         }
-        self.shrink();
-    }
-
-    fn shrink(&mut self) {
-        if self.letters.capacity() * size_of::<M>() > KEPT && self.letters.is_empty() {
-            self.letters = VecDeque::new();
-        }
+        self.settle();
     }
 
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
@@ -250,30 +171,25 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
 mod tests {
     use super::*;
 
-    /// Accepts everything into one mailbox, or nothing.
-    struct Letterbox(Option<Mailbox<u64>>);
-
-    impl Post for Letterbox {
-        fn post(&mut self, _: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
-            fill(Opened::Free(self.0.as_mut().ok_or(Missed::NoSuchProcess)?));
-            Ok(())
-        }
-
-        fn dead(&mut self, _: &DeadLetter<'_>) {}
-    }
-
     #[test]
     fn a_lane_that_grew_in_a_burst_lets_its_buffer_go() {
-        let pid = "<0.1.1>".parse().unwrap();
-        for mut post in [Letterbox(Some(Mailbox::new())), Letterbox(None)] {
-            let mut outbox = Outbox::default();
+        let pid: Pid = "<0.1.1>".parse().unwrap();
+        for is_taken in [true, false] {
+            let (mut outbox, mut mailbox) = (Outbox::default(), Mailbox::<u64>::new());
             (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(n), 0));
-            outbox.deliver(0, 100_000, pid, pid, &mut post);
+            let lane = outbox.lane(0);
+            if is_taken {
+                assert_eq!(lane.fill(100_000, pid, &mut mailbox, None), Some(100_000));
+                assert!(!lane.settle());
+                assert_eq!(mailbox.messages.len(), 100_000);
+            } else {
+                lane.bury(100_000, &DeadLetter::new(pid, DeadLetterReason::NoSuchProcess), &mut |_| ());
+            }
             let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<u64>>().unwrap();
             assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
-            assert!(post.0.is_none_or(|mailbox| mailbox.messages.len() == 100_000));
         }
     }
+
     #[test]
     fn a_step_that_failed_leaves_no_large_buffer_behind() {
         let mut outbox = Outbox::default();

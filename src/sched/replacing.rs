@@ -2,7 +2,7 @@
 //!
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
-use super::cell::{Cell, Freed, LeftBehind, Next};
+use super::cell::{Cell, Freed, Inbox};
 use super::ending::{bury, bury_as, close, end, tell_of_room};
 use super::engine::Engine;
 use super::road::{Executor, Road};
@@ -17,13 +17,12 @@ pub(super) fn upgrade<H: Executor>(
     road: &Road,
     executor: &mut H,
     body: Ready,
-    successor: Box<dyn Successor>,
+    successor: Successor,
     taken: u32,
 ) -> Ready {
-    let pid = body.head.pid;
-    let (mut body, refused) = successor.succeed(body);
-    let Some(cell) = road.table.cell(pid) else { return body };
-    let inbox = cell.upgrade(next(&body, taken));
+    let (mut body, refused) = succeed(successor, body);
+    let Some(cell) = road.table.cell(body.head.pid) else { return body };
+    let inbox = cell.upgrade(&body, taken);
     take_over(road, executor, cell, &mut body, inbox, refused);
     body
 }
@@ -50,9 +49,10 @@ pub(super) fn failed<E: Engine, H: Executor>(
     close(executor, &mut body);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
-    let (mut body, refused) = successor.succeed(body);
+    let (mut body, refused) = succeed(*successor, body);
     let recovered = Recovered { pid, exit, by };
-    let LeftBehind { told, inbox, signals } = engine.recover(&recovered, next(&body, taken), &mut body, executor);
+    let told = engine.recovers(&recovered, &body, executor);
+    let (inbox, signals) = cell.recover(&mut body, taken);
     executor.let_go();
     for signal in signals {
         if let Signal::Completed(_) = signal {
@@ -60,7 +60,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
         }
         drop_contained(signal);
     }
-    body.machine.mailbox().ask_to_stop_again();
+    body.machine.mailbox().signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     take_over(road, executor, cell, &mut body, inbox, refused);
     tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
@@ -68,8 +68,8 @@ pub(super) fn failed<E: Engine, H: Executor>(
 }
 
 /// Returns the successor of a state machine that has failed, if there is one.
-fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Successor>, RecoveredBy)> {
-    let (mut successor, by) = match body.machine.recover(exit) {
+fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<Successor>, RecoveredBy)> {
+    let (successor, by) = match body.machine.recover(exit) {
         Some(successor) => (successor, RecoveredBy::Process),
         None => {
             let with = body.head.rare.as_mut()?.given.as_mut()?.recover.as_mut()?;
@@ -77,7 +77,7 @@ fn recovery(cell: &Cell, body: &mut Ready, exit: &Exit) -> Option<(Box<dyn Succe
         }
     };
     let mut is_asked_to_stop = || body.machine.mailbox().is_asked_to_stop() || cell.is_asked_to_stop();
-    if cell.doomed().is_some() || !*successor.even_if_stopping() && is_asked_to_stop() {
+    if cell.doomed().is_some() || !successor.even_if_stopping && is_asked_to_stop() {
         drop_contained(successor);
         return None;
     }
@@ -94,8 +94,14 @@ fn tell_of_recovery(recovered: &Recovered, process: &str, name: Option<&str>, pa
     }
 }
 
-fn next(body: &Ready, taken: u32) -> Next {
-    Next { kind: body.machine.kind(), bound: body.head.bound(), taken }
+/// Makes the body of the successor, and drops the old state machine. Also returns the waiting messages that it does not
+/// take.
+fn succeed(successor: Successor, old: Ready) -> (Ready, Option<Box<dyn AnyMailbox>>) {
+    let (mut body, refused) = (successor.succeed)(old);
+    if !successor.given_back.is_empty() {
+        body.machine.mailbox().signals().get_or_insert_default().give_back(successor.given_back);
+    }
+    (body, refused)
 }
 
 /// Gives the successor the messages that have arrived in the meantime. Messages of a type that it does not take are
@@ -105,16 +111,16 @@ fn take_over<H: Executor>(
     executor: &mut H,
     cell: &Cell,
     body: &mut Ready,
-    mut inbox: Option<Box<dyn AnyMailbox>>,
+    mut inbox: Option<Inbox>,
     refused: Option<Box<dyn AnyMailbox>>,
 ) {
-    if let Some(inbox) = &mut inbox {
-        let completions = body.machine.mailbox().absorb(&mut **inbox, usize::MAX);
+    if let Some(Inbox { mailbox, waiting }) = &mut inbox {
+        let completions = body.machine.mailbox().absorb(&mut **mailbox, usize::MAX);
         body.head.answered(completions);
-        tell_of_room(inbox.take_waiting());
+        tell_of_room(std::mem::take(waiting));
     }
     let mut dead = 0;
-    for mut mailbox in [refused, inbox].into_iter().flatten() {
+    for mut mailbox in [refused, inbox.map(|inbox| inbox.mailbox)].into_iter().flatten() {
         dead += mailbox.messages() as u32;
         let takes = Some((body.machine.kind().message_name)());
         let letter = DeadLetter { takes, ..DeadLetter::new(body.head.pid, DeadLetterReason::WrongType) };
@@ -127,8 +133,7 @@ fn take_over<H: Executor>(
 /// Counts the messages that a step under a bound has left. If the bound drops the oldest, these are dropped first.
 #[cold]
 pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.bound() else { return };
-    let freed = cell.hold(body, bound);
+    let freed = cell.hold(body);
     tell_of_freed(road, executor, body, freed);
 }
 

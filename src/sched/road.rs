@@ -6,13 +6,14 @@ use super::counters::{Count, Counters};
 use super::queue::Queues;
 use super::sleep::Sleep;
 use super::stuck_steps::StuckSteps;
+pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
-pub(crate) use super::worker_view::WorkerView;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
+use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::Ready;
 
@@ -45,8 +46,8 @@ pub(crate) struct Road {
     pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to exit.
     pub(crate) stopped: AtomicBool,
-    /// Ends processes that become ready after the workers have exited.
-    pub(crate) reaper: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Ends everything that is in the queues. Called for processes that become ready after the workers have exited.
+    pub(crate) reap: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -121,36 +122,32 @@ pub(crate) trait Executor {
         None
     }
 
-    /// Whether nothing else is ready for this worker. Then a process that continues need not make room.
-    fn is_alone(&mut self) -> bool;
+    /// Whether the process in hand is stepped again at once. It `may` be, unless it has woken the next process. It also
+    /// is if nothing else is ready, because then it need not make room. Its last step may have made others ready:
+    /// other workers are notified of them, because this worker will not take them now.
+    fn goes_on(&mut self, may: bool) -> bool {
+        may
+    }
 
-    /// The process in hand is stepped again at once. Its last step may have made others ready: other workers are
-    /// notified of them, because this worker will not take them now.
-    fn goes_on(&mut self) {}
-
-    /// User code that may take long is about to run. Ready processes must be where other workers find them.
+    /// User code that may take long is about to run after the step. Ready processes must be where other workers find
+    /// them.
     fn let_go(&mut self);
 
-    /// Records that a step begins.
+    /// Records that a step begins, and shows [`StepActivity::Step`].
     fn begins(&mut self, pid: Pid);
 
-    /// Shows what the worker does for the step from now on.
+    /// The place where the activity of a step is shown, if a watchdog looks at it.
     #[inline]
-    fn shows(&mut self, activity: StepActivity) {
-        let _ = activity;
+    fn sight(&self) -> Option<&Sight> {
+        None
     }
 
-    /// Called directly before the step.
+    /// Shows the activity of the worker from now on.
     #[inline]
-    fn before_step(&mut self, body: &mut Ready) {
-        let _ = body;
-    }
-
-    /// Called when the step has returned. Later work still belongs to it, until the next step begins or the turn is
-    /// over.
-    #[inline]
-    fn after_step(&mut self, body: &mut Ready) {
-        let _ = body;
+    fn shows(&self, activity: StepActivity) {
+        if let Some(sight) = self.sight() {
+            sight.note(activity);
+        }
     }
 
     /// Microseconds since the start of the runtime, possibly some steps old.
@@ -164,7 +161,7 @@ impl Road {
             table,
             queues,
             sleep: Sleep::new(workers),
-            views: std::iter::repeat_with(|| Arc::new(WorkerView::new())).take(workers).collect(),
+            views: std::iter::repeat_with(|| Arc::new(WorkerView::default())).take(workers).collect(),
             workers,
             stuck_steps: None,
             outside: Counters::shared(),
@@ -177,7 +174,7 @@ impl Road {
             roll: Roll::new(),
             ask_cycles: Mutex::new(()),
             stopped: AtomicBool::new(false),
-            reaper: OnceLock::new(),
+            reap: OnceLock::new(),
             budget,
             stock: 0,
             exact_times: false,
@@ -193,7 +190,7 @@ impl Road {
         // A thread that was delayed between two lines may come after the workers have exited. Both sides have a fence
         // between their write and their read (`work_added` here, `end_workers` there). So one of them sees the other.
         if self.stopped.load(Ordering::SeqCst)
-            && let Some(reap) = self.reaper.get()
+            && let Some(reap) = self.reap.get()
         {
             reap();
         }
@@ -266,10 +263,6 @@ impl Executor for OutsideExecutor<'_> {
 
     fn spawned(&mut self, ready: Ready) {
         self.road.inject(ready);
-    }
-
-    fn is_alone(&mut self) -> bool {
-        false
     }
 
     fn let_go(&mut self) {}

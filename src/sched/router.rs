@@ -2,102 +2,17 @@
 
 use std::any::{Any, type_name};
 
-use super::cell::{Doomed, Missing};
+use super::cell::{Missed, Missing};
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::Ordering;
 use crate::process::{
-    Answer, Ask, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
+    Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
 };
-use crate::sched::bounded_mailbox::{BoundedMailbox, Offer};
-use crate::sched::mailbox::{Envelope, Mailbox, Signal};
-use crate::sched::outbox::{Missed, Opened, Post};
-
-/// The router, on behalf of an executor.
-pub(crate) struct Router<'a, H: Executor> {
-    road: &'a Road,
-    executor: &'a mut H,
-}
-
-impl<'a, H: Executor> Router<'a, H> {
-    #[inline]
-    pub(crate) fn new(road: &'a Road, executor: &'a mut H) -> Router<'a, H> {
-        Router { road, executor }
-    }
-}
-
-impl<H: Executor> Post for Router<'_, H> {
-    #[inline]
-    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
-        let cell = self.road.table.cell(to).ok_or(Missed::NoSuchProcess)?;
-        let (ready, queued) = cell.post(to, fill)?;
-        self.executor.posted(queued);
-        if let Some(ready) = ready {
-            self.executor.woken(ready);
-        }
-        Ok(())
-    }
-
-    fn dead(&mut self, letter: &DeadLetter<'_>) {
-        self.executor.let_go();
-        self.road.dead_letter(self.executor.counters(), letter);
-    }
-}
-
-/// The router for a question. If it cannot be delivered, the asker gets the reason.
-pub(crate) struct AskPost<'a, 'r, H: Executor> {
-    router: Router<'r, H>,
-    ask: &'a Ask,
-    missed: Option<Missed>,
-    refused: bool,
-}
-
-impl<'a, 'r, H: Executor> AskPost<'a, 'r, H> {
-    pub(crate) fn new(router: Router<'r, H>, ask: &'a Ask) -> AskPost<'a, 'r, H> {
-        AskPost { router, ask, missed: None, refused: false }
-    }
-
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused
-    }
-}
-
-impl<H: Executor> Post for AskPost<'_, '_, H> {
-    fn post(&mut self, to: Pid, fill: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
-        self.router.post(to, fill).inspect_err(|missed| self.missed = Some(*missed))
-    }
-
-    fn dead(&mut self, letter: &DeadLetter<'_>) {
-        // A message that was dropped to make room belongs to another sender.
-        let refused = match self.missed {
-            Some(missed) => Some(missed.into_error(letter.to, letter.type_name).into()),
-            None => (letter.reason != DeadLetterReason::DroppedOldest).then_some(CommandError::Full(letter.to)),
-        };
-        if let Some(refused) = refused {
-            self.refused = true;
-            self.ask.refuse(refused);
-        }
-        self.router.dead(letter);
-    }
-}
-
-/// Makes a message a dead letter, because no process has the name to which it was sent.
-pub(crate) struct NoSuchName<'a, 'r, H: Executor> {
-    pub(crate) router: Router<'r, H>,
-    pub(crate) why: &'a NoSuchProcessError,
-}
-
-impl<H: Executor> Post for NoSuchName<'_, '_, H> {
-    fn post(&mut self, _: Pid, _: &mut dyn FnMut(Opened<'_>) -> Option<u32>) -> Result<(), Missed> {
-        Err(Missed::NoSuchProcess)
-    }
-
-    fn dead(&mut self, letter: &DeadLetter<'_>) {
-        let reason = DeadLetterReason::NoSuchName;
-        self.router.dead(&DeadLetter { reason, name: self.why.name(), ..*letter });
-    }
-}
+use crate::sched::bounded_mailbox::Bounds;
+use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
+use crate::sched::outbox::Lane;
 
 /// A refused message. If the sender wants to wait, it comes with a latch that is set when a retry makes sense.
 pub(crate) struct Refused<M> {
@@ -105,87 +20,132 @@ pub(crate) struct Refused<M> {
     pub(crate) room: Option<Latch<()>>,
 }
 
-/// The fate of a message from outside.
-enum Sent<M> {
-    Taken,
-    /// The message was accepted or dropped, and this one is dead.
-    Dead(Envelope<M>, DeadLetterReason),
-    /// The message was refused. If the sender wants to wait, it comes with a latch that is set when there is room.
-    Refused(M, SendError, Option<Latch<()>>),
+/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
+/// dropped to make room belongs to another sender.
+pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
+    let pid = letter.to;
+    Some(match (letter.reason, letter.takes) {
+        (DeadLetterReason::DroppedOldest, _) => return None,
+        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
+        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
+        _ => CommandError::Full(pid),
+    })
 }
 
 impl Road {
+    /// Delivers the next `count` messages of a lane, all of them to one receiver. Those that do not reach it are dead
+    /// letters. `dead` is called with each of them before it is reported.
+    #[inline(always)]
+    pub(crate) fn deliver<H: Executor>(
+        &self,
+        executor: &mut H,
+        lane: &mut dyn Lane,
+        count: u32,
+        (from, to): (Pid, Pid),
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        let posted = match self.table.cell(to) {
+            Some(cell) => cell.post(to, |mailbox, bounds| lane.fill(count, from, mailbox, bounds)),
+            None => Err(Missed::NoSuchProcess),
+        };
+        let mut letter = DeadLetter { from: Some(from), ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
+        let missed = match posted {
+            Ok((ready, queued)) => {
+                executor.posted(queued);
+                if let Some(ready) = ready {
+                    executor.woken(ready);
+                }
+                if !lane.settle() {
+                    return;
+                }
+                0
+            }
+            Err(missed) => {
+                if let Missed::WrongType(takes) = missed {
+                    (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
+                }
+                count
+            }
+        };
+        self.bury(executor, lane, missed, &letter, dead);
+    }
+
+    /// Reports the dead messages of a lane. See [`Lane::bury`].
+    #[cold]
+    pub(crate) fn bury<H: Executor>(
+        &self,
+        executor: &mut H,
+        lane: &mut dyn Lane,
+        missed: u32,
+        all: &DeadLetter<'_>,
+        mut dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        executor.let_go();
+        let counters = executor.counters();
+        lane.bury(missed, all, &mut |letter| {
+            dead(letter);
+            self.dead_letter(counters, letter);
+        });
+    }
+
     /// Sends a message from outside the runtime.
     pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
-        self.offer(to, message, false).map_err(|refused| refused.message)
+        self.offer(to, message, false, || ()).map_err(|refused| refused.message)
     }
 
     /// Sends a message from outside the runtime. If the mailbox is full and `waits` is true, the message is returned
-    /// with a latch. The latch is set when a retry makes sense.
-    pub(crate) fn offer<M: Send + 'static>(&self, to: Pid, message: M, waits: bool) -> Result<(), Refused<M>> {
-        self.offer_told(to, message, waits, || ())
-    }
-
-    /// Sends a question from outside the runtime. `full` is called before a full mailbox that drops the newest drops
-    /// the message.
-    pub(crate) fn ask<M: Send + 'static>(
-        &self,
-        to: Pid,
-        question: M,
-        full: impl FnOnce(),
-    ) -> Result<(), Rejected<M, SendError>> {
-        self.offer_told(to, question, false, full).map_err(|refused| refused.message)
-    }
-
-    fn offer_told<M: Send + 'static>(
+    /// with a latch. The latch is set when a retry makes sense. `full` is called before a full mailbox that drops the
+    /// newest drops the message.
+    pub(crate) fn offer<M: Send + 'static>(
         &self,
         to: Pid,
         message: M,
         waits: bool,
         full: impl FnOnce(),
     ) -> Result<(), Refused<M>> {
-        let mut sent = Sent::Refused(message, NoSuchProcessError::Pid(to).into(), None);
-        if let Some(cell) = self.table.cell(to) {
-            let posted = cell.post(to, |opened| {
-                if let Sent::Refused(message, why, _) = std::mem::replace(&mut sent, Sent::Taken) {
-                    sent = put(why, opened, message, waits);
+        let (mut message, mut dead, mut room) = (Some(message), None, None);
+        let mut limit = 0;
+        let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
+            let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
+            let envelope = Envelope { from: None, message: message.take()? };
+            let Some(bounds) = bounds else {
+                mailbox.messages.push(envelope);
+                return Some(1);
+            };
+            match bounds.offer(mailbox, envelope) {
+                None => return Some(1),
+                Some((back, DeadLetterReason::Full)) => {
+                    message = Some(back.message);
+                    limit = bounds.bound.limit;
+                    room = waits.then(|| bounds.wait_for_room());
                 }
-                match &sent {
-                    Sent::Taken => Some(1),
-                    // As above: the mailbox is for another type.
-                    Sent::Refused(_, SendError::NoSuchProcess(_), _) => None,
-                    Sent::Dead(..) | Sent::Refused(..) => Some(0),
-                }
-            });
-            match posted {
-                Ok((Some(ready), _)) => self.inject(ready),
-                Ok((None, _)) => {}
-                Err(missed) => {
-                    if let Sent::Refused(_, why, _) = &mut sent {
-                        *why = missed.into_error(to, type_name::<M>());
-                    }
-                }
+                pushed_out => dead = pushed_out,
             }
+            Some(0)
+        };
+        let posted = self.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| cell.post(to, put));
+        if let Some(message) = message {
+            let why = match posted {
+                Ok(_) => SendError::Full { pid: to, limit },
+                Err(Missed::NoSuchProcess) => NoSuchProcessError::Pid(to).into(),
+                Err(Missed::WrongType(takes)) => {
+                    SendError::WrongType { pid: to, takes: takes(), sent: type_name::<M>() }
+                }
+            };
+            return Err(Refused { message: Rejected::new(message, why), room });
         }
-        match sent {
-            Sent::Refused(message, why, room) => {
-                return Err(Refused { message: Rejected::new(message, why), room });
+        if let Ok((Some(ready), _)) = posted {
+            self.inject(ready);
+        }
+        self.outside.add(&self.outside.accepted, 1);
+        if let Some((Envelope { from, message }, reason)) = dead {
+            if reason == DeadLetterReason::DroppedNewest {
+                full();
             }
-            Sent::Taken => self.outside.add(&self.outside.accepted, 1),
-            Sent::Dead(Envelope { from, message }, reason) => {
-                self.outside.add(&self.outside.accepted, 1);
-                if reason == DeadLetterReason::DroppedNewest {
-                    full();
-                }
-                let letter = DeadLetter {
-                    from,
-                    type_name: type_name::<M>(),
-                    message: Some(&message),
-                    ..DeadLetter::new(to, reason)
-                };
-                self.dead_letter(&self.outside, &letter);
-                drop_contained(message);
-            }
+            let (type_name, shown) = (type_name::<M>(), Some(&message as &dyn Any));
+            let letter = DeadLetter { from, type_name, message: shown, ..DeadLetter::new(to, reason) };
+            self.dead_letter(&self.outside, &letter);
+            drop_contained(message);
         }
         Ok(())
     }
@@ -228,58 +188,24 @@ impl Road {
 
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was
     /// one.
-    pub(crate) fn terminate<H: Executor>(
-        &self,
-        executor: &mut H,
-        pid: Pid,
-        by_shutdown: bool,
-    ) -> Result<bool, Missing> {
+    pub(crate) fn terminate<H: Executor>(&self, executor: &mut H, pid: Pid, why: u64) -> Result<bool, Missing> {
         let cell = self.table.cell(pid).ok_or(Missing::Never)?;
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
-        let doomed = cell.doom(pid, by_shutdown);
-        if !matches!(doomed, Ok(Doomed::Woken(_) | Doomed::Noted)) {
-            self.dooms.fetch_sub(1, Ordering::SeqCst);
+        match cell.doom(pid, why) {
+            Ok(woken) => {
+                woken.into_iter().for_each(|ready| executor.woken(ready));
+                Ok(true)
+            }
+            Err(missing) => {
+                self.dooms.fetch_sub(1, Ordering::SeqCst);
+                if missing == Missing::Ended { Ok(false) } else { Err(missing) }
+            }
         }
-        match doomed {
-            Ok(Doomed::Woken(ready)) => executor.woken(ready),
-            Ok(Doomed::Noted) => {}
-            Ok(Doomed::Already) | Err(Missing::Ended) => return Ok(false),
-            Err(Missing::Never) => return Err(Missing::Never),
-        }
-        Ok(true)
     }
 
     /// Whether the PID's process lives, and is not about to be ended.
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
         self.table.cell(pid).is_some_and(|cell| cell.check(pid).is_ok())
-    }
-}
-
-/// Puts a message into an open mailbox. Refuses it as `missed` says if that is for another type.
-fn put<M: Send + 'static>(missed: SendError, opened: Opened<'_>, message: M, waits: bool) -> Sent<M> {
-    let envelope = Envelope { from: None, message };
-    match opened {
-        Opened::Free(mailbox) => match (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>() {
-            Some(mailbox) => {
-                mailbox.messages.push(envelope);
-                Sent::Taken
-            }
-            None => Sent::Refused(envelope.message, missed, None),
-        },
-        Opened::Bounded(mailbox) => match (mailbox as &mut dyn Any).downcast_mut::<BoundedMailbox<M>>() {
-            Some(mailbox) => match mailbox.offer(envelope) {
-                Offer::Taken => Sent::Taken,
-                Offer::Dead(dead, reason) => Sent::Dead(dead, reason),
-                Offer::Refused(back) => {
-                    let SendError::NoSuchProcess(NoSuchProcessError::Pid(pid)) = missed else {
-                        return Sent::Refused(back.message, missed, None);
-                    };
-                    let full = SendError::Full { pid, limit: mailbox.limit() };
-                    Sent::Refused(back.message, full, waits.then(|| mailbox.wait_for_room()))
-                }
-            },
-            None => Sent::Refused(envelope.message, missed, None),
-        },
     }
 }

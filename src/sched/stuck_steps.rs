@@ -50,13 +50,30 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::worker_view::WorkerView;
-use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, Weak, fence, lock};
+use super::counters::Counters;
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, Weak, fence, lock};
+use crate::process::step_activity::Sight;
 use crate::process::{Pid, ProcessIdentity, StuckStep};
 
 /// The most reports that wait for delivery. If there are more, the observer hangs as well, and further ones are
 /// dropped.
 const MOST_REPORTS: usize = 1024;
+
+/// A worker, as other threads see it.
+#[derive(Default)]
+pub(crate) struct WorkerView {
+    pub(crate) counters: Counters,
+    /// The PID of the process that it steps, in one word, or 0.
+    pub(crate) current: AtomicU64,
+    /// When the step began, in nanoseconds since the start of the runtime.
+    pub(crate) since: AtomicU64,
+    /// The pulse: a number that is odd while a step and its follow-up run, and different for each. Only a watched
+    /// worker writes this and what follows.
+    pub(crate) beat: AtomicU64,
+    /// Whether the step with this beat was reported. Then its end is reported, too.
+    pub(crate) reported: AtomicBool,
+    pub(crate) sight: Sight,
+}
 
 pub(crate) struct StuckSteps {
     workers: usize,
@@ -223,7 +240,7 @@ impl StuckSteps {
         D: Fn(Pid) -> (ProcessIdentity, &'static str),
     {
         // Ordering: Acquire, so that this look sees what belongs to this step, and nothing older.
-        let beat = view.pulse.beat.load(Ordering::Acquire);
+        let beat = view.beat.load(Ordering::Acquire);
         if state.seen[place].beat != beat {
             state.over(place, view, scene.now);
             let since = if scene.exact { view.since.load(Ordering::Relaxed) } else { scene.now };
@@ -235,17 +252,17 @@ impl StuckSteps {
             return;
         }
         let pid = Pid::from_word(view.current.load(Ordering::Relaxed));
-        let (Some(pid), Some(doing)) = (pid, view.pulse.sight.read()) else { return };
+        let (Some(pid), Some(doing)) = (pid, view.sight.read()) else { return };
         // Set before the last check whether the step runs. A worker whose step ends from there on, however long this
         // takes, knows that there is or will be a record. Ordering: Relaxed: only a hint; a look finds what the
         // worker misses.
-        view.pulse.reported.store(true, Ordering::Relaxed);
+        view.reported.store(true, Ordering::Relaxed);
         // Ordering: pairs with the fence that a worker has after each change of its beat. If a value read above is of
         // a later step, that step's beat is seen here. Then this step is over. SeqCst, so that the flag above is not
         // set later than that.
         fence(Ordering::SeqCst);
-        if view.pulse.beat.load(Ordering::Relaxed) != beat {
-            view.pulse.reported.store(false, Ordering::Relaxed);
+        if view.beat.load(Ordering::Relaxed) != beat {
+            view.reported.store(false, Ordering::Relaxed);
             return;
         }
         let (process, message_type) = (scene.describe)(pid);
@@ -361,7 +378,7 @@ impl State {
     fn over(&mut self, place: usize, view: &WorkerView, now: u64) {
         let seen = &mut self.seen[place];
         let Some(record) = seen.record.take() else { return };
-        view.pulse.reported.store(false, Ordering::Relaxed);
+        view.reported.store(false, Ordering::Relaxed);
         self.stuck -= 1;
         let Record { step, untold } = *record;
         if !untold {
@@ -379,13 +396,14 @@ mod tests {
     /// Otherwise only the next look would find that the step is over, and there may be none for long.
     #[test]
     fn a_worker_is_shown_as_reported_while_its_step_is_recorded() {
-        let (stuck_steps, views, shown) = (StuckSteps::new(1, 0, 1), [Arc::new(WorkerView::new())], Cell::new(false));
+        let (stuck_steps, views, shown) =
+            (StuckSteps::new(1, 0, 1), [Arc::new(WorkerView::default())], Cell::new(false));
         let view = &*views[0];
         view.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);
-        view.pulse.beat.store(1, Ordering::Relaxed);
+        view.beat.store(1, Ordering::Relaxed);
         for now in [0, 1] {
             let describe = |pid| {
-                shown.set(view.pulse.reported.load(Ordering::Relaxed));
+                shown.set(view.reported.load(Ordering::Relaxed));
                 (ProcessIdentity { pid, type_name: "", name: None }, "")
             };
             let scene = Scene { now, views: &views, exact: false, describe, work: || false, resting: || 0 };
@@ -393,9 +411,9 @@ mod tests {
             assert_eq!(shown.get(), now == 1);
         }
         assert_eq!(stuck_steps.stuck(1).0.len(), 1);
-        view.pulse.beat.store(2, Ordering::Relaxed);
+        view.beat.store(2, Ordering::Relaxed);
         stuck_steps.returned(0, view, 2);
-        assert!(stuck_steps.stuck(2).0.is_empty() && !view.pulse.reported.load(Ordering::Relaxed));
+        assert!(stuck_steps.stuck(2).0.is_empty() && !view.reported.load(Ordering::Relaxed));
     }
 }
 

@@ -34,12 +34,15 @@ impl Table {
     /// Makes a table. Returns `None` if the node is out of range.
     pub(crate) fn new(node: u32, limit: u32) -> Option<Table> {
         // There is room for all possible slots, because slots wear out. A segment that is not made costs a few bytes.
-        let segments = (MOST_PROCESSES as usize).div_ceil(SEGMENT);
+        Table::with_room(node, limit, MOST_PROCESSES as usize)
+    }
+
+    fn with_room(node: u32, limit: u32, slots: usize) -> Option<Table> {
         Some(Table {
             node,
             nobody: Pid::nobody(node)?,
             limit,
-            segments: std::iter::repeat_with(OnceLock::new).take(segments).collect(),
+            segments: std::iter::repeat_with(OnceLock::new).take(slots.div_ceil(SEGMENT)).collect(),
             used: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             vacant: SegQueue::new(),
@@ -49,17 +52,11 @@ impl Table {
     /// A table for one process, in this slot. It has no room for others, and a low slot costs a few hundred bytes.
     pub(crate) fn of_one(pid: Pid) -> Option<Table> {
         let slot = pid.slot() as usize;
-        let segments: Box<[OnceLock<_>]> = std::iter::repeat_with(OnceLock::new).take(slot / SEGMENT + 1).collect();
-        segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(slot % SEGMENT + 1).collect());
-        Some(Table {
-            node: pid.node(),
-            nobody: Pid::nobody(pid.node())?,
-            limit: 1,
-            segments,
-            used: AtomicUsize::new(slot + 1),
-            retired: AtomicUsize::new(0),
-            vacant: SegQueue::new(),
-        })
+        let table = Table::with_room(pid.node(), 1, slot + 1)?;
+        let cells = || std::iter::repeat_with(Cell::new).take(slot % SEGMENT + 1).collect();
+        table.segments[slot / SEGMENT].get_or_init(cells);
+        table.used.store(slot + 1, Ordering::SeqCst);
+        Some(table)
     }
 
     pub(crate) fn node(&self) -> u32 {

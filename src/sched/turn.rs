@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::cell::{Birth, Cell, Marks, Settled, Want};
+use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
@@ -69,23 +69,19 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             if body.machine.mailbox().messages() != 1 {
                 drop(cell.hand_over(&mut body));
             }
+            executor.shows(StepActivity::Step);
         }
         if body.head.rare.is_some() {
             prepare(road, executor, cell, &mut body, out);
+            executor.shows(StepActivity::Step);
         }
-        let stepped = step(road, executor, out, &mut body);
-        let want = match stepped.verdict {
-            Verdict::Continue => Want::Again,
-            Verdict::Idle => Want::AnyEvent,
+        let mut stepped = step(road, executor, out, &mut body);
+        match stepped.verdict {
+            Verdict::Continue | Verdict::Idle | Verdict::Wait | Verdict::Blocking => {}
             // The first step often only sets up. Events that came before it wait for the second step, as later events
             // do.
-            Verdict::Declined if is_first => Want::AnyEvent,
-            Verdict::Declined => {
-                tell_of_declining(executor, &mut body);
-                Want::NewEvent
-            }
-            Verdict::Wait => Want::Signal,
-            Verdict::Blocking => Want::AgainOnPool,
+            Verdict::Declined if is_first => stepped.verdict = Verdict::Idle,
+            Verdict::Declined => tell_of_declining(executor, &mut body),
             Verdict::Done => {
                 // Closed first: its resources are released before its last messages have effects elsewhere.
                 close(executor, &mut body);
@@ -101,17 +97,17 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 close(executor, &mut body);
                 perform(engine, executor, out, &mut body);
                 if let Some(successor) = out.successor.take() {
-                    body = upgrade(road, executor, body, successor, stepped.taken);
+                    body = upgrade(road, executor, body, *successor, stepped.taken);
                 }
                 // Behind the others, like a process that continues: it might do the same again.
                 return After::Ready(body);
             }
-        };
+        }
         perform(engine, executor, out, &mut body);
         if body.head.is_bounded() {
             hold(road, executor, cell, &mut body);
         }
-        match cell.settle(body, want, stepped) {
+        match cell.settle(body, stepped) {
             Settled::Resting => return After::Nothing,
             Settled::AskFuture(asked) => {
                 if executor.next() != Some(asked) {
@@ -119,21 +115,19 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 }
                 return After::Nothing;
             }
-            Settled::Doomed(body) => {
-                let reason = cell.doomed().unwrap_or(Reason::Terminated);
-                end(engine, executor, out, body, Exit::Terminated(reason));
+            Settled::Ends(body) => {
+                let waits_for_nothing = || Exit::Failed(Failure::new(WaitedForNothing));
+                let exit = cell.doomed().map_or_else(waits_for_nothing, Exit::Terminated);
+                end(engine, executor, out, body, exit);
                 return After::Nothing;
             }
-            Settled::WaitsForNothing(body) => {
-                end(engine, executor, out, body, Exit::Failed(Failure::new(WaitedForNothing)));
-                return After::Nothing;
-            }
-            Settled::Again(ready) if want == Want::AgainOnPool => {
+            Settled::Again(ready) if stepped.verdict == Verdict::Blocking => {
                 engine.to_pool(ready);
                 return After::Nothing;
             }
             Settled::Again(mut ready) => {
-                if want == Want::Again {
+                let continues = stepped.verdict == Verdict::Continue;
+                if continues {
                     // A process that has got a signal must not wait.
                     let told = ready.machine.mailbox().has_signals();
                     ready.head.passes = if told { 0 } else { executor.turns_to_pass() };
@@ -143,21 +137,17 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 }
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
-                if want != Want::Again && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
+                if !continues && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
                     // Messages of other processes must not pile up, turn by turn. So the messages that are there now
                     // are handled now, within reason.
                     let waiting = body.machine.mailbox().messages() / road.budget as usize;
                     allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
                     until = executor.about_now() + LONG;
                 }
-                let goes_on = want != Want::Again
-                    && in_a_row < allowed
-                    && executor.next().is_none()
-                    && executor.about_now() <= until;
-                if !goes_on && !executor.is_alone() {
+                let may_go_on = !continues && in_a_row < allowed && executor.about_now() <= until;
+                if !executor.goes_on(may_go_on) {
                     return After::Ready(body);
                 }
-                executor.goes_on();
             }
         }
     }
@@ -197,13 +187,11 @@ fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut R
 
 #[inline]
 fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
-    executor.before_step(body);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
-        step_traced(road, out, body)
+        step_traced(road, executor, out, body)
     } else {
-        body.machine.step(&mut body.head, out, road.budget)
+        body.machine.step(&mut body.head, out, road.budget, executor.sight())
     };
-    executor.after_step(body);
     executor.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
         executor.count(|counters| &counters.stepped, u64::from(stepped.taken));
@@ -212,10 +200,10 @@ fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: 
 }
 
 #[cold]
-fn step_traced(road: &Road, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+fn step_traced<H: Executor>(road: &Road, executor: &H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
-    body.machine.step(&mut body.head, out, road.budget)
+    body.machine.step(&mut body.head, out, road.budget, executor.sight())
 }
 
 /// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.
@@ -276,8 +264,11 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.give(lane, count, pid, child.machine.mailbox())
+                        && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
                     {
+                        if count > 1 {
+                            outbox.lane(lane).settle();
+                        }
                         given += count;
                         orders.next();
                     }
@@ -288,12 +279,12 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                     if let Relate::Link(to) = &relate
                         && let Some(told) = unwanted.take_if(|told| Unwanted::concerns_link(told, *to))
                     {
-                        engine.forget_told(&told, body);
+                        forget(engine.road(), &told, body);
                     }
                     match engine.relate(relate, body, executor) {
                         // That process lives. The next yield may begin another link to it, and then more events
                         // follow.
-                        Some(told @ Unwanted::Recovered(_)) => engine.forget_told(&HashSet::from([told]), body),
+                        Some(told @ Unwanted::Recovered(_)) => forget(engine.road(), &HashSet::from([told]), body),
                         Some(told) => _ = unwanted.get_or_insert_default().insert(told),
                         None => {}
                     }
@@ -304,9 +295,17 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
         }
     }
     if let Some(told) = unwanted {
-        engine.forget_told(&told, body);
+        forget(engine.road(), &told, body);
     }
     out.performed();
+}
+
+/// Takes events that the process in hand no longer wants out of its mailbox and out of the inbox of its cell.
+fn forget(road: &Road, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
+    body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
+    if let Some(cell) = road.table.cell(body.head.pid) {
+        cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
+    }
 }
 
 /// Enters a process that a step has spawned in the table, with this many messages in its mailbox.
@@ -320,7 +319,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     if let Some(rare) = &mut child.head.rare {
         has_name = rare.name.is_some();
         birth.bound = rare.bound;
-        birth.marks = Marks::default().with(Marks::TRAPS, rare.traps).with(Marks::RELATED, rare.bond.is_some());
+        birth.marks = if rare.traps { TRAPS } else { 0 } | if rare.bond.is_some() { RELATED } else { 0 };
         // Before any thread can end it, so that its end is always noticed.
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
     }
@@ -337,7 +336,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         if let Some((parent, tag)) = begun {
             road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
         }
-        if birth.marks.has(Marks::RELATED) {
+        if birth.marks & RELATED != 0 {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);
         }
         return;
@@ -358,7 +357,6 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
 /// Gives a process with a bound its share for the next step.
 #[inline(never)]
 fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
-    let Some(bound) = body.head.bound() else { return };
-    let freed = cell.fill(body, bound, road.budget);
+    let freed = cell.fill(body, road.budget);
     tell_of_freed(road, executor, body, freed);
 }

@@ -9,10 +9,10 @@ use super::road::{Executor, Road, WorkerView};
 use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
-use crate::primitives::{Arc, Ordering, thread};
+use crate::primitives::{Arc, Ordering, fence, thread};
+use crate::process::step_activity::Sight;
 use crate::process::{Pid, StepActivity};
 use crate::sched::body::{Ready, StepOutput};
-use crate::sched::mailbox::Signals;
 
 /// The most times in a row that a woken process is stepped before all other work.
 const HANDED_OFF_IN_A_ROW: u32 = 16;
@@ -38,11 +38,10 @@ const CALM_PASSES: u8 = 4;
 /// The clock is read once in this many steps, unless the start of each step is to be exact.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// A thread that steps processes. With `WATCHED` it keeps the pulse that a watchdog looks at. Without it, its code
-/// contains nothing of that.
-pub(crate) struct Worker<E, const WATCHED: bool> {
+/// A thread that steps processes.
+pub(crate) struct Worker<E> {
     engine: Arc<E>,
-    pub(super) own: Own<WATCHED>,
+    pub(super) own: Own,
     out: StepOutput,
     pub(super) searches: u32,
     /// The number of the search that begins with the oldest of the global queue.
@@ -51,7 +50,7 @@ pub(crate) struct Worker<E, const WATCHED: bool> {
 }
 
 /// The places where a worker puts processes that become ready in its turns.
-pub(super) struct Own<const WATCHED: bool> {
+pub(super) struct Own {
     pub(super) road: Arc<Road>,
     pub(super) view: Arc<WorkerView>,
     pub(super) index: usize,
@@ -76,11 +75,13 @@ pub(super) struct Own<const WATCHED: bool> {
     pub(super) robs: bool,
     /// The pulse, as others see it.
     pub(super) beat: u64,
-    /// Signals for steps of processes that have none.
-    pub(super) signals: Option<Box<Signals>>,
+    /// Whether a watchdog looks at this worker.
+    pub(super) is_watched: bool,
+    /// Whether this is a spare, which exits when it is no longer needed.
+    pub(super) is_spare: bool,
 }
 
-impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
+impl<E: Engine> Worker<E> {
     pub(crate) fn new(
         engine: Arc<E>,
         road: Arc<Road>,
@@ -91,6 +92,8 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     ) -> Self {
         let own = Own {
             view: road.views[index].clone(),
+            is_watched: road.stuck_steps.is_some(),
+            is_spare: index >= road.workers,
             road,
             index,
             deque,
@@ -106,7 +109,6 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
             victim_steps: 0,
             robs: false,
             beat: 0,
-            signals: None,
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));
         Worker { engine, own, out, searches: 0, global_at: GLOBAL_FIRST, random }
@@ -155,7 +157,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
                 self.own.behind_all(ready);
                 if follows {
                     // Until the next turn begins, this worker shows the process that follows.
-                    self.own.pulse_stops();
+                    self.own.step_is_over();
                 } else {
                     self.own.turn_is_over();
                 }
@@ -189,7 +191,7 @@ impl<E: Engine, const WATCHED: bool> Worker<E, WATCHED> {
     }
 }
 
-impl<const WATCHED: bool> Own<WATCHED> {
+impl Own {
     #[inline]
     pub(super) fn one(&self, which: impl FnOnce(&Counters) -> &Count) {
         which(&self.view.counters).add_alone(1);
@@ -231,12 +233,129 @@ impl<const WATCHED: bool> Own<WATCHED> {
         }
     }
 
+    /// Shows others the process whose step begins, and since when.
+    #[inline]
+    fn shows_step_of(&mut self, pid: Pid) {
+        let view = &self.view;
+        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
+            let now = self.road.now_nanos();
+            self.now = now / 1_000;
+            view.since.store(now, Ordering::Relaxed);
+        }
+        self.steps = self.steps.wrapping_add(1);
+        self.backlog = 0;
+        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
+        view.current.store(pid.to_word(), Ordering::Release);
+    }
+
+    /// Whether nothing else is ready for this worker.
+    fn is_alone(&mut self) -> bool {
+        self.next.is_none()
+            && self.nothing_waits()
+            && !self.is_to_rob()
+            && !self.road.stopped.load(Ordering::Relaxed)
+            // A spare that is to exit must also do so if a process always continues.
+            && !self.is_surplus()
+    }
+
     pub(super) fn nothing_waits(&self) -> bool {
         self.deque.is_empty() && self.road.queues.is_global_empty()
     }
 }
 
-impl<const WATCHED: bool> Executor for Own<WATCHED> {
+/// The work for the watchdog, and the end of a spare. `stuck_steps.rs` has the protocol.
+impl Own {
+    /// As `shows_step_of`, with a new beat of the pulse.
+    #[inline(never)]
+    fn begins_watched(&mut self, pid: Pid) {
+        self.pulse_stops();
+        self.view.sight.note(StepActivity::Step);
+        self.shows_step_of(pid);
+        self.beat += 1;
+        // Ordering: Release, so that a look that sees this beat sees the process of the step.
+        self.view.beat.store(self.beat, Ordering::Release);
+    }
+
+    /// Stops the pulse. Until it goes on, what others see of this worker belongs to no step.
+    #[inline(never)]
+    fn pulse_stops(&mut self) {
+        let view = &self.view;
+        self.beat = (self.beat + 1) & !1;
+        view.beat.store(self.beat, Ordering::Relaxed);
+        // Ordering: pairs with the fence of a look. If the look reads anything that is written from here on, it reads
+        // this beat as well, and knows that the step before is over.
+        fence(Ordering::Release);
+        if view.reported.load(Ordering::Relaxed) {
+            self.was_reported();
+        }
+    }
+
+    /// Handles the end of a turn, or of its last step if another worker may wait for the next one.
+    #[inline]
+    fn step_is_over(&mut self) {
+        if self.is_watched {
+            self.pulse_stops();
+        }
+    }
+
+    #[inline]
+    fn turn_is_over(&mut self) {
+        self.step_is_over();
+        self.view.current.store(0, Ordering::Relaxed);
+    }
+
+    /// Handles the end of a step if it, or one before it, was reported as stuck.
+    #[cold]
+    fn was_reported(&mut self) {
+        // If there is no thread for the reports, they are delivered on this one, which may take long.
+        self.let_go();
+        self.view.current.store(0, Ordering::Relaxed);
+        let Some(stuck_steps) = &self.road.stuck_steps else { return };
+        stuck_steps.returned(self.index, &self.view, self.road.now_nanos());
+        self.road.dismiss_surplus();
+        if let Some(step_watcher) = stuck_steps.step_watcher() {
+            step_watcher.tell();
+        }
+    }
+
+    /// Called when this worker has begun, or has looked for work and found it. Makes sure that there will be a look.
+    #[inline]
+    pub(super) fn works(&self) {
+        if let Some(stuck_steps) = &self.road.stuck_steps {
+            stuck_steps.works();
+        }
+    }
+
+    /// Whether there are surplus spares, and this worker is a spare.
+    #[inline]
+    pub(super) fn is_surplus(&self) -> bool {
+        self.is_spare && self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.has_surplus())
+    }
+
+    /// Lets a spare exit if it is surplus. It neither looks nor sleeps, and first gives back its work.
+    #[cold]
+    pub(super) fn leaves(&mut self) -> bool {
+        let queues = &self.road.queues;
+        // Other workers need not wait for the process that this worker would have stepped next.
+        self.view.current.store(0, Ordering::Relaxed);
+        let mut gives = false;
+        while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
+            queues.push(ready);
+            gives = true;
+        }
+        self.offered |= gives;
+        self.tell();
+        // Ordering: pairs with the fence of `end_workers`, as that of `Road::inject` does. Either the thread that
+        // ends the queues finds this work, or this spare sees that no other thread may come, and takes it itself.
+        fence(Ordering::SeqCst);
+        if self.road.stopped.load(Ordering::SeqCst) {
+            return false;
+        }
+        self.road.stuck_steps.as_ref().is_some_and(|stuck_steps| stuck_steps.leaves())
+    }
+}
+
+impl Executor for Own {
     const STEPS_IN_A_ROW: u32 = 16;
 
     #[inline]
@@ -287,22 +406,17 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
         self.next.as_ref().map(|next| next.head.pid)
     }
 
-    fn is_alone(&mut self) -> bool {
-        // A spare that is to exit must also do so if a process always continues.
-        let is_to_leave = WATCHED && self.is_surplus();
-        self.next.is_none()
-            && self.nothing_waits()
-            && !self.is_to_rob()
-            && !self.road.stopped.load(Ordering::Relaxed)
-            && !is_to_leave
-    }
-
     #[inline]
-    fn goes_on(&mut self) {
-        self.tell_of_rest();
+    fn goes_on(&mut self, may: bool) -> bool {
+        let goes_on = may && self.next.is_none() || self.is_alone();
+        if goes_on {
+            self.tell_of_rest();
+        }
+        goes_on
     }
 
     fn let_go(&mut self) {
+        self.shows(StepActivity::AfterStep);
         if let Some(ready) = self.next.take() {
             self.behind_all(ready);
         }
@@ -311,39 +425,12 @@ impl<const WATCHED: bool> Executor for Own<WATCHED> {
 
     #[inline]
     fn begins(&mut self, pid: Pid) {
-        self.pulse_stops();
-        let view = &self.view;
-        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
-            let now = self.road.now_nanos();
-            self.now = now / 1_000;
-            view.since.store(now, Ordering::Relaxed);
-        }
-        self.steps = self.steps.wrapping_add(1);
-        self.backlog = 0;
-        // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
-        view.current.store(pid.to_word(), Ordering::Release);
-        self.pulse_goes_on();
+        if self.is_watched { self.begins_watched(pid) } else { self.shows_step_of(pid) }
     }
 
     #[inline]
-    fn shows(&mut self, activity: StepActivity) {
-        if WATCHED {
-            self.view.pulse.sight.note(activity);
-        }
-    }
-
-    #[inline]
-    fn before_step(&mut self, body: &mut Ready) {
-        if WATCHED {
-            self.show_step(body);
-        }
-    }
-
-    #[inline]
-    fn after_step(&mut self, body: &mut Ready) {
-        if WATCHED {
-            self.hide_step(body);
-        }
+    fn sight(&self) -> Option<&Sight> {
+        if self.is_watched { Some(&self.view.sight) } else { None }
     }
 
     fn about_now(&self) -> u64 {

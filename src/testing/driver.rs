@@ -4,7 +4,7 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::engine::{Notes, ReadyBody, TestEngine};
+use super::engine::{Notes, TestEngine};
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
@@ -13,11 +13,10 @@ use crate::process::{
     Address, Answer, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy,
     Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
 };
-use crate::sched::body::{Host, StepOutput};
-use crate::sched::cell::Rest;
+use crate::sched::body::{Host, Machine as _, StepOutput};
+use crate::sched::cell::{Birth, Missed, Rest};
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
-use crate::sched::outbox::{Missed, Opened};
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
 
@@ -107,7 +106,9 @@ impl<P: Process> Driver<P> {
     ) -> Driver<P> {
         let engine = TestEngine::new(&clock, pid, step_events);
         let exit = Latch::new();
-        engine.begin(described_body(process, pid, options, Some(exit.clone())));
+        let body = described_body(process, pid, options, Some(exit.clone()));
+        engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
+        engine.road.inject(body);
         Driver { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), pid, clock, exit }
     }
 
@@ -144,8 +145,7 @@ impl<P: Process> Driver<P> {
 
     fn deliver(&mut self, from: Option<Pid>, message: P::Message) -> &mut Driver<P> {
         let mut message = Some(message);
-        let posted = self.engine.cell().post(self.pid, |opened| {
-            let (Opened::Free(mailbox) | Opened::Bounded(mailbox)) = opened;
+        let posted = self.engine.cell().post(self.pid, |mailbox, _| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<P::Message>>()?;
             if let Some(message) = message.take() {
                 mailbox.messages.push(Envelope { from, message });
@@ -153,8 +153,8 @@ impl<P: Process> Driver<P> {
             Some(1)
         });
         match posted {
-            Ok((Some(ready), _)) => self.engine.put(ReadyBody::Here(ready)),
-            Ok((None, _)) | Err(Missed::NoSuchProcess) => {}
+            Ok((woken, _)) => woken.into_iter().for_each(|ready| self.engine.road.inject(ready)),
+            Err(Missed::NoSuchProcess) => {}
             Err(Missed::WrongType(_)) => panic!("{} no longer takes {}", self.pid, type_name::<P::Message>()),
         }
         self
@@ -167,7 +167,7 @@ impl<P: Process> Driver<P> {
     }
 
     fn tell(&mut self, control: Control) {
-        drop(self.engine.signal(Signal::Control(control)));
+        drop(self.engine.road.signal(&mut self.engine.executor(), self.pid, Signal::Control(control)));
     }
 
     /// Moves the clock. Timers and time limits that are then over are answered.
@@ -183,7 +183,7 @@ impl<P: Process> Driver<P> {
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         if let After::Ready(body) = after {
-            self.engine.put(ReadyBody::Here(body));
+            self.engine.road.inject(body);
         }
         let status = self.status();
         if status == Status::Ended {
@@ -208,17 +208,18 @@ impl<P: Process> Driver<P> {
 
     /// Ends the process like a runtime that terminates it.
     pub fn terminate(&mut self) {
-        if self.engine.terminate() {
+        if matches!(self.engine.road.terminate(&mut self.engine.executor(), self.pid, 0), Ok(true)) {
             self.step();
         }
     }
 
     /// Returns the status of the process.
     pub fn status(&self) -> Status {
-        match &*lock(&self.engine.ready) {
-            ReadyBody::Here(_) => return Status::Ready,
-            ReadyBody::OnPool(_) => return Status::ReadyOnPool,
-            ReadyBody::Nowhere => {}
+        if !self.engine.road.queues.is_global_empty() {
+            return Status::Ready;
+        }
+        if lock(&self.engine.on_pool).is_some() {
+            return Status::ReadyOnPool;
         }
         match self.engine.cell().look().map(|look| look.rest) {
             Some(Rest::Idle) => Status::Idle,
@@ -234,7 +235,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the number of steps that the process has taken.
     pub fn steps(&self) -> usize {
-        self.engine.steps() as usize
+        self.engine.road.outside.steps.get() as usize
     }
 
     /// Takes the oldest message that the process has sent or asked with, and its receiver.

@@ -4,25 +4,25 @@
 //! other processes. Messages, children and commands are recorded for the test.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
-use crate::outcome::{Exit, Failure, Reason, drop_contained};
+use crate::name_table::Names;
+use crate::outcome::{Exit, Failure, Reason};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, Recovered, Relate, SpawnError,
     Subscription, TimerFired,
 };
 use crate::sched::body::{Head, Host, Ready, Work, Yield};
-use crate::sched::cell::{Birth, Cell, LeftBehind, Missing, Next};
-use crate::sched::counters::Counters;
+use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
-use crate::sched::mailbox::{Signal, Unwanted};
+use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
-use crate::sched::road::{Executor, Road};
+use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
 use crate::timer::{TimerKey, Timers};
 
@@ -51,35 +51,23 @@ pub(super) struct Notes {
     own_groups: Vec<Arc<str>>,
 }
 
-/// The body of the process while it does not rest.
-pub(super) enum ReadyBody {
-    Nowhere,
-    Here(Ready),
-    /// Its next step would run on the pool.
-    OnPool(Ready),
-}
-
 /// Steps one process without a runtime.
 pub(super) struct TestEngine {
-    road: Road,
+    pub(super) road: Road,
     pid: Pid,
     pub(super) timers: Timers,
-    pub(super) ready: Mutex<ReadyBody>,
+    /// The body of the process, if its next step would run on the pool. A ready body is in the queue of the road.
+    pub(super) on_pool: Mutex<Option<Ready>>,
     /// The driver's notes during a turn. Empty at other times.
     pub(super) notes: Mutex<Notes>,
     /// Cancels the blocking closures of the process.
     cancel: Mutex<CancelToken>,
     next_child: AtomicUsize,
     pub(super) shuts_down: AtomicBool,
-    named: Mutex<NamesAndGroups>,
+    names: Names,
+    /// The members are sorted, as in a runtime.
+    groups: Mutex<HashMap<Arc<str>, Vec<Pid>>>,
     me: Weak<TestEngine>,
-}
-
-#[derive(Default)]
-struct NamesAndGroups {
-    names: HashMap<Arc<str>, Pid>,
-    // The members are sorted, as in a runtime.
-    groups: HashMap<Arc<str>, Vec<Pid>>,
 }
 
 impl TestEngine {
@@ -91,61 +79,35 @@ impl TestEngine {
             road: Road::new(table, Queues::new(0).0, 0, clock.clone(), step_events),
             pid,
             timers: Timers::new(clock.clone(), "testing-timers"),
-            ready: Mutex::new(ReadyBody::Nowhere),
+            on_pool: Mutex::default(),
             notes: Mutex::default(),
             cancel: Mutex::new(CancelToken::with_clock(clock)),
             next_child: AtomicUsize::new(pid.slot() as usize * CHILDREN % Pid::MAX_SLOT as usize + 1),
             shuts_down: AtomicBool::new(false),
-            named: Mutex::default(),
+            names: Names::default(),
+            groups: Mutex::default(),
             me: me.clone(),
         })
-    }
-
-    /// Begins the life of the process.
-    pub(super) fn begin(&self, body: Ready) {
-        let kind = body.machine.kind();
-        self.cell().install(self.pid.generation(), kind, Birth::default(), 0, || false);
-        self.put(ReadyBody::Here(body));
     }
 
     pub(super) fn cell(&self) -> &Cell {
         self.road.table.cell(self.pid).expect("the cell was made with the engine")
     }
 
-    pub(super) fn executor(&self) -> DriverHands<'_> {
-        DriverHands { engine: self }
-    }
-
-    pub(super) fn put(&self, body: ReadyBody) {
-        *lock(&self.ready) = body;
+    pub(super) fn executor(&self) -> OutsideExecutor<'_> {
+        OutsideExecutor { road: &self.road }
     }
 
     /// Takes the body, ready or at rest, with everything that has arrived for it.
     pub(super) fn take_body(&self) -> Option<Ready> {
-        let mut body = match std::mem::replace(&mut *lock(&self.ready), ReadyBody::Nowhere) {
-            ReadyBody::Here(body) | ReadyBody::OnPool(body) => body,
-            ReadyBody::Nowhere => self.cell().take_resting()?,
-        };
+        let ready = self.road.queues.take_one().or_else(|| lock(&self.on_pool).take());
+        let mut body = ready.or_else(|| self.cell().take_resting())?;
         drop(self.cell().hand_over(&mut body));
         Some(body)
     }
 
-    pub(super) fn steps(&self) -> u64 {
-        self.road.outside.steps.get()
-    }
-
     pub(super) fn cancel_token(&self) -> CancelToken {
         lock(&self.cancel).clone()
-    }
-
-    /// Puts a signal into the mailbox of the process. Returns the signal if the process has ended.
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), (Missing, Signal)> {
-        self.road.signal(&mut self.executor(), self.pid, signal)
-    }
-
-    /// Makes the next turn end the process. Returns whether there was a process to end.
-    pub(super) fn terminate(&self) -> bool {
-        self.road.terminate(&mut self.executor(), self.pid, false).unwrap_or(false)
     }
 
     fn note<T>(&self, write: impl FnOnce(&mut Notes) -> T) -> T {
@@ -154,20 +116,14 @@ impl TestEngine {
 
     /// Changes names or groups for a process. All processes count as alive here.
     pub(super) fn name(&self, naming: Naming) -> Answer {
-        let NamesAndGroups { names, groups } = &mut *lock(&self.named);
-        let refused = |error| Err(CommandError::Failed(Failure::new(error)));
+        let refused = |why| CommandError::Failed(Failure::new(why));
+        let groups = &mut *lock(&self.groups);
         match naming {
-            Naming::Register { name, .. } | Naming::Join { group: name, .. } if name.is_empty() => {
-                refused(NameError::Empty)
+            Naming::Register { name, pid } => {
+                self.names.register(&name, pid, || true).map(|()| Box::new(()) as _).map_err(refused)
             }
-            Naming::Register { name, pid } => match names.get(&name) {
-                Some(holder) if *holder != pid => refused(NameError::Taken { name, holder: *holder }),
-                _ => {
-                    names.insert(name, pid);
-                    Ok(Box::new(()))
-                }
-            },
-            Naming::Unregister { name } => Ok(Box::new(names.remove(&name))),
+            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
+            Naming::Join { group, .. } if group.is_empty() => Err(refused(NameError::Empty)),
             Naming::Join { group, pid } => {
                 let members = groups.entry(group).or_default();
                 members.insert(members.partition_point(|other| *other <= pid), pid);
@@ -195,7 +151,8 @@ impl TestEngine {
     }
 
     fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
-        let sent = (0..count).filter_map(|_| outbox.pop(lane)).map(|(message, type_name)| (to, message, type_name));
+        let sent =
+            (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|(message, type_name)| (to, message, type_name));
         self.note(|notes| notes.sent.extend(sent));
     }
 }
@@ -314,10 +271,6 @@ impl Engine for TestEngine {
         None
     }
 
-    fn forget_told(&self, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-        body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
-    }
-
     // Does nothing. Only a child has relations, a name or groups from its start, and children are not stepped.
     fn bond(&self, _: Pid, _: Bond) {}
 
@@ -330,13 +283,12 @@ impl Engine for TestEngine {
     fn joins<H: Executor>(&self, _: Vec<Arc<str>>, _: Pid, _: &mut H) {}
 
     fn abandons(&self, head: &mut Head) {
-        let mut gone = self.note(|notes| {
-            let mut gone = std::mem::take(notes);
-            notes.sent = std::mem::take(&mut gone.sent);
-            notes.spawned = std::mem::take(&mut gone.spawned);
-            notes.cancelled = std::mem::take(&mut gone.cancelled);
-            notes.terminated = std::mem::take(&mut gone.terminated);
-            gone
+        let mut gone = self.note(std::mem::take);
+        self.note(|notes| {
+            std::mem::swap(&mut notes.sent, &mut gone.sent);
+            std::mem::swap(&mut notes.spawned, &mut gone.spawned);
+            std::mem::swap(&mut notes.cancelled, &mut gone.cancelled);
+            std::mem::swap(&mut notes.terminated, &mut gone.terminated);
         });
         for key in gone.timers.drain().filter_map(|(_, key)| key) {
             self.timers.cancel(key);
@@ -353,20 +305,14 @@ impl Engine for TestEngine {
         cancel.cancel(Reason::Ended);
     }
 
-    fn recover<H: Executor>(&self, _: &Recovered, next: Next, body: &mut Ready, _: &mut H) -> LeftBehind {
-        let incarnation = body.head.next_incarnation();
-        let mut inbox = self.cell().recover(next, incarnation, false);
-        let mut signals = body.machine.mailbox().take_of_failed();
-        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.take_of_failed()));
-        LeftBehind { told: false, inbox, signals }
+    fn recovers<H: Executor>(&self, _: &Recovered, _: &Ready, _: &mut H) -> bool {
+        false
     }
 
     fn ended(&self, _: &mut Head) {}
 
-    fn forget(&self, _: Pid) {}
-
     fn to_pool(&self, ready: Ready) {
-        self.put(ReadyBody::OnPool(ready));
+        *lock(&self.on_pool) = Some(ready);
     }
 }
 
@@ -386,7 +332,7 @@ impl Host for TestEngine {
     }
 
     fn holder(&self, name: &str) -> Option<Pid> {
-        lock(&self.named).names.get(name).copied()
+        self.names.holder(name)
     }
 
     /// Always the first member, so that a test can predict it.
@@ -418,45 +364,11 @@ impl Host for TestEngine {
     }
 
     fn group(&self, name: &str) -> Vec<Pid> {
-        lock(&self.named).groups.get(name).cloned().unwrap_or_default()
+        lock(&self.groups).get(name).cloned().unwrap_or_default()
     }
 
     fn monitor_numbers(&self) -> Range<u64> {
         // One driver has one output, which asks once.
         1..u64::MAX
-    }
-}
-
-/// Holds the one process that can become ready, and gives it one step a turn.
-pub(super) struct DriverHands<'a> {
-    engine: &'a TestEngine,
-}
-
-impl Executor for DriverHands<'_> {
-    const STEPS_IN_A_ROW: u32 = 1;
-
-    fn counters(&self) -> &Counters {
-        &self.engine.road.outside
-    }
-
-    fn woken(&mut self, ready: Ready) {
-        self.engine.put(ReadyBody::Here(ready));
-    }
-
-    fn spawned(&mut self, ready: Ready) {
-        self.woken(ready);
-    }
-
-    /// Always false, so that no turn has a second step even if more events wait.
-    fn is_alone(&mut self) -> bool {
-        false
-    }
-
-    fn let_go(&mut self) {}
-
-    fn begins(&mut self, _: Pid) {}
-
-    fn about_now(&self) -> u64 {
-        self.engine.road.now_micros()
     }
 }

@@ -73,24 +73,19 @@ impl Cell {
         if !inner.is_live(pid) {
             return Vec::new();
         }
-        match &mut inner.body {
-            BodyState::Out(Some(inbox)) => inbox.forget(unwanted),
-            _ => Vec::new(),
-        }
+        inner.body.inbox().map_or_else(Vec::new, |(inbox, _)| inbox.forget(unwanted))
     }
 }
 
 impl Inner {
     /// Records the link through which the process is ended.
     fn kill(&mut self, by: LinkedExit) {
-        match &mut self.body {
-            BodyState::Resting(body) => body.machine.mailbox().kill(by),
-            BodyState::Out(inbox) => {
-                if let Some(kind) = self.kind {
-                    inbox.get_or_insert_with(kind.new_mailbox).kill(by);
-                }
-            }
-            BodyState::Vacant => {}
+        let mailbox = match &mut self.body {
+            BodyState::Resting(body) => Some(body.machine.mailbox()),
+            _ => self.make_inbox(),
+        };
+        if let Some(mailbox) = mailbox {
+            mailbox.signals().get_or_insert_default().kill(by);
         }
     }
 }

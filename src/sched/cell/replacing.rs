@@ -6,64 +6,58 @@
 //! or in the mailbox of the body, and is taken out there. If it comes later, it is refused. So no answer to a failed
 //! state machine reaches its successor.
 
-use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inner, TRAPS};
+use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inbox, Inner, TRAPS};
 use crate::primitives::enter;
-use crate::sched::body::Kind;
-use crate::sched::mailbox::{AnyMailbox, Bound, Signal};
+use crate::sched::body::{Kind, Ready};
+use crate::sched::mailbox::Signal;
 
 /// The bits of a stamp that hold the incarnation.
 const INCARNATION: u64 = 0xffff << INCARNATION_SHIFT;
 
 const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its own");
 
-/// The state machine that replaces another one, as far as a cell needs it.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) kind: &'static Kind,
-    pub(crate) bound: Option<Bound>,
-    /// The number of messages that the last step of the old one had taken.
-    pub(crate) taken: u32,
-}
-
 impl Cell {
-    /// Replaces the state machine because a step has asked for it. Returns the inbox of the old one.
-    pub(crate) fn upgrade(&self, next: Next) -> Option<Box<dyn AnyMailbox>> {
-        let fresh = next.bound.map(next.kind.new_bounded);
-        enter(&self.inner).replace(next, fresh)
+    /// Replaces the state machine by the one in hand because a step has asked for it. That step has taken this many
+    /// messages. Returns the inbox of the old one.
+    pub(crate) fn upgrade(&self, body: &Ready, taken: u32) -> Option<Inbox> {
+        let fresh = BodyState::out(body.machine.kind(), body.head.bound());
+        enter(&self.inner).replace(body.machine.kind(), fresh, taken)
     }
 
-    /// Replaces a state machine that has failed. Returns the inbox of the old one.
+    /// Replaces a state machine that has failed by the one in hand. Returns the inbox of the old one, and the signals
+    /// that only the old one wanted, from the inbox and the body.
     ///
     /// From now on answers to its commands are refused. Exits are trapped as at its birth.
     #[cold]
-    pub(crate) fn recover(&self, next: Next, incarnation: u16, traps: bool) -> Option<Box<dyn AnyMailbox>> {
-        let fresh = next.bound.map(next.kind.new_bounded);
-        let mut inner = enter(&self.inner);
-        inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
-        inner.set_flag(TRAPS, traps);
-        inner.replace(next, fresh)
+    pub(crate) fn recover(&self, body: &mut Ready, taken: u32) -> (Option<Inbox>, Vec<Signal>) {
+        let incarnation = body.head.next_incarnation();
+        let traps = body.head.rare.as_ref().is_some_and(|rare| rare.traps);
+        let fresh = BodyState::out(body.machine.kind(), body.head.bound());
+        let mut inbox = {
+            let mut inner = enter(&self.inner);
+            inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
+            inner.set_flag(TRAPS, traps);
+            inner.replace(body.machine.kind(), fresh, taken)
+        };
+        let mut signals = body.machine.mailbox().take_of_failed();
+        inbox.iter_mut().for_each(|inbox| signals.extend(inbox.mailbox.take_of_failed()));
+        (inbox, signals)
     }
 
     /// Whether a request to stop has arrived while the body is out.
     #[cold]
     pub(crate) fn is_asked_to_stop(&self) -> bool {
-        match &mut enter(&self.inner).body {
-            BodyState::Out(Some(inbox)) => inbox.is_asked_to_stop(),
-            _ => false,
-        }
+        enter(&self.inner).body.inbox().is_some_and(|(inbox, _)| inbox.is_asked_to_stop())
     }
 }
 
 impl Inner {
-    /// Replaces the state machine whose body is in hand, with a `fresh` inbox.
-    fn replace(&mut self, next: Next, fresh: Option<Box<dyn AnyMailbox>>) -> Option<Box<dyn AnyMailbox>> {
+    /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
+    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Option<Inbox> {
         self.steps += 1;
-        self.queued = self.queued.saturating_sub(next.taken);
-        self.kind = Some(next.kind);
-        match std::mem::replace(&mut self.body, BodyState::Out(fresh)) {
-            BodyState::Out(inbox) => inbox,
-            BodyState::Resting(_) | BodyState::Vacant => None,
-        }
+        self.queued = self.queued.saturating_sub(taken);
+        self.kind = Some(kind);
+        std::mem::replace(&mut self.body, fresh).into_inbox()
     }
 
     #[inline]

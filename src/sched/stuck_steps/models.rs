@@ -10,7 +10,6 @@ use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
 use crate::sched::search::{Searcher, find, search};
 use crate::sched::sleep::Sleep;
-use crate::sched::worker_view::WorkerView;
 
 /// Counts the looks that are to come.
 struct Looks(AtomicUsize);
@@ -156,7 +155,7 @@ fn a_spare_leaves_while_work_arrives() {
             let shared = shared.clone();
             move || {
                 // The step is over.
-                shared.stuck_steps.returned(0, &WorkerView::new(), 1);
+                shared.stuck_steps.returned(0, &WorkerView::default(), 1);
                 shared.stuck_steps.dismiss_surplus(|spare| shared.sleep.wake(spare));
                 shared.works(0);
             }

@@ -9,7 +9,7 @@ use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
 use crate::sched::search::Searcher as _;
 
 /// Gives a worker one turn. Returns whether it found something to do.
-fn turn_of<E: Engine>(worker: &mut Worker<E, false>) -> bool {
+fn turn_of<E: Engine>(worker: &mut Worker<E>) -> bool {
     let Some(ready) = worker.at_hand() else { return false };
     worker.take_up(ready);
     true
