@@ -76,11 +76,15 @@ impl Supervisor {
     /// Makes the batch wait for this delay before it starts a child. An earlier delay of the batch is dropped.
     pub(super) fn delay(&mut self, number: u64, delay: Duration, out: &mut StepOutput) {
         let timer = (!delay.is_zero()).then(|| out.after(delay));
-        let before = std::mem::replace(&mut self.batches.entry(number).or_default().delay, timer);
+        // Without a delay, a batch that does not exist yet is made when a child joins it.
+        let before = match timer {
+            Some(timer) => {
+                self.awaited.insert(timer.id(), Awaited::Delay(number));
+                self.batches.entry(number).or_default().delay.replace(timer)
+            }
+            None => self.batches.get_mut(&number).and_then(|batch| batch.delay.take()),
+        };
         self.forget_timer(before, out);
-        if let Some(timer) = timer {
-            self.awaited.insert(timer.id(), Awaited::Delay(number));
-        }
     }
 
     pub(super) fn carry_on(&mut self, out: &mut StepOutput) {

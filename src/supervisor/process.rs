@@ -33,13 +33,13 @@ pub struct Supervisor {
     /// Children that have a process and are not to be stopped.
     pub(super) running: BTreeSet<u64>,
     /// Children that are to be stopped or started, by batch.
-    pub(super) batches: HashMap<u64, Batch>,
+    pub(super) batches: BTreeMap<u64, Batch>,
     /// Batches in which something has changed since the last `carry_on`.
     pub(super) changed: BTreeSet<u64>,
     /// Children of the specification that have not been up yet.
     pub(super) first: BTreeSet<u64>,
     /// Commands that this supervisor waits for, by tag.
-    pub(super) awaited: HashMap<u64, Awaited>,
+    pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) numbers: u64,
     pub(super) life: Life,
     /// Requests to be answered when all initial children are up.
@@ -105,10 +105,10 @@ impl Supervisor {
             by_id: HashMap::new(),
             by_pid: HashMap::new(),
             running: BTreeSet::new(),
-            batches: HashMap::new(),
+            batches: BTreeMap::new(),
             changed: BTreeSet::new(),
             first: BTreeSet::new(),
-            awaited: HashMap::new(),
+            awaited: BTreeMap::new(),
             numbers: FIRST,
             life: Life::New,
             starters: Vec::new(),
