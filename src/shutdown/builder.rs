@@ -68,7 +68,7 @@ impl ShutdownNodeBuilder {
             counts: false,
         };
         let children = children.into_iter().collect();
-        ShutdownNodeBuilder { spec, has_clock: false, own, ready: Ready::Always, children, after: None }
+        ShutdownNodeBuilder { spec, has_clock: false, own, ready: Ready::Yes, children, after: None }
     }
 
     pub(super) fn value(mut self, value: Stored) -> ShutdownNodeBuilder {

@@ -121,7 +121,7 @@ fn say_ready(node: &Arc<Node>, ready: Ready) {
 
 /// Ends the own work of a node. If the node is not ready now, it never will be.
 fn finish(node: &Arc<Node>) {
-    cascade::end_own(node);
+    cascade::after(|moves| node.end_own(moves));
     say_ready(node, Ready::Never);
 }
 

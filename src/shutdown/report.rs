@@ -130,7 +130,7 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         (Own::Cancelled, _) => (Phase::Cancelled, times.told),
         (_, Life::Told) => (Phase::Told, times.told),
         (_, Life::Closing) => (Phase::Closing, times.asked),
-        (_, Life::Open) => (Phase::Running, Some(times.made)),
+        (_, Life::Open) => (Phase::Running, Some(node.made)),
     };
     let report = NodeReport {
         name: node.spec.name.clone(),
@@ -138,14 +138,14 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         above,
         depth,
         phase,
-        for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
+        for_time: now.saturating_duration_since(since.unwrap_or(node.made)),
         ending_took: times
             .told
             .filter(|_| node.spec.kind == Kind::Job)
             .zip(times.done)
             .map(|(told, done)| done.saturating_duration_since(told)),
         error: inner.error.clone(),
-        is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
+        is_ready: inner.ready == Ready::Yes,
         count: inner.count,
         detail: None,
     };

@@ -42,7 +42,7 @@ fn look(node: &Arc<Node>) -> (Life, Own) {
 fn act(node: &Arc<Node>, arrow: &str) {
     cascade::after(|moves: &mut Moves| match arrow {
         "ask" => node.ask(&Arc::default(), moves),
-        "end_own" => drop(node.end_own(moves).then_some(())),
+        "end_own" => node.end_own(moves),
         "cancel" => node.cancel(moves),
         "give_up" => drop(node.give_up(moves).then_some(())),
         other => panic!("there is no arrow {other}"),

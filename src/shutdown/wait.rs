@@ -28,21 +28,12 @@ pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
     if inside.is_none() {
         root.latch(Condition::Done).wait_until(clock, deadline_here(clock, deadline));
     }
-    if has_ended(root) {
+    if root.lock().settled {
         return Ok(());
     }
     let error = ShutdownTimeout::of(root, why_not_over(limit), inside);
     // The node may have ended while the error was made.
-    if has_ended(root) { Ok(()) } else { Err(error) }
-}
-
-/// Whether the node is closed, and no job that was given up still runs.
-fn has_ended(root: &Arc<Node>) -> bool {
-    let (life, forced) = {
-        let inner = root.lock();
-        (inner.life, inner.forced)
-    };
-    life == Life::Done && !(forced && walk::is_open(root))
+    if root.lock().settled { Ok(()) } else { Err(error) }
 }
 
 /// Waits until a node is closed.
@@ -145,7 +136,7 @@ pub(super) fn is_ready(root: &Arc<Node>) -> bool {
     let not = walk(root, |place| {
         let inner = place.node.lock();
         match inner.ready {
-            Ready::Always | Ready::Yes => Go::On(inner.below()),
+            Ready::Yes => Go::On(inner.below()),
             Ready::NotYet | Ready::Never => Go::Stop(()),
         }
     });
@@ -169,7 +160,7 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
             let (ready, asked) = {
                 let inner = node.lock();
                 match inner.ready {
-                    Ready::Always | Ready::Yes => return Go::On(inner.below()),
+                    Ready::Yes => return Go::On(inner.below()),
                     ready => (ready, inner.times.asked.is_some()),
                 }
             };

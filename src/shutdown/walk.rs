@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::error::{Names, NodeError};
 use super::key::Key;
-use super::node::{Life, Node, Own};
+use super::node::{Node, Own};
 use crate::primitives::Arc;
 
 /// A node of the walk, with its way.
@@ -116,17 +116,4 @@ pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
         }
         Go::On(below)
     })
-}
-
-/// Whether a node was told to end and has not ended, or was given up.
-pub(super) fn is_open(root: &Arc<Node>) -> bool {
-    let found = walk(root, |place| {
-        let inner = place.node.lock();
-        match inner.life {
-            Life::Done if !inner.forced => Go::Past,
-            _ if inner.hangs() => Go::Stop(()),
-            _ => Go::On(inner.below()),
-        }
-    });
-    found.is_some()
 }
