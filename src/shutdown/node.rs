@@ -98,6 +98,13 @@ pub(super) enum Own {
     Ended,
 }
 
+impl Own {
+    /// Whether it is a job that has not reported its end.
+    pub(super) fn is_unfinished_job(self) -> bool {
+        matches!(self, Own::Works | Own::Cancelled | Own::GivenUp)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ready {
     #[default]
@@ -213,7 +220,7 @@ struct Link {
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
-    pub(super) notices: VecDeque<Notice>,
+    pub(super) notices: Vec<Notice>,
     /// Jobs that have been told to end. Their limits begin.
     pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
@@ -323,12 +330,6 @@ impl Node {
         }
     }
 
-    fn unlink(&self, number: Option<u64>) {
-        if let Some(number) = number {
-            drop(self.lock().links.remove(number));
-        }
-    }
-
     /// Arrow: asks the node to close.
     pub(super) fn ask(self: &Arc<Node>, closing: &Arc<Closing>, moves: &mut Moves) {
         let now = self.spec.clock.now();
@@ -376,6 +377,8 @@ impl Node {
         let mut inner = self.lock();
         if inner.own != Own::Nothing {
             inner.own = Own::Ended;
+            // If the node is not ready now, it never will be.
+            inner.set_ready(Ready::Never, moves);
             inner.go_on(self, now, moves);
         }
     }
@@ -385,7 +388,7 @@ impl Node {
         let mut inner = self.lock();
         if inner.own == Own::Works && inner.life == Life::Told {
             inner.own = Own::Cancelled;
-            moves.notices.push_back(Notice::Cancel(self.clone()));
+            moves.notices.push(Notice::Cancel(self.clone()));
         }
     }
 
@@ -472,7 +475,7 @@ impl Inner {
             self.times.told = Some(now);
             if let Some(closing) = &self.closing {
                 if self.own == Own::Works {
-                    moves.notices.push_back(Notice::End(node.clone()));
+                    moves.notices.push(Notice::End(node.clone()));
                     if node.spec.has_limits() {
                         moves.limits.push((node.clone(), closing.clone()));
                     }
@@ -526,16 +529,15 @@ impl Inner {
 
     pub(super) fn reach(&mut self, condition: Condition, moves: &mut Moves) {
         if let Some(latch) = self.latches.as_mut().and_then(|latches| latches[condition as usize].take()) {
-            moves.notices.push_back(Notice::Reached(latch));
+            moves.notices.push(Notice::Reached(latch));
         }
     }
 
-    /// Whether its job was told to end and has not ended, or was given up.
-    pub(super) fn hangs(&self) -> bool {
-        match self.own {
-            Own::Works | Own::Cancelled => self.life == Life::Told,
-            Own::GivenUp => true,
-            Own::Nothing | Own::Held | Own::Ended => false,
+    /// Decides whether the node is ready. The first decision counts.
+    pub(super) fn set_ready(&mut self, ready: Ready, moves: &mut Moves) {
+        if self.ready == Ready::NotYet {
+            self.ready = ready;
+            self.reach(Condition::Ready, moves);
         }
     }
 
@@ -555,7 +557,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let mut below = self.take_edges();
         while let Some((child, link)) = below.pop() {
-            child.unlink(link);
+            if let Some(link) = link {
+                drop(child.lock().links.remove(link));
+            }
             if let Some(node) = Arc::into_inner(child) {
                 below.extend(node.take_edges());
             }
@@ -564,6 +568,7 @@ impl Drop for Node {
         let (error, kept, latches) = (inner.error.take(), inner.kept.take(), inner.latches.take());
         drop(inner);
         // One by one: if one destructor panics, no other may run while it unwinds.
+        drop_contained(self.spec.value.take());
         drop_contained(self.spec.detail.take());
         drop_contained(self.spec.inside.take());
         drop_contained(error);

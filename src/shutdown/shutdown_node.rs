@@ -7,8 +7,8 @@ use super::builder::ShutdownNodeBuilder;
 use super::cascade;
 use super::error::{NodeError, NotReadyError};
 use super::guards::{Counter, ErrorGuard, Group, Job, JobGuard, ReadyGuard};
-use super::key::{Key, Stored};
-use super::node::{Condition, Life, Own, ShutdownNode};
+use super::key::{Key, Pair};
+use super::node::{Condition, Life, ShutdownNode};
 use super::report::{Report, ShutdownTimeout};
 use super::spec::Kind;
 use super::wait::{self, ClosedFuture, Subscription};
@@ -21,12 +21,12 @@ use crate::primitives::Arc;
 impl ShutdownNode {
     /// Returns a builder, for options such as a name, a clock and limits.
     pub fn builder() -> ShutdownNodeBuilder {
-        ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, [])
+        ShutdownNodeBuilder::new(Kind::Merge, [])
     }
 
     /// Makes an empty node: closed, ready, without error or value. Use it if there is nothing to shut down.
     pub fn empty() -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Empty, Own::Nothing, []).make_node()
+        ShutdownNodeBuilder::new(Kind::Empty, []).make_node()
     }
 
     /// Makes one node of several. Use `flatten` to skip absent ones:
@@ -39,7 +39,7 @@ impl ShutdownNode {
     /// # all.shutdown().unwrap();
     /// ```
     pub fn merge(children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, children).make_node()
+        ShutdownNodeBuilder::new(Kind::Merge, children).make_node()
     }
 
     /// Makes a job: background work that is told to end when its children are done. Its guard reports its end.
@@ -67,13 +67,13 @@ impl ShutdownNode {
 
     /// Makes a node with a count. [`wait`](Self::wait) returns when the count is zero.
     pub fn counted(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, Counter) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Counted, Own::Held, children).make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Counted, children).make_held();
         (node, Counter { hold })
     }
 
     /// Makes a node that is not ready until its guard says so.
     pub fn readiness(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ReadyGuard) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, Own::Held, children).unready().make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, children).unready().make_held();
         (node, ReadyGuard { hold })
     }
 
@@ -87,7 +87,7 @@ impl ShutdownNode {
         result: Result<T, impl Into<BoxError>>,
         children: impl IntoIterator<Item = ShutdownNode>,
     ) -> ShutdownNode {
-        let node = ShutdownNodeBuilder::new(Kind::Error, Own::Nothing, children).make_node();
+        let node = ShutdownNodeBuilder::new(Kind::Error, children).make_node();
         if let Err(error) = result {
             cascade::set_error(node.node(), Failure::from(error.into()));
         }
@@ -96,13 +96,15 @@ impl ShutdownNode {
 
     /// Makes a node whose error may be set later.
     pub fn errors(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ErrorGuard) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Errors, Own::Held, children).make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Errors, children).make_held();
         (node, ErrorGuard { hold })
     }
 
     /// Makes a node with a value, which [`get`](Self::get) finds from above.
     pub fn value<K: Key>(key: K, value: K::Value, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Value, Own::Nothing, children).value(Stored::new(key, value)).make_node()
+        ShutdownNodeBuilder::new(Kind::Value, children)
+            .value(Box::new(Pair { key, value: Arc::new(value) }))
+            .make_node()
     }
 
     /// Gives the node a name, which precedes errors that come from it: `name: error`. An empty name adds nothing.
@@ -111,7 +113,7 @@ impl ShutdownNode {
         if name.is_empty() {
             return self;
         }
-        ShutdownNodeBuilder::new(Kind::Annotation, Own::Nothing, [self]).name(name).make_node()
+        ShutdownNodeBuilder::new(Kind::Annotation, [self]).name(name).make_node()
     }
 
     /// Makes a node in which this one closes after the given ones are closed.
@@ -122,7 +124,7 @@ impl ShutdownNode {
     /// one in separate calls do not know each other. In a shutdown of both, this node ends after the first of the
     /// two.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, Own::Nothing, children);
+        let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, children);
         builder.after = Some(self.clone());
         builder.make_node()
     }

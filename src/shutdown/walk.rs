@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::error::{Names, NodeError};
-use super::key::Key;
+use super::key::{Key, Pair};
 use super::node::{Node, Own};
 use crate::primitives::Arc;
 
@@ -87,9 +87,10 @@ pub(super) fn error(root: &Arc<Node>) -> Option<NodeError> {
 
 /// Returns the first value under a key.
 pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> {
-    walk(root, |place| match place.node.spec.value.as_ref().and_then(|stored| stored.get(key)) {
-        Some(value) => Go::Stop(value),
-        None => Go::On(place.node.lock().below()),
+    walk(root, |place| match place.node.spec.value.as_ref().and_then(|stored| stored.downcast_ref::<Pair<K>>()) {
+        // The key's `eq` is user code.
+        Some(pair) if pair.key == *key => Go::Stop(pair.value.clone()),
+        _ => Go::On(place.node.lock().below()),
     })
 }
 
