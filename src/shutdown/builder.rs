@@ -76,28 +76,25 @@ impl ShutdownNodeBuilder {
         self
     }
 
-    pub(super) fn make(self) -> Arc<Node> {
+    pub(super) fn make_node(self) -> ShutdownNode {
         let ShutdownNodeBuilder { mut spec, clock, own, ready, children, after } = self;
-        let below: Vec<&NodeSpec> = after.iter().chain(&children).map(|node| &node.node().spec).collect();
+        let below: Vec<&NodeSpec> = after.iter().chain(&children).map(|node| &node.node.spec).collect();
         spec.is_inert = own == Own::Nothing && below.iter().all(|below| below.is_inert);
         spec.has_value = spec.value.is_some() || below.iter().any(|below| below.has_value);
         spec.counts = matches!(spec.kind, Kind::Counted | Kind::Group) || below.iter().any(|below| below.counts);
         // A manual clock anywhere below is used by all nodes above it. So a test sets it once.
         let manual = || below.iter().map(|below| &below.clock).find(|clock| clock.is_manual()).cloned();
         spec.clock = clock.or_else(manual).unwrap_or_default();
-        let children = children.iter().map(|child| child.node().clone()).collect();
-        let after = after.map(|after| after.node().clone());
-        cascade::after(|moves| Node::new(spec, own, ready, children, after, moves))
-    }
-
-    pub(super) fn make_node(self) -> ShutdownNode {
-        ShutdownNode::of(self.make())
+        let children = children.iter().map(|child| child.node.clone()).collect();
+        let after = after.map(|after| after.node.clone());
+        ShutdownNode { node: cascade::after(|moves| Node::new(spec, own, ready, children, after, moves)) }
     }
 
     /// Builds the node, and the hold that keeps it from ending by itself.
     pub(super) fn make_held(self) -> (ShutdownNode, Arc<JobGuard>) {
-        let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make();
-        (ShutdownNode::of(node.clone()), Arc::new(JobGuard::new(node)))
+        let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make_node();
+        let guard = Arc::new(JobGuard::new(node.node.clone()));
+        (node, guard)
     }
 
     /// Names the node in errors and reports, like an annotation. A thread of the node has this name, too.
@@ -159,8 +156,9 @@ impl ShutdownNodeBuilder {
     /// Builds a job: its node, and the guard for the work.
     pub fn job(mut self) -> (ShutdownNode, JobGuard) {
         (self.spec.kind, self.own) = (Kind::Job, Own::Works);
-        let node = self.make();
-        (ShutdownNode::of(node.clone()), JobGuard::new(node))
+        let node = self.make_node();
+        let guard = JobGuard::new(node.node.clone());
+        (node, guard)
     }
 
     /// Builds a job that is done by a thread of its own.
@@ -188,14 +186,10 @@ impl ShutdownNodeBuilder {
                 guard.fail_on(result.unwrap_or_else(|panic| Err(panic.into())));
             }
         });
-        match started {
-            Ok(_) => Ok(node),
-            Err(error) => match lock(&work).take() {
-                Some((work, _guard)) => Err(Rejected::new(work, error)),
-                // The thread did start.
-                None => Ok(node),
-            },
-        }
+        let Err(error) = started else { return Ok(node) };
+        let work = lock(&work).take();
+        // Without work, the thread did start.
+        work.map_or(Ok(node), |(work, _guard)| Err(Rejected::new(work, error)))
     }
 
     /// Builds a job that is done by a future.

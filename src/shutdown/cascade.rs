@@ -53,7 +53,7 @@ fn step(next: Move, moves: &mut Moves) {
             let kept = leaver.and_then(|child| walk::error(&child));
             drop(parent.strike(edge, (forced, failed), kept, moves));
         }
-        Move::Release(node, closing) => drop((node, closing)),
+        Move::Release(last) => drop(last),
     }
 }
 

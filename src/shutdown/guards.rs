@@ -215,7 +215,7 @@ impl Group {
     /// # Errors
     /// Returns the node if the group is closed, or if the group is below the node.
     pub fn add(&self, state: ShutdownNode) -> Result<(), Rejected<ShutdownNode, AddError>> {
-        let (group, child) = (&self.hold.node, state.node());
+        let (group, child) = (&self.hold.node, &state.node);
         let Some(edge) = group.begin_add(child) else { return Err(Rejected::new(state, AddError::Closed)) };
         if walk::is_below(group, child) {
             cascade::after(|moves| group.release(edge, moves));

@@ -20,7 +20,7 @@ impl Watched {
         let (told, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counts, sees) = (told.clone(), early.clone());
         let callback = tail.end().on_cancel(move |_| {
-            if below.iter().any(|state| state.node().lock().life != Life::Done) {
+            if below.iter().any(|state| state.node.lock().life != Life::Done) {
                 sees.fetch_add(1, Ordering::Relaxed);
             }
             counts.fetch_add(1, Ordering::Relaxed);
@@ -131,9 +131,9 @@ fn a_job_ends_while_it_is_given_up() {
         let above = ShutdownNode::merge([job.clone()]);
         above.request_shutdown();
         let other = loom::thread::spawn(move || drop(tail));
-        cascade::after(|moves| job.node().give_up(moves));
+        cascade::after(|moves| job.node.give_up(moves));
         other.join().unwrap();
-        assert!(above.is_closed() && above.node().lock().settled);
+        assert!(above.is_closed() && above.node.lock().settled);
     });
 }
 
@@ -188,13 +188,13 @@ fn what_was_given_up_fails_while_it_ends_after_all() {
         group.add(job.clone()).unwrap();
         drop(group);
         state.request_shutdown();
-        cascade::after(|moves| job.node().give_up(moves));
+        cascade::after(|moves| job.node.give_up(moves));
         assert!(state.is_closed());
         let fails = tail.job();
         let other = loom::thread::spawn(move || fails.fail("late"));
         tail.done();
         other.join().unwrap();
-        let failed = state.node().lock().failed;
+        let failed = state.node.lock().failed;
         assert_eq!(state.err().is_some(), failed, "who was told of an error finds it");
     });
 }

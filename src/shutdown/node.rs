@@ -139,18 +139,10 @@ pub(super) enum Condition {
 /// The page of the module [`shutdown`](crate::shutdown) explains the tree.
 #[derive(Clone, Debug)]
 pub struct ShutdownNode {
-    node: Arc<Node>,
+    pub(super) node: Arc<Node>,
 }
 
 impl ShutdownNode {
-    pub(super) fn of(node: Arc<Node>) -> ShutdownNode {
-        ShutdownNode { node }
-    }
-
-    pub(super) fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
     /// Returns the name (or annotation) of this node itself.
     pub fn name(&self) -> Option<&str> {
         self.node.spec.name.as_deref()
@@ -192,9 +184,9 @@ pub(super) struct Inner {
     pub(super) raised: u64,
     /// A latch for each condition that a thread waits for.
     latches: Option<Box<[Option<Latch<()>>; 5]>>,
-    closing: Option<Arc<Closing>>,
-    /// The node itself, from the request until it is done: a shutdown goes on even if there is no handle of the tree.
-    held: Option<Arc<Node>>,
+    /// The shutdown, and the node itself, from the request until it is done. So a shutdown goes on even if there is no
+    /// handle of the tree.
+    closing: Option<(Arc<Closing>, Arc<Node>)>,
 }
 
 pub(super) struct Edge {
@@ -235,7 +227,7 @@ pub(super) enum Move {
     },
     Fail(Arc<Node>),
     /// A node is done. This may be the last reference to it and its shutdown, and is dropped here.
-    Release(Arc<Node>, Arc<Closing>),
+    Release((Arc<Closing>, Arc<Node>)),
 }
 
 /// A signal to be given. Giving it runs user code.
@@ -325,7 +317,7 @@ impl Node {
         }
         if done {
             moves.next.push_back(Move::Strike { parent: self.clone(), edge, forced: !settled, failed });
-        } else if let Some(closing) = &inner.closing {
+        } else if let Some((closing, _)) = &inner.closing {
             moves.next.push_back(Move::Ask(child.clone(), closing.clone()));
         }
     }
@@ -339,7 +331,7 @@ impl Node {
         }
         inner.life = Life::Closing;
         inner.times.asked = Some(now);
-        (inner.closing, inner.held) = (Some(closing.clone()), Some(self.clone()));
+        inner.closing = Some((closing.clone(), self.clone()));
         inner.reach(Condition::Asked, moves);
         for edge in inner.edges.iter().filter(|edge| edge.open && edge.checked && !edge.after) {
             moves.next.push_back(Move::Ask(edge.child.clone(), closing.clone()));
@@ -473,7 +465,7 @@ impl Inner {
         if self.life == Life::Closing && self.before == 0 {
             self.life = Life::Told;
             self.times.told = Some(now);
-            if let Some(closing) = &self.closing {
+            if let Some((closing, _)) = &self.closing {
                 if self.own == Own::Works {
                     moves.notices.push(Notice::End(node.clone()));
                     if node.spec.has_limits() {
@@ -496,9 +488,7 @@ impl Inner {
             self.life = Life::Done;
             self.times.done = Some(now);
             self.reach(Condition::Done, moves);
-            if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
-                moves.next.push_back(Move::Release(held, closing));
-            }
+            moves.next.extend(self.closing.take().map(Move::Release));
         }
         let forced = self.own == Own::GivenUp || self.running > 0;
         if ends || self.life == Life::Done && !forced && !self.settled {

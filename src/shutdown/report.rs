@@ -1,12 +1,13 @@
 //! Reports on the whole tree, and on the nodes that keep a shutdown from ending.
 
 use std::fmt;
+use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
 use super::error::{Names, write_names};
 use super::node::{Life, Node, Own, Ready};
 use super::spec::Kind;
-use super::walk::{Go, walk};
+use super::walk::walk;
 use crate::inside::WaitError;
 use crate::outcome::Failure;
 use crate::primitives::Arc;
@@ -83,14 +84,14 @@ pub struct NodeReport {
 impl Report {
     pub(super) fn of(root: &Arc<Node>) -> Report {
         let mut nodes: Vec<NodeReport> = Vec::new();
-        walk(root, |place| {
+        walk::<()>(root, |place| {
             let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
             let (mut node, below) = node_report(place.node, place.above, depth);
             if node.was_told() {
                 node.detail = place.node.spec.detail();
             }
             nodes.push(node);
-            Go::<()>::On(below)
+            Continue(below)
         });
         Report { nodes: nodes.into() }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contained::{Contained, made};
-use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
+use super::message::{ChildError, Request, SupervisorMessage};
 use super::spec::{ChildSpec, spawn_child};
 use crate::sync::Latch;
 use crate::{
@@ -63,7 +63,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
     fn step(&mut self, events: &mut Events<'_, P::Message>, out: &mut StepOutput) -> StepResult<P::Output> {
         let Some(asked) = self.asked else {
             let (pid, exit) = (out.pid(), self.exit.clone());
-            let question = |reply| SupervisorMessage::in_place_failed(InPlaceFailed { pid, exit, reply });
+            let question = |reply| SupervisorMessage { request: Request::InPlaceFailed(pid, exit, reply) };
             self.asked = Some(out.ask(self.supervisor, question, Duration::MAX));
             return Ok(Step::Wait);
         };

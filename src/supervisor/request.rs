@@ -36,7 +36,7 @@ impl Supervisor {
             Request::Stop(id, reply) => self.stop_by_hand(&id, Goal::Stay, reply, out),
             Request::Delete(id, reply) => self.stop_by_hand(&id, Goal::Forget, reply, out),
             Request::Restart(id, reply) => self.restart_by_hand(&id, reply, out),
-            Request::InPlaceFailed(failed) => self.failed_in_place(failed, out),
+            Request::InPlaceFailed(pid, exit, reply) => self.failed_in_place(pid, exit, reply, out),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::child::Goal;
-use super::message::{ChildError, ChildState, InPlaceFailed, SupervisorError};
+use super::message::{ChildError, ChildState, SupervisorError};
 use super::process::{Awaited, Supervisor};
 use super::spec::{AutoShutdown, Restart, Strategy};
 use crate::exit::{Recovered, RecoveredBy};
@@ -118,7 +118,7 @@ impl Supervisor {
     }
 
     /// Handles the failure of a child that waits for permission to go on in place.
-    pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
+    pub(super) fn failed_in_place(&mut self, pid: Pid, exit: Exit, reply: Reply<()>, out: &mut StepOutput) {
         // Returning here drops the reply, so the child ends with its failure.
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
