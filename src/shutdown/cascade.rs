@@ -47,7 +47,9 @@ pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
 fn step(next: Move, moves: &mut Moves) {
     match next {
         Move::Ask(node, closing) => node.ask(&closing, moves),
-        Move::Fail(node) => node.fail(moves),
+        Move::Fail(node) => {
+            node.lock().fail(&node, moves);
+        }
         Move::Strike { parent, edge, forced, failed } => {
             let leaver = (failed && !forced).then(|| parent.leaver(edge)).flatten();
             let kept = leaver.and_then(|child| walk::error(&child));

@@ -397,11 +397,6 @@ impl Node {
         true
     }
 
-    /// Records an error here or below.
-    pub(super) fn fail(self: &Arc<Node>, moves: &mut Moves) {
-        self.lock().fail(self, moves);
-    }
-
     /// Sets the node's own error. If there is one already, returns the new one.
     pub(super) fn set_error(self: &Arc<Node>, error: Failure, moves: &mut Moves) -> Result<(), Failure> {
         let mut inner = self.lock();
@@ -446,8 +441,8 @@ impl Inner {
         Some(leaves.then(|| self.edges.remove(number).map(|edge| edge.child)).flatten())
     }
 
-    /// Tells the parents of an error, if it is the first.
-    fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
+    /// Records an error here or below. Tells the parents of it, if it is the first.
+    pub(super) fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
         if self.failed {
             return;
         }

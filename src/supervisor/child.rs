@@ -27,11 +27,12 @@ pub(super) struct Child {
     pub(super) name: Option<Arc<str>>,
     pub(super) pid: Option<Pid>,
     pub(super) state: ChildState,
-    /// What the process has time for: to stop, to wait for its restart in place, to wait for the next question.
+    /// The timer of its process: its time to stop, the delay of its restart in place, or the time until it is asked
+    /// again whether its children are up.
     pub(super) timer: Option<Tag<TimerFired>>,
     /// The children of one batch are first stopped in reverse order, and then started in order.
     pub(super) batch: u64,
-    /// What follows when the child has stopped.
+    /// The state of the child after it has stopped.
     pub(super) goal: Goal,
     /// Failures in a row, without a stable time between them.
     pub(super) failures: u32,
